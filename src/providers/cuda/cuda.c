@@ -14,6 +14,7 @@
 #include "providers/cuda/params.h"
 #include "providers/shared/kind.h"
 #include "providers/shared/name.h"
+#include "providers/shared/table.h"
 
 typedef struct cuda_provider_t {
     umf_cuda_context_t context; /* Immutable after create, as all members without a note */
@@ -22,7 +23,7 @@ typedef struct cuda_provider_t {
     char name[UMF_NAME_MAX];
     umf_stats_t stats; /* requested sizes */
     umf_lock_t lock;   /* UMF_RANK_PROVIDER */
-    umf_hash_t sizes;  /* requested size + 1 by address. Sync: lock */
+    umf_hash_t sizes;  /* cuda_entry by address. Sync: lock */
 } cuda_provider_t;
 UMF_CUDA_CONTEXT_FIRST(cuda_provider_t);
 
@@ -145,20 +146,9 @@ static CUresult cuda_call_free(const cuda_provider_t *cuda, void *ptr) {
                : cuda->context.driver->cuMemFree((CUdeviceptr)(uintptr_t)ptr);
 }
 
-static bool cuda_remember(cuda_provider_t *cuda, const void *ptr, size_t size) {
-    umf_lock(&cuda->lock);
-    bool done = umf_hash_put(&cuda->sizes, (uintptr_t)ptr, (void *)(uintptr_t)(size + 1));
-    umf_unlock(&cuda->lock);
-    return done;
-}
-
-/* Takes an allocation out of the table and gives its requested size. false: it is not there. */
-static bool cuda_forget(cuda_provider_t *cuda, const void *ptr, size_t *size) {
-    umf_lock(&cuda->lock);
-    void *stored = umf_hash_remove(&cuda->sizes, (uintptr_t)ptr);
-    umf_unlock(&cuda->lock);
-    *size = (uintptr_t)stored - 1;
-    return stored != NULL;
+/* The entry of an allocation: a size of 0 must not be NULL. */
+static void *cuda_entry(size_t size) {
+    return (void *)(uintptr_t)(size + 1);
 }
 
 static umf_result_t cuda_keep(cuda_provider_t *cuda, void *made, size_t size, size_t alignment) {
@@ -166,7 +156,7 @@ static umf_result_t cuda_keep(cuda_provider_t *cuda, void *made, size_t size, si
         UMF_LOG_ERROR("the driver gave %p, which is not aligned to %zu", made, alignment);
         return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
     }
-    if (!cuda_remember(cuda, made, size)) {
+    if (!umf_table_put(&cuda->lock, &cuda->sizes, made, cuda_entry(size))) {
         UMF_LOG_ERROR("no memory for bookkeeping");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -207,12 +197,13 @@ static umf_result_t cuda_free(void *provider, void *ptr, size_t size) {
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
-    size_t requested;
-    if (!cuda_forget(cuda, ptr, &requested)) {
+    void *entry = umf_table_take(&cuda->lock, &cuda->sizes, ptr);
+    if (!entry) {
         UMF_LOG_ERROR("%p is not an allocation of this provider, or freed already", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     (void)size;
+    size_t requested = (uintptr_t)entry - 1;
     if (umf_cuda_own_retire(ptr)) {
         umf_stats_sub(&cuda->stats, requested);
         return UMF_RESULT_SUCCESS;
@@ -224,8 +215,7 @@ static umf_result_t cuda_free(void *provider, void *ptr, size_t size) {
     }
     umf_result_t told = umf_cuda_given_back(result, "freeing memory");
     if (told != UMF_RESULT_SUCCESS) {
-        /* Its slot was just emptied, so this cannot fail. */
-        cuda_remember(cuda, ptr, requested);
+        umf_table_put(&cuda->lock, &cuda->sizes, ptr, entry);
         return told;
     }
     umf_stats_sub(&cuda->stats, requested);

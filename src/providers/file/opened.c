@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "providers/shared/table.h"
 #include "system/os.h"
 
 void umf_opened_init(umf_opened_t *opened) {
@@ -12,22 +13,9 @@ void umf_opened_init(umf_opened_t *opened) {
     umf_lock_init(&opened->lock, UMF_RANK_PROVIDER);
 }
 
-static void opened_forget(uint64_t address, void *value, void *arg) {
-    (void)address, (void)arg;
-    umf_meta_free(value, sizeof(umf_locator_t));
-}
-
 void umf_opened_fini(umf_opened_t *opened) {
-    umf_hash_each(&opened->table, opened_forget, NULL);
-    umf_hash_fini(&opened->table);
+    umf_table_fini(&opened->table, sizeof(umf_locator_t));
     umf_lock_destroy(&opened->lock);
-}
-
-static bool opened_remember(umf_opened_t *opened, const void *ptr, umf_locator_t *locator) {
-    umf_lock(&opened->lock);
-    bool done = umf_hash_put(&opened->table, (uintptr_t)ptr, locator);
-    umf_unlock(&opened->lock);
-    return done;
 }
 
 int umf_opened_map(umf_opened_t *opened, const umf_locator_t *locator,
@@ -44,7 +32,7 @@ int umf_opened_map(umf_opened_t *opened, const umf_locator_t *locator,
         goto free_copy;
     }
     char *start = (char *)base + extent.head;
-    if (!opened_remember(opened, start, copy)) {
+    if (!umf_table_put(&opened->lock, &opened->table, start, copy)) {
         error = ENOMEM;
         goto unmap;
     }
@@ -79,7 +67,7 @@ int umf_opened_unmap(umf_opened_t *opened, void *ptr, size_t size) {
     }
     umf_locator_extent_t extent = umf_locator_extent(locator);
     int error = umf_os_unmap((char *)ptr - extent.head, extent.size);
-    if (error && opened_remember(opened, ptr, locator)) {
+    if (error && umf_table_put(&opened->lock, &opened->table, ptr, locator)) {
         return error;
     }
     if (error) {

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "peer/transport.h"
 #include "providers/level_zero/resident.h"
+#include "providers/shared/table.h"
 #include "system/checksum.h"
 #include "system/os.h"
 
@@ -305,21 +306,6 @@ static ze_result_t close_any(const umf_ze_provider_t *ze, ze_way_t way, void *pt
                                 : umf_ze.zeMemCloseIpcHandle(ze->memory.context, ptr);
 }
 
-static bool opened_add(umf_ze_provider_t *ze, const void *ptr, ze_way_t way) {
-    umf_lock(&ze->lock);
-    bool is_done = umf_hash_put(&ze->opened, (uintptr_t)ptr, (void *)(uintptr_t)way);
-    umf_unlock(&ze->lock);
-    return is_done;
-}
-
-/* 0: not open. */
-static ze_way_t opened_remove(umf_ze_provider_t *ze, const void *ptr) {
-    umf_lock(&ze->lock);
-    uintptr_t way = (uintptr_t)umf_hash_remove(&ze->opened, (uintptr_t)ptr);
-    umf_unlock(&ze->lock);
-    return (ze_way_t)way;
-}
-
 umf_result_t umf_ze_open_ipc_handle(void *provider, void *data, void **ptr) {
     umf_ze_provider_t *ze = provider;
     ze_handle_t handle;
@@ -335,7 +321,7 @@ umf_result_t umf_ze_open_ipc_handle(void *provider, void *data, void **ptr) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if (!opened_add(ze, made, (ze_way_t)handle.way)) {
+    if (!umf_table_put(&ze->lock, &ze->opened, made, (void *)(uintptr_t)handle.way)) {
         UMF_LOG_ERROR("no memory to open shared memory");
         close_any(ze, (ze_way_t)handle.way, made);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -347,15 +333,15 @@ umf_result_t umf_ze_open_ipc_handle(void *provider, void *data, void **ptr) {
 umf_result_t umf_ze_close_ipc_handle(void *provider, void *ptr, size_t size) {
     umf_ze_provider_t *ze = provider;
     (void)size;
-    ze_way_t way = opened_remove(ze, ptr);
+    void *way = umf_table_take(&ze->lock, &ze->opened, ptr);
     if (!way) {
         UMF_LOG_ERROR("%p was not opened by this provider, or is closed already", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = umf_ze_given_back(close_any(ze, way, ptr), "closing shared memory");
+    umf_result_t result =
+        umf_ze_given_back(close_any(ze, (ze_way_t)(uintptr_t)way, ptr), "closing shared memory");
     if (result != UMF_RESULT_SUCCESS) {
-        /* Its slot was just emptied, so this cannot fail. */
-        opened_add(ze, ptr, way);
+        umf_table_put(&ze->lock, &ze->opened, ptr, way);
     }
     return result;
 }

@@ -13,6 +13,7 @@
 #include "providers/level_zero/wait.h"
 #include "providers/shared/kind.h"
 #include "providers/shared/name.h"
+#include "providers/shared/table.h"
 #include "providers/vmm/ops.h"
 #include "system/os.h"
 
@@ -85,10 +86,7 @@ static umf_result_t ze_vmm_reserve_wider(ze_vmm_t *ze, size_t size, size_t align
         return result;
     }
     uintptr_t aligned = umf_align_up((uintptr_t)range->start, alignment);
-    umf_lock(&ze->lock);
-    bool is_kept = umf_hash_put(&ze->wider, aligned, range);
-    umf_unlock(&ze->lock);
-    if (!is_kept) {
+    if (!umf_table_put(&ze->lock, &ze->wider, (void *)aligned, range)) {
         umf_ze.zeVirtualMemFree(ze->memory.context, range->start, range->size);
         umf_meta_free(range, sizeof(*range));
         UMF_LOG_ERROR("no memory for bookkeeping");
@@ -119,9 +117,7 @@ static umf_result_t ze_vmm_reserve(void *backend, size_t size, size_t alignment,
 
 static umf_result_t ze_vmm_unreserve(void *backend, uintptr_t base, size_t size) {
     ze_vmm_t *ze = backend;
-    umf_lock(&ze->lock);
-    ze_vmm_range_t *wider = umf_hash_remove(&ze->wider, base);
-    umf_unlock(&ze->lock);
+    ze_vmm_range_t *wider = umf_table_take(&ze->lock, &ze->wider, (void *)base);
     ze_result_t result =
         wider ? umf_ze.zeVirtualMemFree(ze->memory.context, wider->start, wider->size)
               : umf_ze.zeVirtualMemFree(ze->memory.context, (void *)base, size);

@@ -10,6 +10,7 @@
 #include "peer/process.h"
 #include "providers/os/params.h"
 #include "providers/shared/protection.h"
+#include "providers/shared/table.h"
 #include "system/os.h"
 
 typedef struct allocation_t {
@@ -39,14 +40,8 @@ umf_result_t umf_os_export_init(umf_os_export_t *export, umf_lock_t *lock, const
     return UMF_RESULT_SUCCESS;
 }
 
-static void export_forget(uint64_t address, void *value, void *arg) {
-    (void)address, (void)arg;
-    umf_meta_free(value, sizeof(allocation_t));
-}
-
 void umf_os_export_fini(umf_os_export_t *export) {
-    umf_hash_each(&export->allocations, export_forget, NULL);
-    umf_hash_fini(&export->allocations);
+    umf_table_fini(&export->allocations, sizeof(allocation_t));
     for (umf_os_share_t *share = export->shares, *next; share; share = next) {
         next = share->next;
         umf_os_share_destroy(share);
@@ -107,13 +102,6 @@ static void export_give(umf_os_export_t *export, const allocation_t *allocation,
     }
 }
 
-static bool export_remember(umf_os_export_t *export, const void *ptr, allocation_t *allocation) {
-    umf_lock(export->lock);
-    bool done = umf_hash_put(&export->allocations, (uintptr_t)ptr, allocation);
-    umf_unlock(export->lock);
-    return done;
-}
-
 static int export_map(umf_os_export_t *export, allocation_t *allocation, size_t alignment,
                       void **ptr) {
     void *base;
@@ -128,7 +116,7 @@ static int export_map(umf_os_export_t *export, allocation_t *allocation, size_t 
         }
         return error;
     }
-    if (!export_remember(export, base, allocation)) {
+    if (!umf_table_put(export->lock, &export->allocations, base, allocation)) {
         umf_os_unmap(base, allocation->size);
         return ENOMEM;
     }
@@ -196,7 +184,7 @@ int umf_os_export_free(umf_os_export_t *export, void *ptr, size_t size, size_t *
     }
     int error = umf_os_unmap(ptr, allocation->size);
     if (error) {
-        if (!export_remember(export, ptr, allocation)) {
+        if (!umf_table_put(export->lock, &export->allocations, ptr, allocation)) {
             UMF_LOG_ERROR("no memory to remember %p, which could not be unmapped", ptr);
             umf_meta_free(allocation, sizeof(*allocation));
         }

@@ -13,6 +13,7 @@
 #include "providers/os/params.h"
 #include "providers/os/share.h"
 #include "providers/shared/protection.h"
+#include "providers/shared/table.h"
 #include "system/os.h"
 
 typedef struct umf_os_source_t {
@@ -268,10 +269,7 @@ static umf_result_t import_remember(umf_os_import_t *import, source_t *source, v
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     *opened = (opened_t){.source = source, .size = size};
-    umf_lock(import->lock);
-    bool done = umf_hash_put(&import->opened, (uintptr_t)ptr, opened);
-    umf_unlock(import->lock);
-    if (!done) {
+    if (!umf_table_put(import->lock, &import->opened, ptr, opened)) {
         umf_meta_free(opened, sizeof(*opened));
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -352,13 +350,10 @@ int umf_os_import_close(umf_os_import_t *import, void *ptr, size_t size) {
         return EINVAL;
     }
     int error = umf_os_unmap(ptr, opened->size);
+    if (error && umf_table_put(import->lock, &import->opened, ptr, opened)) {
+        return error;
+    }
     if (error) {
-        umf_lock(import->lock);
-        bool done = umf_hash_put(&import->opened, (uintptr_t)ptr, opened);
-        umf_unlock(import->lock);
-        if (done) {
-            return error;
-        }
         UMF_LOG_ERROR("no memory to remember %p, which could not be unmapped", ptr);
     }
     source_put(import, opened->source);
@@ -401,14 +396,8 @@ umf_result_t umf_os_import_watch(umf_os_import_t *import, const void *data, cons
     return UMF_RESULT_SUCCESS;
 }
 
-static void import_forget(uint64_t address, void *value, void *arg) {
-    (void)address, (void)arg;
-    umf_meta_free(value, sizeof(opened_t));
-}
-
 void umf_os_import_fini(umf_os_import_t *import) {
-    umf_hash_each(&import->opened, import_forget, NULL);
-    umf_hash_fini(&import->opened);
+    umf_table_fini(&import->opened, sizeof(opened_t));
     for (source_t *source = import->sources, *next; source; source = next) {
         next = source->next;
         source_destroy(source);

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "peer/process.h"
+#include "providers/shared/table.h"
 #include "providers/vmm/handle.h"
 #include "providers/vmm/own.h"
 #include "providers/vmm/source.h"
@@ -469,11 +470,6 @@ umf_result_t umf_vmm_watch_handle(void *provider, const void *data, const uint64
     return UMF_RESULT_SUCCESS;
 }
 
-static void opened_forget(uint64_t address, void *value, void *arg) {
-    (void)address, (void)arg;
-    umf_meta_free(value, sizeof(opened_t));
-}
-
 static void imports_forget(uint64_t sum, void *value, void *arg) {
     (void)sum;
     for (import_t *import = value, *next; import; import = next) {
@@ -483,8 +479,7 @@ static void imports_forget(uint64_t sum, void *value, void *arg) {
 }
 
 void umf_vmm_imports_fini(umf_vmm_t *vmm) {
-    umf_hash_each(&vmm->imports.opened, opened_forget, NULL);
-    umf_hash_fini(&vmm->imports.opened);
+    umf_table_fini(&vmm->imports.opened, sizeof(opened_t));
     umf_hash_each(&vmm->imports.pieces, imports_forget, vmm);
     umf_hash_fini(&vmm->imports.pieces);
 }

@@ -1,0 +1,40 @@
+/*
+ * Tables of a provider: values by the address of memory, under its lock. An entry is taken before
+ * its memory is given back, so that only one of two threads that free it at once continues.
+ */
+#ifndef UMF_SRC_PROVIDERS_SHARED_TABLE_H
+#define UMF_SRC_PROVIDERS_SHARED_TABLE_H
+
+#include "base/lock.h"
+#include "base/meta.h"
+#include "ds/hash.h"
+
+/* false: no memory. It cannot fail directly after a take. */
+static inline bool umf_table_put(umf_lock_t *lock, umf_hash_t *table, const void *ptr,
+                                 void *value) {
+    umf_lock(lock);
+    bool is_done = umf_hash_put(table, (uintptr_t)ptr, value);
+    umf_unlock(lock);
+    return is_done;
+}
+
+/* NULL: there is no such entry. */
+static inline void *umf_table_take(umf_lock_t *lock, umf_hash_t *table, const void *ptr) {
+    umf_lock(lock);
+    void *value = umf_hash_remove(table, (uintptr_t)ptr);
+    umf_unlock(lock);
+    return value;
+}
+
+static inline void umf_table_free_value(uint64_t address, void *value, void *size) {
+    (void)address;
+    umf_meta_free(value, (uintptr_t)size);
+}
+
+/* Frees all values, which have that size in the metadata arena, and the table. */
+static inline void umf_table_fini(umf_hash_t *table, size_t value_size) {
+    umf_hash_each(table, umf_table_free_value, (void *)(uintptr_t)value_size);
+    umf_hash_fini(table);
+}
+
+#endif
