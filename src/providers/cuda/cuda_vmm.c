@@ -148,7 +148,6 @@ static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
         umf_meta_free(cuda, sizeof(*cuda));
         return result;
     }
-    umf_lock_init(&cuda->lock, UMF_RANK_PROVIDER);
     *provider = cuda;
     return UMF_RESULT_SUCCESS;
 }
@@ -157,8 +156,6 @@ static umf_result_t cuda_vmm_finalize(void *provider) {
     umf_cuda_vmm_t *cuda = provider;
     umf_vmm_fini(&cuda->vmm);
     umf_cuda_context_drop(&cuda->context);
-    umf_lock_destroy(&cuda->lock);
-    umf_hash_fini(&cuda->peers);
     umf_meta_free(cuda, sizeof(*cuda));
     return UMF_RESULT_SUCCESS;
 }

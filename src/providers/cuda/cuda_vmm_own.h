@@ -2,8 +2,6 @@
 #ifndef UMF_SRC_PROVIDERS_CUDA_CUDA_VMM_OWN_H
 #define UMF_SRC_PROVIDERS_CUDA_CUDA_VMM_OWN_H
 
-#include "base/lock.h"
-#include "ds/hash.h"
 #include "providers/cuda/cuda_vmm_params.h"
 #include "providers/cuda/wait.h"
 #include "providers/vmm/ops.h"
@@ -18,8 +16,6 @@ typedef struct umf_cuda_vmm_t {
     CUmemAllocationProp properties;
     CUmemAccessDesc access[UMF_CUDA_VMM_PEERS + 2];
     char name[UMF_NAME_MAX];
-    umf_lock_t lock;  /* UMF_RANK_PROVIDER */
-    umf_hash_t peers; /* handles of peer_alloc by address. Sync: lock */
 } umf_cuda_vmm_t;
 UMF_VMM_FIRST(umf_cuda_vmm_t);
 UMF_VMM_HEAD_FITS(umf_cuda_context_t);

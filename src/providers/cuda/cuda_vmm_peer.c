@@ -83,75 +83,21 @@ static CUresult cuda_vmm_map_anywhere(const umf_cuda_vmm_t *cuda,
     return CUDA_SUCCESS;
 }
 
-static void cuda_vmm_unmap_anywhere(const umf_cuda_vmm_t *cuda, uintptr_t base, size_t size) {
-    cuda->context.driver->cuMemUnmap((CUdeviceptr)base, size);
-    cuda->context.driver->cuMemAddressFree((CUdeviceptr)base, size);
-}
-
-static bool cuda_vmm_remember(umf_cuda_vmm_t *cuda, umf_hash_t *hash, uintptr_t base,
-                              CUmemGenericAllocationHandle handle) {
-    umf_lock(&cuda->lock);
-    bool done = umf_hash_put(hash, base, (void *)(uintptr_t)handle);
-    umf_unlock(&cuda->lock);
-    return done;
-}
-
-static CUmemGenericAllocationHandle cuda_vmm_forget(umf_cuda_vmm_t *cuda, umf_hash_t *hash,
-                                                    uintptr_t base) {
-    umf_lock(&cuda->lock);
-    void *handle = umf_hash_remove(hash, base);
-    umf_unlock(&cuda->lock);
-    return (CUmemGenericAllocationHandle)(uintptr_t)handle;
-}
-
-/* Maps `handle` and remembers the mapping. After any failure the handle is released: physical
- * memory outlives contexts, so this is done even if the context cannot be entered. */
-static umf_result_t cuda_vmm_adopt(umf_cuda_vmm_t *cuda, umf_hash_t *hash,
-                                   CUmemGenericAllocationHandle handle, size_t size, int device,
+/* Makes memory and maps it. The mapping keeps it, so the handle is released at once. */
+static CUresult cuda_vmm_peer_make(const umf_cuda_vmm_t *cuda, int device, size_t size,
                                    uintptr_t *base) {
-    umf_cuda_scope_t scope;
-    uintptr_t made = 0;
-    bool kept = true;
-    CUresult result = umf_cuda_enter(&cuda->context, &scope);
-    bool entered = result == CUDA_SUCCESS;
-    if (entered) {
-        result = cuda_vmm_map_anywhere(cuda, handle, size, device, &made);
+    CUmemAllocationProp properties = cuda->properties;
+    properties.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    properties.allocFlags.gpuDirectRDMACapable = 0;
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult result = cuda->context.driver->cuMemCreate(&handle, size, &properties, 0);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    if (result == CUDA_SUCCESS) {
-        kept = cuda_vmm_remember(cuda, hash, made, handle);
-        if (!kept) {
-            cuda_vmm_unmap_anywhere(cuda, made, size);
-        }
-    }
-    if (result != CUDA_SUCCESS || !kept) {
-        cuda->context.driver->cuMemRelease(handle);
-    }
-    if (entered) {
-        result = umf_cuda_leave(&scope, result);
-    }
-    if (!kept) {
-        UMF_LOG_ERROR("no memory for bookkeeping");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    if (result == CUDA_SUCCESS) {
-        *base = made;
-    }
-    return umf_cuda_result(result, "mapping memory");
-}
-
-static umf_result_t cuda_vmm_abandon(umf_cuda_vmm_t *cuda, umf_hash_t *hash, void *ptr,
-                                     size_t size) {
-    CUmemGenericAllocationHandle handle = cuda_vmm_forget(cuda, hash, (uintptr_t)ptr);
-    if (!handle) {
-        UMF_LOG_ERROR("%p is not mapped here", ptr);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_cuda_scope_t scope;
-    /* Virtual memory outlives contexts, so this is done even if the context cannot be entered. */
-    umf_cuda_enter(&cuda->context, &scope);
-    cuda_vmm_unmap_anywhere(cuda, (uintptr_t)ptr, size);
-    CUresult result = umf_cuda_leave(&scope, cuda->context.driver->cuMemRelease(handle));
-    return umf_cuda_given_back(result, "unmapping memory");
+    result = cuda_vmm_map_anywhere(cuda, handle, size, device, base);
+    cuda->context.driver->cuMemRelease(handle);
+    return result;
 }
 
 static bool cuda_vmm_reaches(const umf_cuda_vmm_t *cuda, int device) {
@@ -164,7 +110,7 @@ static bool cuda_vmm_reaches(const umf_cuda_vmm_t *cuda, int device) {
 }
 
 umf_result_t umf_cuda_vmm_peer_alloc(void *provider, int device, size_t size, void **ptr) {
-    umf_cuda_vmm_t *cuda = provider;
+    const umf_cuda_vmm_t *cuda = provider;
     size_t rounded;
     if (!cuda_vmm_reaches(cuda, device)) {
         UMF_LOG_ERROR("device %d cannot reach device %d", cuda->context.device, device);
@@ -173,27 +119,29 @@ umf_result_t umf_cuda_vmm_peer_alloc(void *provider, int device, size_t size, vo
     if (!umf_round_up(size, cuda->vmm.granularity, &rounded)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    CUmemAllocationProp properties = cuda->properties;
-    properties.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
-    properties.allocFlags.gpuDirectRDMACapable = 0;
-    CUmemGenericAllocationHandle handle = 0;
-    CUresult made;
-    UMF_CUDA_VMM_CALL(cuda, made, cuMemCreate(&handle, rounded, &properties, 0));
-    umf_result_t result = umf_cuda_result(made, "making memory on another device");
     uintptr_t base = 0;
-    if (result == UMF_RESULT_SUCCESS) {
-        result = cuda_vmm_adopt(cuda, &cuda->peers, handle, rounded, device, &base);
+    umf_cuda_scope_t scope;
+    CUresult made = umf_cuda_enter(&cuda->context, &scope);
+    if (made == CUDA_SUCCESS) {
+        made = umf_cuda_leave(&scope, cuda_vmm_peer_make(cuda, device, rounded, &base));
     }
-    if (result == UMF_RESULT_SUCCESS) {
+    if (made == CUDA_SUCCESS) {
         *ptr = (void *)base;
     }
-    return result;
+    return umf_cuda_result(made, "making memory on another device");
 }
 
 umf_result_t umf_cuda_vmm_peer_free(void *provider, void *ptr, size_t size) {
-    umf_cuda_vmm_t *cuda = provider;
+    const umf_cuda_vmm_t *cuda = provider;
+    CUdeviceptr base = (CUdeviceptr)(uintptr_t)ptr;
     size_t rounded = 0;
+    umf_cuda_scope_t scope;
     umf_round_up(size, cuda->vmm.granularity, &rounded);
-    return cuda_vmm_abandon(cuda, &cuda->peers, ptr, rounded);
+    /* Virtual memory outlives contexts, so this is done even if the context cannot be entered. */
+    umf_cuda_enter(&cuda->context, &scope);
+    CUresult result = cuda->context.driver->cuMemUnmap(base, rounded);
+    if (result == CUDA_SUCCESS) {
+        result = cuda->context.driver->cuMemAddressFree(base, rounded);
+    }
+    return umf_cuda_given_back(umf_cuda_leave(&scope, result), "unmapping memory");
 }
