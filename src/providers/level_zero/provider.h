@@ -38,9 +38,8 @@ typedef struct umf_ze_provider_t {
     umf_hash_t allocs;          /* live allocations by address, see resident.c. Sync: lock */
     umf_hash_t opened;          /* opened memory by address. Sync: lock */
     umf_ze_devices_t *resident; /* Sync: lock */
-    const void *visited;        /* a change of residency uses it: a free waits. Sync: lock */
-    int changer;                /* pid of that change, 0: none. Sync: lock */
-    umf_event_count_t turn;     /* changes, and frees that wait for one, wait on it */
+    int changer;                /* pid of a change of residency, 0: none. Sync: lock */
+    umf_event_count_t turn;     /* changes and frees wait on it for the end of a change */
 } umf_ze_provider_t;
 UMF_ZE_MEMORY_FIRST(umf_ze_provider_t);
 

@@ -9,6 +9,7 @@
 #include "base/meta.h"
 #include "core/provider_query.h"
 #include "providers/level_zero/params.h"
+#include "providers/shared/table.h"
 #include "system/os.h"
 
 /* --- sets of devices -------------------------------------------------------------------------- */
@@ -84,25 +85,17 @@ ze_result_t umf_ze_resident_make(umf_ze_provider_t *ze, void *ptr, size_t size) 
 
 /* --- live allocations ------------------------------------------------------------------------- */
 
-/* An entry of the table: the size, and whether a change of residency has yet to visit the
- * allocation. The driver never allocates half the address space, so a bit of the size is free. */
-static void *alloc_entry(size_t size, bool is_due) {
-    return (void *)(uintptr_t)(((size + 1) << 1) | is_due);
+/* The entry of an allocation: a size of 0 must not be NULL. */
+static void *alloc_entry(size_t size) {
+    return (void *)(uintptr_t)(size + 1);
 }
 
 static size_t alloc_size(const void *entry) {
-    return ((uintptr_t)entry >> 1) - 1;
-}
-
-static bool alloc_is_due(const void *entry) {
-    return (uintptr_t)entry & 1;
+    return (uintptr_t)entry - 1;
 }
 
 bool umf_ze_alloc_add(umf_ze_provider_t *ze, const void *ptr, size_t size) {
-    umf_lock(&ze->lock);
-    bool is_done = umf_hash_put(&ze->allocs, (uintptr_t)ptr, alloc_entry(size, false));
-    umf_unlock(&ze->lock);
-    return is_done;
+    return umf_table_put(&ze->lock, &ze->allocs, ptr, alloc_entry(size));
 }
 
 bool umf_ze_alloc_is_listed(umf_ze_provider_t *ze, const void *ptr) {
@@ -112,19 +105,20 @@ bool umf_ze_alloc_is_listed(umf_ze_provider_t *ze, const void *ptr) {
     return is_listed;
 }
 
-/* A visit inherited through a fork does not count: the thread that made it does not exist here. */
-static bool is_visited_locked(const umf_ze_provider_t *ze, const void *ptr) {
-    return ze->visited == ptr && ze->changer == umf_os_pid();
-}
-
-bool umf_ze_alloc_remove(umf_ze_provider_t *ze, const void *ptr, size_t *size) {
-    umf_lock(&ze->lock);
-    while (is_visited_locked(ze, ptr)) {
+/* Waits until no change runs, with the lock held on return. A change inherited through a fork does
+ * not count: the thread that made it does not exist here. */
+static void change_wait_locked(umf_ze_provider_t *ze) {
+    while (ze->changer == umf_os_pid()) {
         uint32_t seen = umf_event_count_read(&ze->turn);
         umf_unlock(&ze->lock);
         umf_event_count_wait(&ze->turn, seen);
         umf_lock(&ze->lock);
     }
+}
+
+bool umf_ze_alloc_remove(umf_ze_provider_t *ze, const void *ptr, size_t *size) {
+    umf_lock(&ze->lock);
+    change_wait_locked(ze);
     const void *entry = umf_hash_remove(&ze->allocs, (uintptr_t)ptr);
     umf_unlock(&ze->lock);
     if (entry) {
@@ -135,26 +129,25 @@ bool umf_ze_alloc_remove(umf_ze_provider_t *ze, const void *ptr, size_t *size) {
 
 /* --- changes ---------------------------------------------------------------------------------- */
 
+typedef struct due_t {
+    void *ptr;
+    size_t size;
+} due_t;
+
 typedef struct change_t {
     umf_memory_provider_handle_t provider;
     umf_ze_provider_t *ze;
     ze_device_handle_t device;
     bool is_adding;
-    uintptr_t *due; /* addresses of all allocations when the set changed */
+    due_t *due; /* all allocations when the set changed */
     size_t count, room;
 } change_t;
 
-/* Changes run one at a time. */
+/* Changes run one at a time, and nothing is freed meanwhile. */
 static void change_begin(umf_ze_provider_t *ze) {
     umf_lock(&ze->lock);
-    while (ze->changer == umf_os_pid()) {
-        uint32_t seen = umf_event_count_read(&ze->turn);
-        umf_unlock(&ze->lock);
-        umf_event_count_wait(&ze->turn, seen);
-        umf_lock(&ze->lock);
-    }
+    change_wait_locked(ze);
     ze->changer = umf_os_pid();
-    ze->visited = NULL;
     umf_unlock(&ze->lock);
 }
 
@@ -193,12 +186,11 @@ static umf_result_t change_make_set(const change_t *change, umf_ze_devices_t **m
 }
 
 static void change_note(uint64_t address, void *entry, void *arg) {
-    (void)entry;
     change_t *change = arg;
-    change->due[change->count++] = (uintptr_t)address;
+    change->due[change->count++] = (due_t){(void *)(uintptr_t)address, alloc_size(entry)};
 }
 
-/* Publishes the new set and marks all live allocations as due. */
+/* Publishes the new set and notes all live allocations. */
 static umf_result_t change_publish_locked(change_t *change, umf_ze_devices_t *next) {
     umf_ze_provider_t *ze = change->ze;
     change->room = ze->allocs.count;
@@ -208,51 +200,18 @@ static umf_result_t change_publish_locked(change_t *change, umf_ze_devices_t *ne
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     umf_hash_each(&ze->allocs, change_note, change);
-    for (size_t i = 0; i < change->count; i++) {
-        const void *entry = umf_hash_get(&ze->allocs, change->due[i]);
-        umf_hash_put(&ze->allocs, change->due[i], alloc_entry(alloc_size(entry), true));
-    }
     ze->resident = next;
     return UMF_RESULT_SUCCESS;
 }
 
-/* Begins a visit: the allocation is not freed until the visit ends. false: it is freed already. */
-static bool visit_enter(umf_ze_provider_t *ze, uintptr_t address, size_t *size) {
-    umf_lock(&ze->lock);
-    const void *entry = umf_hash_get(&ze->allocs, address);
-    bool is_due = alloc_is_due(entry);
-    if (is_due) {
-        *size = alloc_size(entry);
-        umf_hash_put(&ze->allocs, address, alloc_entry(*size, false));
-        ze->visited = (void *)address;
+static ze_result_t visit(const change_t *change, const due_t *due) {
+    ze_context_handle_t context = change->ze->memory.context;
+    if (!umf_provider_is_tracked(change->provider, due->ptr)) {
+        return ZE_RESULT_SUCCESS;
     }
-    umf_unlock(&ze->lock);
-    return is_due;
-}
-
-static void visit_leave(umf_ze_provider_t *ze) {
-    umf_lock(&ze->lock);
-    ze->visited = NULL;
-    umf_unlock(&ze->lock);
-    umf_event_count_advance(&ze->turn);
-}
-
-static ze_result_t visit(const change_t *change, uintptr_t address) {
-    umf_ze_provider_t *ze = change->ze;
-    void *ptr = (void *)address;
-    size_t size;
-    ze_result_t result = ZE_RESULT_SUCCESS;
-    if (!visit_enter(ze, address, &size)) {
-        return result;
-    }
-    if (umf_provider_is_tracked(change->provider, ptr)) {
-        result =
-            change->is_adding
-                ? umf_ze.zeContextMakeMemoryResident(ze->memory.context, change->device, ptr, size)
-                : umf_ze.zeContextEvictMemory(ze->memory.context, change->device, ptr, size);
-    }
-    visit_leave(ze);
-    return result;
+    return change->is_adding
+               ? umf_ze.zeContextMakeMemoryResident(context, change->device, due->ptr, due->size)
+               : umf_ze.zeContextEvictMemory(context, change->device, due->ptr, due->size);
 }
 
 /* Visits all due allocations. A failure does not stop it, so that as many as possible follow the
@@ -260,7 +219,7 @@ static ze_result_t visit(const change_t *change, uintptr_t address) {
 static umf_result_t change_visit_all(const change_t *change) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (size_t i = 0; i < change->count; i++) {
-        ze_result_t one = visit(change, change->due[i]);
+        ze_result_t one = visit(change, &change->due[i]);
         if (one != ZE_RESULT_SUCCESS) {
             umf_ze_result(one, change->is_adding ? "making memory resident" : "evicting memory");
             result = UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;

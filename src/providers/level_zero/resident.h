@@ -2,8 +2,8 @@
  * Residency: the live allocations of a provider, and the devices on which they are resident.
  *
  * An allocation is made resident before it is listed. A change of the set visits the allocations
- * that are listed when the set changes. An allocation made at the same time follows the old or the
- * new set.
+ * that are listed when the set changes; none is freed meanwhile. An allocation made at the same
+ * time follows the old or the new set.
  */
 #ifndef UMF_SRC_PROVIDERS_LEVEL_ZERO_RESIDENT_H
 #define UMF_SRC_PROVIDERS_LEVEL_ZERO_RESIDENT_H
@@ -23,7 +23,7 @@ bool umf_ze_alloc_add(umf_ze_provider_t *ze, const void *ptr, size_t size);
 
 bool umf_ze_alloc_is_listed(umf_ze_provider_t *ze, const void *ptr);
 
-/* Takes an allocation off the list, after any change of residency has finished with it. false: it
+/* Takes an allocation off the list, after the end of any change of residency. false: it
  * is not listed. Adding it again directly afterwards cannot fail. */
 bool umf_ze_alloc_remove(umf_ze_provider_t *ze, const void *ptr, size_t *size);
 
