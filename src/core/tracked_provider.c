@@ -295,9 +295,10 @@ umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, siz
     return tracked_alloc(tracked, tracked->pool_alloc, size, alignment, class_offset, cookie, ptr);
 }
 
-/* A pool that was suspended may have a stored copy of the memory, which is void from now on. */
+/* A pool that was suspended may have a stored copy of the memory, which is void from now on. Of
+ * providers whose memory cannot be detached no pool is suspended. */
 UMF_INLINE void tell_sleeping_pool(const umf_tracked_provider_t *tracked, const void *ptr) {
-    umf_memory_pool_handle_t pool = pool_of(tracked);
+    umf_memory_pool_handle_t pool = tracked->ext->vm_detach ? pool_of(tracked) : NULL;
     if (pool && atomic_load_explicit(&pool->sleep, memory_order_acquire)) {
         UMF_KEEP_ERRNO;
         umf_core_freed_asleep(pool, ptr);
@@ -383,7 +384,6 @@ umf_result_t umf_tracked_make_dormant(umf_tracked_provider_t *tracked, umf_span_
     }
     tracked_drop_export(tracked, span);
     tracked->ext->reuse_count(tracked->self, span->size, 0);
-    tell_sleeping_pool(tracked, (void *)base);
     umf_span_begin_dormancy(span);
     return UMF_RESULT_SUCCESS;
 }
