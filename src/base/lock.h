@@ -23,7 +23,7 @@
 typedef enum umf_lock_rank_t {
     UMF_RANK_INIT,        /* umf.c: start and stop of the library */
     UMF_RANK_TOPOLOGY,    /* topology/topology.c: reading the machine, which allocates */
-    UMF_RANK_BROKER,      /* peer/broker.c: start and stop of its thread, which allocates */
+    UMF_RANK_BROKER,      /* peer/server.c: start and stop of a thread, which allocates */
     UMF_RANK_BACKGROUND,  /* core/reclaim_thread.c: start and stop of its thread, which allocates */
     UMF_RANK_RECORDER,    /* record/: start and stop of recordings */
     UMF_RANK_REGISTRY,    /* kinds of providers and pools */
@@ -49,7 +49,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_SPANS,       /* span descriptors */
     UMF_RANK_RECORD,      /* record/: tables of a recording; taken at an event */
     UMF_RANK_THREAD_SLOT, /* table of per-thread blocks */
-    UMF_RANK_EXPORTED,    /* peer/broker*.c: exported descriptors, connections */
+    UMF_RANK_EXPORTED,    /* peer/: exported descriptors, connections */
     UMF_RANK_HANDLES,     /* base/handle.c: live handles */
     UMF_RANK_META,        /* metadata arena */
     UMF_RANK_LOG,         /* logger */

@@ -4,9 +4,6 @@
 
 #include "peer/broker.h"
 
-/* The largest number of open connections. */
-#define UMF_BROKER_CONNECTIONS 32
-
 /* "umf-", 32 digits, and ".new" of a socket that does not listen yet. */
 #define UMF_BROKER_NAME_SIZE 41
 
@@ -16,19 +13,18 @@ typedef struct umf_broker_id_t {
 
 /* Where the broker listens. The process that created a file removes its name. */
 typedef struct umf_broker_listener_t {
-    int fd; /* -1: it does not listen */
     umf_broker_place_t place;
-    uint64_t ino; /* tells whether `fd` is still ours: some programs close foreign descriptors */
     umf_socket_address_t address;
 } umf_broker_listener_t;
 
 /* broker_place.c */
 int umf_broker_address(umf_broker_place_t place, const uint64_t id[2],
                        umf_socket_address_t *address);
-int umf_broker_listen(const umf_broker_id_t *id, umf_broker_listener_t *listener);
-/* Removes the name before it stops to listen, so that a name means that its process is alive. */
-void umf_broker_unlisten(umf_broker_listener_t *listener);
-bool umf_broker_owns(const umf_broker_listener_t *listener);
+/* 0 or an errno value, which a message tells. */
+int umf_broker_listen(const umf_broker_id_t *id, int fd, umf_broker_listener_t *listener);
+/* Removes the name. Called before the socket stops to listen, so that a name means that its process
+ * is alive. */
+void umf_broker_unlisten(const umf_broker_listener_t *listener);
 /* Whether a user may ask or answer. */
 bool umf_broker_admits(uint32_t uid);
 

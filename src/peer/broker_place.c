@@ -4,7 +4,7 @@
  * In a folder, a socket gets its name only when it listens, and loses it before it stops. So a name
  * that refuses connections belongs to a process that died, and is removed. Names with ".new" belong
  * to sockets that do not listen yet. They are removed when they are old; a process that misses its
- * name makes another one.
+ * name makes another one at its next export.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -24,8 +24,7 @@
 #define PLACE_DIGITS 32
 #define PLACE_NEW ".new"
 #define PLACE_NEW_SECONDS 60 /* a ".new" name of that age is stale */
-#define PLACE_TRIES 3
-#define PLACE_REAP_MAX 256 /* names that one start visits at most */
+#define PLACE_REAP_MAX 256   /* names that one start visits at most */
 
 #define PLACE_DEFAULT_TIMEOUT 5000
 
@@ -167,27 +166,28 @@ static void place_reap(const char *folder) {
 
 /* --- listening --- */
 
-static int listen_abstract(const umf_broker_id_t *id, umf_broker_listener_t *listener) {
+static int listen_abstract(const umf_broker_id_t *id, int fd, umf_broker_listener_t *listener) {
     int error = umf_broker_address(UMF_BROKER_ABSTRACT, id->word, &listener->address);
     if (error == 0) {
-        error = umf_socket_bind(listener->fd, &listener->address);
+        error = umf_socket_bind(fd, &listener->address);
     }
-    return error != 0 ? error : umf_socket_listen(listener->fd, PLACE_BACKLOG);
+    return error != 0 ? error : umf_socket_listen(fd, PLACE_BACKLOG);
 }
 
 /* The file is created with its final mode, so that other users can connect at no time. */
-static int listen_new(umf_broker_listener_t *listener, const umf_socket_address_t *fresh) {
+static int listen_new(int fd, const umf_broker_listener_t *listener,
+                      const umf_socket_address_t *fresh) {
     const char *path = fresh->name.sun_path;
-    int error = umf_os_fchmod(listener->fd, S_IRUSR | S_IWUSR);
+    int error = umf_os_fchmod(fd, S_IRUSR | S_IWUSR);
     if (error == 0) {
-        error = umf_socket_bind(listener->fd, fresh);
+        error = umf_socket_bind(fd, fresh);
     }
     if (error != 0) {
         return error;
     }
     error = umf_broker_is_open() ? umf_os_chmod(path, 0666) : 0;
     if (error == 0) {
-        error = umf_socket_listen(listener->fd, PLACE_BACKLOG);
+        error = umf_socket_listen(fd, PLACE_BACKLOG);
     }
     if (error == 0) {
         error = umf_os_rename(path, listener->address.name.sun_path);
@@ -198,7 +198,7 @@ static int listen_new(umf_broker_listener_t *listener, const umf_socket_address_
     return error;
 }
 
-static int listen_in_folder(const umf_broker_id_t *id, umf_broker_listener_t *listener) {
+static int listen_in_folder(const umf_broker_id_t *id, int fd, umf_broker_listener_t *listener) {
     char name[UMF_BROKER_NAME_SIZE];
     umf_socket_address_t fresh;
     int error = umf_broker_address(UMF_BROKER_FOLDER, id->word, &listener->address);
@@ -206,27 +206,10 @@ static int listen_in_folder(const umf_broker_id_t *id, umf_broker_listener_t *li
         place_name(id->word, PLACE_NEW, name);
         error = place_address(name, &fresh);
     }
-    return error != 0 ? error : listen_new(listener, &fresh);
+    return error != 0 ? error : listen_new(fd, listener, &fresh);
 }
 
-static int place_listen(const umf_broker_id_t *id, umf_broker_listener_t *listener) {
-    uint64_t dev, size;
-    int error = umf_socket_open(&listener->fd);
-    if (error != 0) {
-        return error;
-    }
-    error = umf_os_file_id(listener->fd, &dev, &listener->ino, &size);
-    if (error == 0) {
-        error = listener->place == UMF_BROKER_ABSTRACT ? listen_abstract(id, listener)
-                                                       : listen_in_folder(id, listener);
-    }
-    if (error != 0) {
-        umf_os_close(listener->fd);
-    }
-    return error;
-}
-
-int umf_broker_listen(const umf_broker_id_t *id, umf_broker_listener_t *listener) {
+int umf_broker_listen(const umf_broker_id_t *id, int fd, umf_broker_listener_t *listener) {
     char folder[PLACE_FOLDER_MAX + 1];
     if (umf_broker_get_folder(folder, sizeof(folder)) != UMF_RESULT_SUCCESS) {
         return ENAMETOOLONG;
@@ -235,10 +218,7 @@ int umf_broker_listen(const umf_broker_id_t *id, umf_broker_listener_t *listener
     if (folder[0]) {
         place_reap(folder);
     }
-    int error = ENOENT;
-    for (int i = 0; error == ENOENT && i < PLACE_TRIES; i++) {
-        error = place_listen(id, &made);
-    }
+    int error = folder[0] ? listen_in_folder(id, fd, &made) : listen_abstract(id, fd, &made);
     if (error == 0) {
         *listener = made;
         return 0;
@@ -251,16 +231,8 @@ int umf_broker_listen(const umf_broker_id_t *id, umf_broker_listener_t *listener
     return error;
 }
 
-bool umf_broker_owns(const umf_broker_listener_t *listener) {
-    uint64_t dev, ino = listener->ino, size;
-    return umf_os_file_id(listener->fd, &dev, &ino, &size) != EBADF && ino == listener->ino;
-}
-
-void umf_broker_unlisten(umf_broker_listener_t *listener) {
+void umf_broker_unlisten(const umf_broker_listener_t *listener) {
     if (listener->place == UMF_BROKER_FOLDER) {
         umf_os_unlink(listener->address.name.sun_path);
-    }
-    if (umf_broker_owns(listener)) {
-        umf_socket_shutdown(listener->fd);
     }
 }

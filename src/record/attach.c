@@ -5,12 +5,13 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "base/dl.h"
 #include "base/log.h"
 #include "core/listener.h"
 #include "core/object.h"
-#include "peer/attach_socket.h"
+#include "peer/server.h"
 #include "record/attach_own.h"
 #include "system/os.h"
 #include "system/socket.h"
@@ -80,8 +81,59 @@ static void refuse(int connection, bool is_full) {
     answer_send(connection, &answer);
 }
 
-static const umf_attach_socket_ops_t attach_ops = {
-    .serve = serve, .leaves = umf_attach_forget, .refuse = refuse};
+/* --- the socket --- */
+
+#define ATTACH_BACKLOG 16
+
+/* The number of the namespace is in the name: those who share a network may not share numbers of
+ * processes. */
+static int attach_listen(int fd) {
+    umf_socket_address_t address;
+    char name[64];
+    struct stat space;
+    if (stat("/proc/self/ns/pid", &space) != 0) {
+        return errno;
+    }
+    snprintf(name, sizeof(name), "umf-attach-%llu-%d", (unsigned long long)space.st_ino,
+             umf_os_pid());
+    int error = umf_socket_abstract(name, &address);
+    if (error == 0) {
+        error = umf_socket_bind(fd, &address);
+    }
+    return error != 0 ? error : umf_socket_listen(fd, ATTACH_BACKLOG);
+}
+
+static bool admits(uint32_t uid) {
+    return uid == umf_os_user() || uid == 0;
+}
+
+/* It is not the broker's thread: a snapshot takes up to a second, and those who share memory do not
+ * wait for that. */
+static const umf_peer_server_ops_t attach_ops = {
+    .thread = "umf-attach",
+    .connections = UMF_ATTACH_CLIENTS,
+    .listen = attach_listen,
+    .admits = admits,
+    .refuse = refuse,
+    .serve = serve,
+    .leaves = umf_attach_forget,
+};
+
+UMF_PEER_SERVER(attach, &attach_ops)
+
+bool umf_attach_is_closing(void) {
+    return umf_peer_server_is_stopping(&attach);
+}
+
+/* A free may call it, whatever the thread is doing: it never waits for a lock. */
+static int attach_open(uint32_t pid) {
+    int error = umf_peer_server_start(&attach, pid, false);
+    if (error != 0 && error != EBUSY) {
+        umf_log_write(UMF_LOG_LEVEL_DEBUG, error, __func__,
+                      "other programs cannot look at this process");
+    }
+    return error;
+}
 
 /* --- when --- */
 
@@ -97,8 +149,7 @@ static bool may_open(void) {
 
 /* Tried once in each process, because what stops it usually stays. */
 static UMF_COLD void try_open(uint32_t pid) {
-    if (atomic_exchange(&attach_tried, pid) != pid && may_open() &&
-        umf_attach_socket_open(&attach_ops) == EBUSY) {
+    if (atomic_exchange(&attach_tried, pid) != pid && may_open() && attach_open(pid) == EBUSY) {
         atomic_store(&attach_tried, 0);
     }
 }
@@ -140,7 +191,7 @@ void umf_attach_set(bool may) {
     atomic_store(&attach_may, may ? MAY : MAY_NOT);
     atomic_store(&attach_tried, 0);
     if (!may) {
-        umf_attach_socket_close();
+        umf_peer_server_stop(&attach);
     } else if (umf_pool_highest_index() > 0) {
         open_once();
     }
@@ -156,6 +207,6 @@ void umf_attach_init(void) {
 }
 
 void umf_attach_stop(void) {
-    umf_attach_socket_close();
+    umf_peer_server_stop(&attach);
     atomic_store(&attach_tried, 0);
 }

@@ -1,5 +1,7 @@
 /*
- * Attaching: other programs of the same user look at this process (umf/record_attach.h).
+ * Attaching: other programs of the same user, and of root, look at this process
+ * (umf/record_attach.h). They find its socket by its number; the broker (peer/broker.h) is found
+ * only by those who have a handle.
  */
 #ifndef UMF_SRC_RECORD_ATTACH_H
 #define UMF_SRC_RECORD_ATTACH_H
@@ -7,7 +9,7 @@
 #include "system/common.h"
 
 /* Called at each start of the library. From now on the first pool opens the attach socket
- * (peer/attach_socket.h). In a program whose malloc the library is a tick does (core/reclaim.h), so
+ * and its thread. In a program whose malloc the library is a tick does (core/reclaim.h), so
  * that programs that end at once do not pay for it. */
 void umf_attach_init(void);
 

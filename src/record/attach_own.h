@@ -6,6 +6,11 @@
 
 #include "system/common.h"
 
+#define UMF_ATTACH_CLIENTS 8u /* connections at a time */
+
+/* Is the socket about to be closed? What takes long shall end then. */
+bool umf_attach_is_closing(void);
+
 /* What is answered, and the descriptor that goes with it; -1: none. */
 typedef struct umf_attach_answer_t {
     umf_attach_reply_t reply;

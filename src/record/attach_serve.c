@@ -12,7 +12,6 @@
 #include "base/memory_file.h"
 #include "core/object.h"
 #include "core/reclaim.h"
-#include "peer/attach_socket.h"
 #include "record/attach_own.h"
 #include "record/record.h"
 #include "record/snapshot.h"
@@ -29,7 +28,7 @@ static void give_snapshot(umf_snapshot_what_t what, umf_attach_answer_t *answer)
     int fd = -1;
     int error = umf_memory_file("umf-snapshot", &fd);
     if (error == 0) {
-        error = umf_snapshot_write(fd, what, umf_attach_socket_is_closing);
+        error = umf_snapshot_write(fd, what, umf_attach_is_closing);
     }
     if (error == 0) {
         answer->fd = fd;

@@ -1,4 +1,4 @@
-// Attaching (src/record/attach*.c, src/peer/attach_socket.c): other programs look at this process.
+// Attaching (src/record/attach*.c, src/peer/server.c): other programs look at this process.
 #include <atomic>
 #include <csignal>
 #include <fstream>

@@ -1,0 +1,359 @@
+#include "peer/server.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+
+#include "base/log.h"
+#include "system/os.h"
+#include "system/socket.h"
+
+/* Only used pages cost memory, and sanitizers use many. */
+#define STACK ((size_t)256 << 10)
+
+/* In ms: without an event it checks so often whether the program has ended but for it. */
+#define TICK 2000
+
+/* In ms: without free descriptors it accepts nobody for so long. */
+#define PAUSE 50
+
+static umf_peer_server_t *servers; /* Immutable after load */
+
+/* --- descriptors --- */
+
+/* The program may have closed it, and opened something else under the same number. */
+static bool listener_is_ours(const umf_peer_server_t *server) {
+    uint64_t dev, ino = server->ino, size;
+    return server->listener != -1 && umf_os_file_id(server->listener, &dev, &ino, &size) != EBADF &&
+           ino == server->ino;
+}
+
+static int listener_open(umf_peer_server_t *server) {
+    uint64_t dev, size;
+    int fd;
+    umf_lock(&server->fds_lock);
+    int error = umf_socket_open(&fd);
+    if (error == 0) {
+        error = umf_os_file_id(fd, &dev, &server->ino, &size);
+        if (error == 0) {
+            server->listener = fd;
+        } else {
+            umf_os_close(fd);
+        }
+    }
+    umf_unlock(&server->fds_lock);
+    return error;
+}
+
+static void listener_close(umf_peer_server_t *server) {
+    umf_lock(&server->fds_lock);
+    if (listener_is_ours(server)) {
+        umf_os_close(server->listener);
+    }
+    server->listener = -1;
+    umf_unlock(&server->fds_lock);
+}
+
+static void connection_close(umf_peer_server_t *server, unsigned place) {
+    umf_lock(&server->fds_lock);
+    umf_os_close(server->connections[place]);
+    server->connections[place] = -1;
+    umf_unlock(&server->fds_lock);
+}
+
+/* --- connections --- */
+
+static void connection_end(umf_peer_server_t *server, unsigned place) {
+    connection_close(server, place);
+    if (server->ops->leaves) {
+        server->ops->leaves(place);
+    }
+}
+
+/* The place for a new connection; the last one if there is no room. */
+static unsigned place_get(umf_peer_server_t *server) {
+    unsigned count = server->ops->connections, place = 0, oldest = 0;
+    for (; place < count && server->connections[place] != -1; place++) {
+        oldest = server->deadlines[place] < server->deadlines[oldest] ? place : oldest;
+    }
+    if (place == count && server->ops->time_limit) {
+        connection_end(server, oldest); /* that process may connect again */
+        place = oldest;
+    }
+    return place;
+}
+
+/* 0, or the errno value of accept. */
+static int connection_accept(umf_peer_server_t *server) {
+    const umf_peer_server_ops_t *ops = server->ops;
+    unsigned place = place_get(server);
+    int *connection = &server->connections[place];
+    umf_lock(&server->fds_lock);
+    int error = umf_socket_accept(server->listener, connection);
+    *connection = error == 0 ? *connection : -1;
+    umf_unlock(&server->fds_lock);
+    if (error != 0) {
+        return error;
+    }
+    server->deadlines[place] =
+        ops->time_limit ? umf_socket_now() + (uint64_t)ops->time_limit() : UINT64_MAX;
+    uint32_t uid, pid;
+    bool is_full = place == ops->connections;
+    if (is_full || umf_socket_peer(*connection, &uid, &pid) != 0 || !ops->admits(uid)) {
+        ops->refuse(*connection, is_full);
+        connection_close(server, place);
+    }
+    return 0;
+}
+
+/* --- the thread --- */
+
+typedef struct turn_t {
+    struct pollfd polled[1 + UMF_PEER_CONNECTIONS]; /* the listener is first */
+    uint64_t pause_end;                             /* nobody is accepted before this time */
+} turn_t;
+
+static int turn_wait(umf_peer_server_t *server, turn_t *turn) {
+    uint64_t now = umf_socket_now(), end = now + TICK;
+    bool is_paused = now < turn->pause_end;
+    turn->polled[0] = (struct pollfd){.fd = server->listener, .events = is_paused ? 0 : POLLIN};
+    end = is_paused && turn->pause_end < end ? turn->pause_end : end;
+    for (unsigned i = 0; i < server->ops->connections; i++) {
+        turn->polled[1 + i] = (struct pollfd){.fd = server->connections[i], .events = POLLIN};
+        if (server->connections[i] != -1 && server->deadlines[i] < end) {
+            end = server->deadlines[i];
+        }
+    }
+    return poll(turn->polled, 1 + server->ops->connections, end > now ? (int)(end - now) : 0);
+}
+
+static void turn_serve(umf_peer_server_t *server, const turn_t *turn, bool is_any) {
+    uint64_t now = umf_socket_now();
+    for (unsigned i = 0; i < server->ops->connections && !umf_peer_server_is_stopping(server);
+         i++) {
+        int connection = server->connections[i];
+        if (connection != -1 &&
+            ((is_any && turn->polled[1 + i].revents && !server->ops->serve(i, connection)) ||
+             now >= server->deadlines[i])) {
+            connection_end(server, i);
+        }
+    }
+}
+
+/* false: the socket can accept no more connections. */
+static bool turn_accept(umf_peer_server_t *server, turn_t *turn) {
+    int error = listener_is_ours(server) ? connection_accept(server) : EBADF;
+    if (error == EBADF || error == EINVAL) {
+        return false;
+    }
+    if (error != 0 && error != EAGAIN && error != ECONNABORTED) {
+        turn->pause_end = umf_socket_now() + PAUSE;
+    }
+    return true;
+}
+
+/* Serves until it is stopped or the program has closed the socket. true: the program has ended but
+ * for this thread. */
+static bool server_serve(umf_peer_server_t *server) {
+    turn_t turn = {.pause_end = 0};
+    while (!umf_peer_server_is_stopping(server)) {
+        int events = turn_wait(server, &turn);
+        if (events == 0 && umf_os_is_last_thread()) {
+            return true;
+        }
+        turn_serve(server, &turn, events > 0);
+        if (events > 0 && turn.polled[0].revents && !umf_peer_server_is_stopping(server) &&
+            !turn_accept(server, &turn)) {
+            if (server->ops->closed) {
+                UMF_LOG_WARN("%s", server->ops->closed);
+            }
+            return false;
+        }
+    }
+    return false;
+}
+
+/* Waits for a thread that was told to end, or that has ended by itself. */
+static void server_end_locked(umf_peer_server_t *server) {
+    umf_assert_locked(&server->lock);
+    if (!server->has_thread) {
+        return;
+    }
+    if (!pthread_equal(server->thread, pthread_self())) {
+        pthread_join(server->thread, NULL);
+    }
+    server->has_thread = false;
+    listener_close(server);
+}
+
+static void *be_last(void *arg) {
+    umf_peer_server_t *server = arg;
+    sigset_t none;
+    umf_lock(&server->lock);
+    server_end_locked(server);
+    umf_unlock(&server->lock);
+    sigemptyset(&none);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    return NULL;
+}
+
+/* The last thread of a program runs its exit handlers. The calling thread ends now and leaves that
+ * to one with a usual stack and signals. */
+static void leave(umf_peer_server_t *server) {
+    pthread_t last;
+    if (pthread_create(&last, NULL, be_last, server) == 0) {
+        pthread_detach(last);
+    }
+}
+
+static void *server_run(void *arg) {
+    umf_peer_server_t *server = arg;
+    pthread_setname_np(pthread_self(), server->ops->thread);
+    umf_os_own_thread_begins();
+    bool is_last = server_serve(server);
+    umf_os_own_thread_ends();
+    for (unsigned i = 0; i < server->ops->connections; i++) {
+        if (server->connections[i] != -1) {
+            connection_end(server, i);
+        }
+    }
+    atomic_store_explicit(&server->runs, 0, memory_order_release);
+    if (is_last) {
+        leave(server);
+    }
+    return NULL;
+}
+
+/* --- start and stop --- */
+
+void umf_peer_server_register(umf_peer_server_t *server) {
+    umf_lock_register(&server->lock);
+    umf_lock_register(&server->fds_lock);
+    server->next = servers;
+    servers = server;
+}
+
+/* Called in a forked child. The thread does not exist here, and the sockets are the parent's, which
+ * would seem to be alive while the child keeps them open. */
+static void server_forget_parent(umf_peer_server_t *server) {
+    if (server->owner == 0 || server->owner == (uint32_t)umf_os_pid()) {
+        return;
+    }
+    for (unsigned i = 0; i <= UMF_PEER_CONNECTIONS; i++) {
+        if (server->connections[i] != -1) {
+            connection_close(server, i);
+        }
+    }
+    listener_close(server);
+    server->has_thread = false;
+    server->owner = 0;
+    atomic_store(&server->runs, 0);
+}
+
+static void forget_parent(void) {
+    for (umf_peer_server_t *server = servers; server; server = server->next) {
+        server_forget_parent(server);
+    }
+}
+
+static void watch_forks(void) {
+    static atomic_bool is_done;
+    if (!atomic_exchange(&is_done, true) && pthread_atfork(NULL, NULL, forget_parent) != 0) {
+        atomic_store(&is_done, false);
+    }
+}
+
+/* 0 or an errno value. */
+static int thread_start(umf_peer_server_t *server) {
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    int error = pthread_attr_init(&attributes);
+    if (error != 0) {
+        return error;
+    }
+    pthread_attr_setstacksize(&attributes, STACK);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&server->thread, &attributes, server_run, server);
+    if (error == EINVAL) {
+        /* The thread-local memory of the program does not fit our stack, so the default size is
+         * used. */
+        error = pthread_create(&server->thread, NULL, server_run, server);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+/* The socket listens already. */
+static int server_run_locked(umf_peer_server_t *server, uint32_t pid) {
+    atomic_store_explicit(&server->stops, false, memory_order_release);
+    atomic_store_explicit(&server->runs, pid, memory_order_release);
+    int error = thread_start(server);
+    server->has_thread = error == 0;
+    if (error != 0) {
+        atomic_store_explicit(&server->runs, 0, memory_order_release);
+        if (server->ops->unlisten) {
+            server->ops->unlisten();
+        }
+    }
+    return error;
+}
+
+static int server_start_locked(umf_peer_server_t *server, uint32_t pid) {
+    server_forget_parent(server);
+    server_end_locked(server);
+    for (unsigned i = 0; i <= UMF_PEER_CONNECTIONS; i++) {
+        server->connections[i] = -1;
+    }
+    watch_forks();
+    server->owner = pid;
+    int error = listener_open(server);
+    if (error != 0) {
+        return error;
+    }
+    error = server->ops->listen(server->listener);
+    if (error == 0) {
+        error = server_run_locked(server, pid);
+    }
+    if (error != 0) {
+        listener_close(server);
+    }
+    return error;
+}
+
+static bool server_runs(const umf_peer_server_t *server, uint32_t pid) {
+    return atomic_load_explicit(&server->runs, memory_order_acquire) == pid;
+}
+
+int umf_peer_server_start(umf_peer_server_t *server, uint32_t pid, bool may_wait) {
+    if (server_runs(server, pid)) {
+        return 0;
+    }
+    if (may_wait) {
+        umf_lock(&server->lock);
+    } else if (!umf_trylock(&server->lock)) {
+        return EBUSY;
+    }
+    int error = server_runs(server, pid) ? 0 : server_start_locked(server, pid);
+    umf_unlock(&server->lock);
+    return error;
+}
+
+/* A socket that is shut down wakes the thread. */
+void umf_peer_server_stop(umf_peer_server_t *server) {
+    umf_lock(&server->lock);
+    if (server->has_thread && server->owner == (uint32_t)umf_os_pid()) {
+        atomic_store_explicit(&server->stops, true, memory_order_release);
+        if (server->ops->unlisten) {
+            server->ops->unlisten();
+        }
+        umf_lock(&server->fds_lock);
+        if (listener_is_ours(server)) {
+            umf_socket_shutdown(server->listener);
+        }
+        umf_unlock(&server->fds_lock);
+        server_end_locked(server);
+    }
+    umf_unlock(&server->lock);
+}

@@ -1,0 +1,82 @@
+/*
+ * Servers: threads of the library that answer other processes through a socket. The program must
+ * not notice them: all signals are blocked in them, because they belong to the application; a
+ * program whose other threads have ended ends, too; it may close descriptors that it does not know;
+ * and a child of fork keeps none of its parent's.
+ */
+#ifndef UMF_SRC_PEER_SERVER_H
+#define UMF_SRC_PEER_SERVER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/lock.h"
+
+#define UMF_PEER_CONNECTIONS 32u
+
+/* All are called by the server's thread without a lock, except `listen` and `unlisten`. */
+typedef struct umf_peer_server_ops_t {
+    const char *thread;   /* its name */
+    const char *closed;   /* warns that the program has closed the socket. NULL: nobody is warned */
+    unsigned connections; /* at a time; at most UMF_PEER_CONNECTIONS */
+    /* Binds a socket and listens. 0 or an errno value. */
+    int (*listen)(int fd);
+    /* The socket, which listens, is about to be shut down. May be NULL. */
+    void (*unlisten)(void);
+    bool (*admits)(uint32_t uid);
+    /* Tells a process why it may not come in. */
+    void (*refuse)(int connection, bool is_full);
+    /* Something may have arrived: reads one message and answers. `place`: of the connection, below
+     * `connections`. false: the connection is to be closed. */
+    bool (*serve)(unsigned place, int connection);
+    /* The connection is closed now. May be NULL. */
+    void (*leaves)(unsigned place);
+    /* How long a connection may stay, in ms. If there are too many, the one that has waited longest
+     * is closed for the new one. NULL: as long as it wants; one too many is refused. */
+    int (*time_limit)(void);
+} umf_peer_server_ops_t;
+
+typedef struct umf_peer_server_t {
+    const umf_peer_server_ops_t *ops; /* Immutable */
+    umf_lock_t lock;                  /* start and stop */
+    pthread_t thread;                 /* Sync: lock */
+    bool has_thread;                  /* Sync: lock */
+    uint32_t owner;                   /* pid to which these belong. Sync: lock */
+    _Atomic uint32_t runs;            /* pid of the process in which it serves; 0: none */
+    atomic_bool stops;
+    /* Descriptors are opened and closed under this lock, so that a forked child knows exactly which
+     * are open. The thread alone changes the connections; others close the listener. */
+    umf_lock_t fds_lock;
+    int listener; /* -1: none */
+    uint64_t ino; /* tells whether `listener` is still ours */
+    /* -1: free. The last place is for one that is refused. */
+    int connections[UMF_PEER_CONNECTIONS + 1];
+    uint64_t deadlines[UMF_PEER_CONNECTIONS + 1];
+    struct umf_peer_server_t *next; /* of all. Immutable after load */
+} umf_peer_server_t;
+
+/* Defines a server. */
+#define UMF_PEER_SERVER(name, table)                                                               \
+    static umf_peer_server_t name = {.ops = (table),                                               \
+                                     .lock = {.rank = UMF_RANK_BROKER},                            \
+                                     .fds_lock = {.rank = UMF_RANK_EXPORTED},                      \
+                                     .listener = -1};                                              \
+    __attribute__((constructor)) static void name##_register(void) {                               \
+        umf_peer_server_register(&name);                                                           \
+    }
+
+void umf_peer_server_register(umf_peer_server_t *server);
+
+/* Starts it unless it runs. `pid`: of this process. 0 or an errno value. With `may_wait` false
+ * EBUSY if another thread starts or stops it. */
+int umf_peer_server_start(umf_peer_server_t *server, uint32_t pid, bool may_wait);
+
+/* Stops it and waits for the thread. */
+void umf_peer_server_stop(umf_peer_server_t *server);
+
+/* Is it about to be stopped? What takes long shall end then. */
+static inline bool umf_peer_server_is_stopping(const umf_peer_server_t *server) {
+    return atomic_load_explicit(&server->stops, memory_order_acquire);
+}
+
+#endif
