@@ -128,6 +128,17 @@ static PyObject *raise_no_memory(umf_memory_pool_handle_t pool, size_t size) {
     return umf_py_raise(result, what, text, 0);
 }
 
+static bool is_alignment(size_t size, size_t alignment) {
+    if ((alignment & (alignment - 1)) == 0) { /* 0: the pool's own */
+        return true;
+    }
+    char what[64], text[80];
+    PyOS_snprintf(what, sizeof(what), "%zu bytes cannot be allocated", size);
+    PyOS_snprintf(text, sizeof(text), "alignment must be a power of two, it is %zu", alignment);
+    umf_py_raise(UMF_RESULT_ERROR_INVALID_ALIGNMENT, what, text, 0);
+    return false;
+}
+
 static bool allocate_arguments(PyObject *args, PyObject *kwargs, size_t *size, size_t *alignment,
                                PyObject **stream) {
     if (PyTuple_Size(args) == 1 && !kwargs) { /* the usual call */
@@ -145,7 +156,7 @@ static bool allocate_arguments(PyObject *args, PyObject *kwargs, size_t *size, s
     }
     *size = (size_t)wanted;
     *alignment = (size_t)at;
-    return true;
+    return is_alignment(*size, *alignment);
 }
 
 /* _allocate(type, ...) would cost a look-up: the subclass says once which type its buffers have. */

@@ -93,6 +93,12 @@ def test_sizes_that_are_none(pool, size):
         pool.allocate(size)
 
 
+@pytest.mark.parametrize("alignment", [3, 48])
+def test_alignments_that_are_none(pool, alignment):
+    with pytest.raises(umf.InvalidAlignmentError, match=f"a power of two, it is {alignment}"):
+        pool.allocate(8, alignment=alignment)
+
+
 def test_too_much(pool):
     with pytest.raises(umf.OutOfMemoryError, match="cannot be allocated") as info:
         pool.allocate(1 << 60)

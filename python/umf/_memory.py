@@ -299,6 +299,8 @@ class Buffer(_core.Buffer, _Closing):
             raise BufferError(f"memory of the host has no streams, not {stream}")
         if device[0] != _CPU and stream == 0:
             raise BufferError("stream 0 may mean two things: 1 is the legacy default stream")
+        if stream is not None and not (isinstance(stream, int) and stream >= -1):
+            raise BufferError(f"stream must be None, -1, 1, 2 or the address of one, not {stream!r}")
         if device[0] == _CUDA and self.stream is not None and stream != -1:
             self._order(device[1], _LEGACY if stream is None or stream == 1 else stream)
         versioned = max_version is not None and max_version[0] >= 1

@@ -3,16 +3,19 @@
     python -m umf.compat torch_memory_saver,vllm -- script.py arguments
     python -m umf.compat torch_memory_saver -- -m module arguments
 
-does so for one program; `install` does it from code, before the names are imported.
+does so for one program and the Python processes that it starts; `install` does it from code, for one
+process, before the names are imported.
 """
 
 import importlib
 import importlib.abc
 import importlib.machinery
+import os
 import runpy
 import sys
+from pathlib import Path
 from types import ModuleType
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 _USAGE = "usage: python -m umf.compat torch_memory_saver,vllm -- script.py|-m module [argument...]"
 
@@ -72,19 +75,40 @@ def _install_torch_memory_saver() -> None:
     importlib.import_module("torch_memory_saver")
 
 
-def main(arguments: List[str]) -> None:
-    """Runs a program with the names replaced."""
-    if len(arguments) < 3 or arguments[1] != "--":
+def _tell_children() -> None:
+    """Python processes that the program starts look for the names in a folder of ours first: those
+    of multiprocessing take over the path, others the environment."""
+    folder = str(Path(__file__).parent / "_names")
+    sys.path.insert(1, folder)
+    rest = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = folder if not rest else folder + os.pathsep + rest
+
+
+def _split(arguments: List[str]) -> Tuple[List[str], List[str]]:
+    """The names, and the program with its arguments."""
+    names = arguments[0].split(",") if arguments else []
+    if len(arguments) < 3 or arguments[1] != "--" or not set(names) <= set(NAMES):
         raise SystemExit(_USAGE)
-    install(*arguments[0].split(","))
-    rest = arguments[2:]
-    if rest[0] == "-m" and len(rest) > 1:
-        sys.argv = rest[1:]
-        runpy.run_module(rest[1], run_name="__main__", alter_sys=True)
+    return names, arguments[2:]
+
+
+def main(arguments: List[str]) -> None:
+    """Runs a program with the names replaced, in the Python processes that it starts, too."""
+    names, program = _split(arguments)
+    is_module = program[0] == "-m"
+    if is_module and len(program) == 1:
+        raise SystemExit(_USAGE)
+    if not is_module and not os.path.exists(program[0]):
+        raise SystemExit(f"umf.compat: there is no file {program[0]!r}")
+    install(*names)
+    if "torch_memory_saver" in names:
+        _tell_children()
+    sys.argv = program[1:] if is_module else program
+    if is_module:
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
     else:
-        sys.argv = rest
-        sys.path[0] = str(importlib.import_module("os").path.dirname(rest[0]))
-        runpy.run_path(rest[0], run_name="__main__")
+        sys.path[0] = os.path.dirname(os.path.abspath(program[0]))
+        runpy.run_path(program[0], run_name="__main__")
 
 
 if __name__ == "__main__":

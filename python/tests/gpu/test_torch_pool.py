@@ -106,8 +106,9 @@ def test_tensors_of_buffers_and_back():
         assert about["data"] == (memory.ptr, False) and about["shape"] == (4 * MIB,)
         with pytest.raises(BufferError, match="does not reach"):
             memoryview(memory)
-        with pytest.raises(BufferError):
-            memory.__dlpack__(stream=0)
+        for stream in (0, -2, "1", 1.0):
+            with pytest.raises(BufferError):
+                memory.__dlpack__(stream=stream)
         tensor = umf.torch.tensor(memory, torch.int32, (1024, -1))
         tensor.fill_(3)
         assert tensor.data_ptr() == memory.ptr and tensor.shape == (1024, 1024)
