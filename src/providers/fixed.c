@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/native.h"
 #include "ctl/params.h"
 #include "providers/shared/carve_ops.h"
 #include "providers/shared/kind.h"
@@ -24,12 +23,8 @@ typedef struct fixed_provider_t {
 } fixed_provider_t;
 UMF_CARVE_FIRST(fixed_provider_t, carve);
 
-static __thread umf_native_t fixed_native;
-
-static const umf_native_text_t fixed_native_texts[] = {
-    {UMF_FIXED_RESULT_SUCCESS, "success"},
-    {UMF_FIXED_RESULT_ERROR_PURGE_FORCE_FAILED, "force purging failed"},
-};
+UMF_PROVIDER_NATIVE(fixed, {UMF_FIXED_RESULT_SUCCESS, "success"},
+                    {UMF_FIXED_RESULT_ERROR_PURGE_FORCE_FAILED, "force purging failed"})
 
 /* --- parameters ------------------------------------------------------------------------------- */
 
@@ -128,13 +123,6 @@ static umf_result_t fixed_alloc(void *provider, size_t size, size_t alignment, v
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     return result;
-}
-
-static umf_result_t fixed_get_last_native_error(void *provider, const char **message,
-                                                int32_t *code) {
-    (void)provider;
-    return umf_native_get(&fixed_native, fixed_native_texts, UMF_COUNT_OF(fixed_native_texts),
-                          message, code);
 }
 
 UMF_PROVIDER_GET_NAME(fixed, fixed_provider_t, umf_fixed_params)

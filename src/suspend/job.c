@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "core/object.h"
+#include "suspend/suspend.h"
 #include "system/common.h"
 
 struct umf_suspend_job_t {
@@ -37,20 +38,6 @@ static void *job_run(void *arg) {
     job->result = job->call(job->pools, job->num, &job->params, &job->report);
     __atomic_store_n(&job->done, 1, __ATOMIC_RELEASE);
     return NULL;
-}
-
-static bool params_are_valid(const umf_suspend_params_t *params) {
-    return !params ||
-           (params->struct_size >= sizeof(*params) && (params->queues || params->num_queues == 0) &&
-            (params->events || params->num_events == 0));
-}
-
-static bool pools_are_live(umf_memory_pool_handle_t *pools, size_t num) {
-    size_t i = 0;
-    while (i < num && umf_pool_check(pools[i], __func__)) {
-        i++;
-    }
-    return i == num;
 }
 
 static bool job_copy_pools(umf_suspend_job_handle_t job, umf_memory_pool_handle_t *pools,
@@ -101,12 +88,13 @@ static umf_result_t job_create(umf_result_t (*call)(umf_memory_pool_handle_t *, 
                                                     umf_suspend_report_t *),
                                umf_memory_pool_handle_t *pools, size_t num,
                                const umf_suspend_params_t *params, umf_suspend_job_handle_t *out) {
-    if (!pools || num == 0 || !out || !params_are_valid(params)) {
-        UMF_LOG_ERROR("no pools, no place for the job, or parameters that are not valid");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    umf_result_t result = umf_suspend_check(pools, num, params, NULL, __func__);
+    if (result == UMF_RESULT_SUCCESS && !out) {
+        UMF_LOG_ERROR("there is no place for the job");
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!pools_are_live(pools, num)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
     umf_suspend_job_handle_t job = umf_meta_alloc(sizeof(*job));
     if (!job) {
@@ -115,7 +103,7 @@ static umf_result_t job_create(umf_result_t (*call)(umf_memory_pool_handle_t *, 
     }
     job->call = call;
     job->report = (umf_suspend_report_t)UMF_SUSPEND_REPORT_INIT;
-    umf_result_t result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     if (!job_copy_pools(job, pools, num) || !job_copy_params(job, params)) {
         UMF_LOG_ERROR("no memory for a job over %zu pools", num);
         goto destroy;

@@ -359,7 +359,7 @@ static umf_result_t resume_all(sleepers_t *all) {
 
 /* --- entrances -------------------------------------------------------------------------------- */
 
-static umf_result_t check_call(umf_memory_pool_handle_t *pools, size_t num,
+umf_result_t umf_suspend_check(umf_memory_pool_handle_t *pools, size_t num,
                                const umf_suspend_params_t *params,
                                const umf_suspend_report_t *report, const char *function) {
     bool is_valid = pools && num > 0 &&
@@ -414,14 +414,14 @@ static umf_result_t run(bool is_resume, umf_memory_pool_handle_t *pools, size_t 
 UMF_API_EXT_1 umf_result_t umfPoolsSuspend(umf_memory_pool_handle_t *pools, size_t num,
                                            const umf_suspend_params_t *params,
                                            umf_suspend_report_t *report) {
-    umf_result_t result = check_call(pools, num, params, report, __func__);
+    umf_result_t result = umf_suspend_check(pools, num, params, report, __func__);
     return result == UMF_RESULT_SUCCESS ? run(false, pools, num, params, report) : result;
 }
 
 UMF_API_EXT_1 umf_result_t umfPoolsResume(umf_memory_pool_handle_t *pools, size_t num,
                                           const umf_suspend_params_t *params,
                                           umf_suspend_report_t *report) {
-    umf_result_t result = check_call(pools, num, params, report, __func__);
+    umf_result_t result = umf_suspend_check(pools, num, params, report, __func__);
     return result == UMF_RESULT_SUCCESS ? run(true, pools, num, params, report) : result;
 }
 

@@ -13,7 +13,6 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/native.h"
 #include "ctl/params.h"
 #include "providers/file/opened.h"
 #include "providers/file/path.h"
@@ -64,15 +63,12 @@ typedef struct devdax_provider_t {
 } devdax_provider_t;
 UMF_CARVE_FIRST(devdax_provider_t, carve);
 
-static __thread umf_native_t devdax_native;
-
-static const umf_native_text_t devdax_native_texts[] = {
-    {UMF_DEVDAX_RESULT_SUCCESS, "success"},
-    {UMF_DEVDAX_RESULT_ERROR_ALLOC_FAILED, "memory allocation failed"},
-    {UMF_DEVDAX_RESULT_ERROR_ADDRESS_NOT_ALIGNED, "allocated address is not aligned"},
-    {UMF_DEVDAX_RESULT_ERROR_FREE_FAILED, "memory deallocation failed"},
-    {UMF_DEVDAX_RESULT_ERROR_PURGE_FORCE_FAILED, "force purging failed"},
-};
+UMF_PROVIDER_NATIVE(devdax, {UMF_DEVDAX_RESULT_SUCCESS, "success"},
+                    {UMF_DEVDAX_RESULT_ERROR_ALLOC_FAILED, "memory allocation failed"},
+                    {UMF_DEVDAX_RESULT_ERROR_ADDRESS_NOT_ALIGNED,
+                     "allocated address is not aligned"},
+                    {UMF_DEVDAX_RESULT_ERROR_FREE_FAILED, "memory deallocation failed"},
+                    {UMF_DEVDAX_RESULT_ERROR_PURGE_FORCE_FAILED, "force purging failed"})
 
 /* --- the device ------------------------------------------------------------------------------- */
 
@@ -270,13 +266,6 @@ static umf_result_t devdax_purge_force(void *provider, void *ptr, size_t size) {
 }
 
 /* --- facts ------------------------------------------------------------------------------------ */
-
-static umf_result_t devdax_get_last_native_error(void *provider, const char **message,
-                                                 int32_t *code) {
-    (void)provider;
-    return umf_native_get(&devdax_native, devdax_native_texts, UMF_COUNT_OF(devdax_native_texts),
-                          message, code);
-}
 
 UMF_PROVIDER_GET_NAME(devdax, devdax_provider_t, umf_devdax_params)
 

@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/native.h"
 #include "ctl/params.h"
 #include "providers/file/opened.h"
 #include "providers/file/path.h"
@@ -46,14 +45,10 @@ typedef struct file_provider_t {
 } file_provider_t;
 UMF_CARVE_FIRST(file_provider_t, store.carve);
 
-static __thread umf_native_t file_native;
-
-static const umf_native_text_t file_native_texts[] = {
-    {UMF_FILE_RESULT_SUCCESS, "success"},
-    {UMF_FILE_RESULT_ERROR_ALLOC_FAILED, "memory allocation failed"},
-    {UMF_FILE_RESULT_ERROR_FREE_FAILED, "memory deallocation failed"},
-    {UMF_FILE_RESULT_ERROR_PURGE_FORCE_FAILED, "force purging failed"},
-};
+UMF_PROVIDER_NATIVE(file, {UMF_FILE_RESULT_SUCCESS, "success"},
+                    {UMF_FILE_RESULT_ERROR_ALLOC_FAILED, "memory allocation failed"},
+                    {UMF_FILE_RESULT_ERROR_FREE_FAILED, "memory deallocation failed"},
+                    {UMF_FILE_RESULT_ERROR_PURGE_FORCE_FAILED, "force purging failed"})
 
 /* --- creation --------------------------------------------------------------------------------- */
 
@@ -118,13 +113,6 @@ static umf_result_t file_purge_force(void *provider, void *ptr, size_t size) {
 }
 
 /* --- facts ------------------------------------------------------------------------------------ */
-
-static umf_result_t file_get_last_native_error(void *provider, const char **message,
-                                               int32_t *code) {
-    (void)provider;
-    return umf_native_get(&file_native, file_native_texts, UMF_COUNT_OF(file_native_texts), message,
-                          code);
-}
 
 UMF_PROVIDER_GET_NAME(file, file_provider_t, umf_file_params)
 

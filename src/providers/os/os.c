@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/native.h"
 #include "base/place.h"
 #include "providers/os/export.h"
 #include "providers/os/extent.h"
@@ -35,18 +34,14 @@ typedef struct os_provider_t {
     umf_os_import_t import;   /* Sync: lock */
 } os_provider_t;
 
-static __thread umf_native_t os_native;
-
-static const umf_native_text_t os_native_texts[] = {
-    {UMF_OS_RESULT_SUCCESS, "success"},
-    {UMF_OS_RESULT_ERROR_ALLOC_FAILED, "memory allocation failed"},
-    {UMF_OS_RESULT_ERROR_ADDRESS_NOT_ALIGNED, "allocated address is not aligned"},
-    {UMF_OS_RESULT_ERROR_BIND_FAILED, "binding memory to NUMA node failed"},
-    {UMF_OS_RESULT_ERROR_FREE_FAILED, "memory deallocation failed"},
-    {UMF_OS_RESULT_ERROR_PURGE_LAZY_FAILED, "lazy purging failed"},
-    {UMF_OS_RESULT_ERROR_PURGE_FORCE_FAILED, "force purging failed"},
-    {UMF_OS_RESULT_ERROR_TOPO_DISCOVERY_FAILED, "HWLOC topology discovery failed"},
-};
+UMF_PROVIDER_NATIVE(os, {UMF_OS_RESULT_SUCCESS, "success"},
+                    {UMF_OS_RESULT_ERROR_ALLOC_FAILED, "memory allocation failed"},
+                    {UMF_OS_RESULT_ERROR_ADDRESS_NOT_ALIGNED, "allocated address is not aligned"},
+                    {UMF_OS_RESULT_ERROR_BIND_FAILED, "binding memory to NUMA node failed"},
+                    {UMF_OS_RESULT_ERROR_FREE_FAILED, "memory deallocation failed"},
+                    {UMF_OS_RESULT_ERROR_PURGE_LAZY_FAILED, "lazy purging failed"},
+                    {UMF_OS_RESULT_ERROR_PURGE_FORCE_FAILED, "force purging failed"},
+                    {UMF_OS_RESULT_ERROR_TOPO_DISCOVERY_FAILED, "HWLOC topology discovery failed"})
 
 umf_result_t umf_os_native_fail(int32_t code, int errnum) {
     return umf_native_fail(&os_native, code, errnum);
@@ -351,12 +346,6 @@ static umf_result_t os_allocation_merge(void *provider, void *low, void *high, s
 }
 
 /* --- facts ------------------------------------------------------------------------------------ */
-
-static umf_result_t os_get_last_native_error(void *provider, const char **message, int32_t *code) {
-    (void)provider;
-    return umf_native_get(&os_native, os_native_texts, UMF_COUNT_OF(os_native_texts), message,
-                          code);
-}
 
 UMF_PROVIDER_GET_NAME(os, os_provider_t, umf_os_params)
 

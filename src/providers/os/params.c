@@ -39,39 +39,41 @@ static umf_result_t params_set_shm_name(void *object, const void *name) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t params_set_numa_list(umf_os_params_t *params, const unsigned *list,
-                                         unsigned length) {
+/* Replaces a list by a copy of `length` items of `size` bytes. */
+static umf_result_t params_set_list(void **list, unsigned *list_length, const void *from,
+                                    unsigned length, size_t size) {
     size_t bytes;
     void *copy;
-    if (length && !list) {
-        UMF_LOG_ERROR("a list of %u nodes is NULL", length);
+    if (length && !from) {
+        UMF_LOG_ERROR("a list of %u nodes or partitions is NULL", length);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!umf_mul(length, sizeof(*list), &bytes) || !params_copy(list, bytes, &copy)) {
+    if (!umf_mul(length, size, &bytes) || !params_copy(from, bytes, &copy)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    umf_meta_free(params->numa_list, params->numa_list_len * sizeof(*list));
-    params->numa_list = copy;
-    params->numa_list_len = length;
+    umf_meta_free(*list, *list_length * size);
+    *list = copy;
+    *list_length = length;
     return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t params_set_numa_list(umf_os_params_t *params, const unsigned *list,
+                                         unsigned length) {
+    void *now = params->numa_list;
+    umf_result_t result =
+        params_set_list(&now, &params->numa_list_len, list, length, sizeof(*list));
+    params->numa_list = now;
+    return result;
 }
 
 static umf_result_t params_set_partitions(umf_os_params_t *params,
                                           const umf_numa_split_partition_t *partitions,
                                           unsigned length) {
-    size_t bytes;
-    void *copy;
-    if (length && !partitions) {
-        UMF_LOG_ERROR("a list of %u partitions is NULL", length);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (!umf_mul(length, sizeof(*partitions), &bytes) || !params_copy(partitions, bytes, &copy)) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    umf_meta_free(params->partitions, params->partitions_len * sizeof(*partitions));
-    params->partitions = copy;
-    params->partitions_len = length;
-    return UMF_RESULT_SUCCESS;
+    void *now = params->partitions;
+    umf_result_t result =
+        params_set_list(&now, &params->partitions_len, partitions, length, sizeof(*partitions));
+    params->partitions = now;
+    return result;
 }
 
 /* --- text ------------------------------------------------------------------------------------- */

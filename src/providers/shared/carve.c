@@ -106,7 +106,8 @@ static umf_result_t carve_free_locked(umf_carve_t *carve, uintptr_t base, size_t
     return umf_range_free(carve->range, base, piece, NULL);
 }
 
-umf_result_t umf_carve_free(umf_carve_t *carve, void *ptr, size_t size) {
+umf_result_t umf_carve_free(void *provider, void *ptr, size_t size) {
+    umf_carve_t *carve = provider;
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
@@ -142,7 +143,8 @@ static umf_result_t carve_split_locked(umf_carve_t *carve, uintptr_t base, size_
     return result;
 }
 
-umf_result_t umf_carve_split(umf_carve_t *carve, void *ptr, size_t total, size_t first) {
+umf_result_t umf_carve_split(void *provider, void *ptr, size_t total, size_t first) {
+    umf_carve_t *carve = provider;
     umf_lock(&carve->lock);
     umf_result_t result = carve_split_locked(carve, (uintptr_t)ptr, total, first);
     umf_unlock(&carve->lock);
@@ -176,7 +178,8 @@ static umf_result_t carve_merge_locked(umf_carve_t *carve, uintptr_t low, uintpt
     return UMF_RESULT_SUCCESS;
 }
 
-umf_result_t umf_carve_merge(umf_carve_t *carve, void *low, void *high, size_t total) {
+umf_result_t umf_carve_merge(void *provider, void *low, void *high, size_t total) {
+    umf_carve_t *carve = provider;
     umf_lock(&carve->lock);
     umf_result_t result = carve_merge_locked(carve, (uintptr_t)low, (uintptr_t)high, total);
     umf_unlock(&carve->lock);

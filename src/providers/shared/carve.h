@@ -43,12 +43,14 @@ size_t umf_carve_size(umf_carve_t *carve, const void *ptr);
  */
 umf_result_t umf_carve_alloc(umf_carve_t *carve, size_t size, size_t alignment, void **ptr);
 
+/* Operations of a provider, whose state begins with its carve (carve_ops.h). */
+
 /* INVALID_ARGUMENT: not the start of an allocation, or the size is neither 0 nor its own. NULL is
  * ignored. */
-umf_result_t umf_carve_free(umf_carve_t *carve, void *ptr, size_t size);
+umf_result_t umf_carve_free(void *provider, void *ptr, size_t size);
 
 /* INVALID_ARGUMENT: not an allocation of that size, or not adjacent ones. */
-umf_result_t umf_carve_split(umf_carve_t *carve, void *ptr, size_t total, size_t first);
-umf_result_t umf_carve_merge(umf_carve_t *carve, void *low, void *high, size_t total);
+umf_result_t umf_carve_split(void *provider, void *ptr, size_t total, size_t first);
+umf_result_t umf_carve_merge(void *provider, void *low, void *high, size_t total);
 
 #endif

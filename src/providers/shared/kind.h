@@ -7,7 +7,9 @@
 
 #include <umf/plugin.h>
 
+#include "base/native.h"
 #include "ctl/params.h"
+#include "system/common.h"
 
 /* Members of umf_memory_provider_ops_t that each kind implements. */
 #define UMF_PROVIDER_OPS(kind)                                                                     \
@@ -33,6 +35,17 @@ umf_result_t umf_provider_op_no_native_error(void *provider, const char **messag
     static umf_result_t kind##_get_name(void *provider, const char **name) {                       \
         const state_t *state = provider;                                                           \
         return umf_params_name(state ? state->name : params##_defaults.name, name);                \
+    }
+
+/* Defines <kind>_native, the thread's last native error, and <kind>_get_last_native_error for the
+ * texts of the kind. */
+#define UMF_PROVIDER_NATIVE(kind, ...)                                                             \
+    static __thread umf_native_t kind##_native;                                                    \
+    static umf_result_t kind##_get_last_native_error(void *provider, const char **message,         \
+                                                     int32_t *code) {                              \
+        static const umf_native_text_t texts[] = {__VA_ARGS__};                                    \
+        (void)provider;                                                                            \
+        return umf_native_get(&kind##_native, texts, UMF_COUNT_OF(texts), message, code);          \
     }
 
 /* Zeroed memory for the state of a provider; umf_meta_free frees it. NULL: no memory, logged. */
