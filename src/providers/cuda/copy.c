@@ -153,16 +153,13 @@ static bool is_idle(const umf_cuda_driver_t *driver, CUstream stream) {
            (flags & CU_STREAM_NON_BLOCKING) && driver->cuStreamQuery(stream) == CUDA_SUCCESS;
 }
 
+/* No mark, and no failure: the stream is captured, or the default one and a blocking one is. */
 static CUresult mark_make(const umf_cuda_driver_t *driver, CUstream stream, CUevent *mark) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUevent made;
-    CUresult result =
-        driver->cuStreamIsCapturing ? driver->cuStreamIsCapturing(stream, &status) : CUDA_SUCCESS;
+    bool is_captured;
+    CUresult result = umf_cuda_ask_capture(driver, stream, &is_captured);
     *mark = NULL;
-    if (umf_cuda_is_of_capture(result)) { /* of the default stream, by a blocking one */
-        return CUDA_SUCCESS;
-    }
-    if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE) {
+    if (result != CUDA_SUCCESS || is_captured) {
         return result;
     }
     /* An event that is recorded on an idle stream passes only some time later. */
@@ -244,14 +241,6 @@ typedef struct stream_facts_t {
     bool has_number; /* the driver tells it; not while the stream is captured */
 } stream_facts_t;
 
-static CUresult ask_capture(const umf_cuda_driver_t *driver, CUstream stream, bool *is_captured) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result =
-        driver->cuStreamIsCapturing ? driver->cuStreamIsCapturing(stream, &status) : CUDA_SUCCESS;
-    *is_captured = umf_cuda_is_of_capture(result) || status != CU_STREAM_CAPTURE_STATUS_NONE;
-    return *is_captured ? CUDA_SUCCESS : result;
-}
-
 /* To ask for its number, flags or state ends a capture of the stream in every mode. So they are
  * asked for only if the driver has said that it is not captured. */
 static CUresult ask_stream(const umf_cuda_driver_t *driver, CUstream stream,
@@ -265,7 +254,7 @@ static CUresult ask_stream(const umf_cuda_driver_t *driver, CUstream stream,
         return CUDA_SUCCESS;
     }
     if (result == CUDA_SUCCESS) {
-        result = ask_capture(driver, stream, &facts->is_captured);
+        result = umf_cuda_ask_capture(driver, stream, &facts->is_captured);
     }
     facts->has_number = !driver->cuStreamGetId || !facts->is_captured;
     return result == CUDA_SUCCESS && driver->cuStreamGetId && facts->has_number
@@ -315,11 +304,10 @@ umf_result_t umf_cuda_op_queue_id(void *provider, void *queue, uint64_t *id, int
 }
 
 static CUresult follow(const umf_cuda_driver_t *driver, CUstream stream, CUevent mark) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result =
-        driver->cuStreamIsCapturing ? driver->cuStreamIsCapturing(stream, &status) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE) {
-        return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
+    bool is_captured;
+    CUresult result = umf_cuda_ask_capture(driver, stream, &is_captured);
+    if (result != CUDA_SUCCESS || is_captured) {
+        return is_captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
     }
     return mark == MARK_PASSED ? CUDA_SUCCESS : driver->cuStreamWaitEvent(stream, mark, 0);
 }

@@ -27,9 +27,6 @@ typedef struct cuda_provider_t {
 } cuda_provider_t;
 UMF_CUDA_CONTEXT_FIRST(cuda_provider_t);
 
-/* Runs one call of the driver in the provider's context. */
-#define IN_CONTEXT(cuda, result, call) UMF_CUDA_CALL(&(cuda)->context, result, call)
-
 /* --- creation --------------------------------------------------------------------------------- */
 
 static umf_result_t cuda_check_params(const umf_cuda_params_t *params) {
@@ -257,7 +254,7 @@ static umf_result_t cuda_get_ipc_handle(void *provider, const void *ptr, size_t 
     (void)size;
     CUipcMemHandle handle;
     CUresult made;
-    IN_CONTEXT(cuda, made, cuIpcGetMemHandle(&handle, (CUdeviceptr)(uintptr_t)ptr));
+    UMF_CUDA_CALL(&cuda->context, made, cuIpcGetMemHandle(&handle, (CUdeviceptr)(uintptr_t)ptr));
     umf_result_t result = umf_cuda_result(made, "getting an IPC handle");
     if (result == UMF_RESULT_SUCCESS) {
         memcpy(data, &handle, sizeof(handle));
@@ -283,8 +280,8 @@ static umf_result_t cuda_open_ipc_handle(void *provider, void *data, void **ptr)
     }
     CUdeviceptr address = 0;
     CUresult result;
-    IN_CONTEXT(cuda, result,
-               cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    UMF_CUDA_CALL(&cuda->context, result,
+                  cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     if (result == CUDA_SUCCESS) {
         *ptr = (void *)(uintptr_t)address;
     }
@@ -306,7 +303,7 @@ static umf_result_t cuda_close_ipc_handle(void *provider, void *ptr, size_t size
         return freed_in.handle ? cuda_free_late(&freed_in, ptr) : UMF_RESULT_SUCCESS;
     }
     CUresult result;
-    IN_CONTEXT(cuda, result, cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)ptr));
+    UMF_CUDA_CALL(&cuda->context, result, cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)ptr));
     return umf_cuda_given_back(result, "closing an IPC handle");
 }
 

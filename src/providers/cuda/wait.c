@@ -4,14 +4,18 @@
 #include "providers/gpu/capture.h"
 
 /* The default stream answers IMPLICIT while a blocking stream of its context is captured. */
-bool umf_cuda_is_captured(const umf_cuda_driver_t *driver, CUstream stream) {
+CUresult umf_cuda_ask_capture(const umf_cuda_driver_t *driver, CUstream stream, bool *is_captured) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (!driver->cuStreamIsCapturing) {
-        return false;
-    }
-    CUresult result = driver->cuStreamIsCapturing(stream, &status);
-    return umf_cuda_is_of_capture(result) ||
-           (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+    CUresult result =
+        driver->cuStreamIsCapturing ? driver->cuStreamIsCapturing(stream, &status) : CUDA_SUCCESS;
+    *is_captured = umf_cuda_is_of_capture(result) || status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return *is_captured ? CUDA_SUCCESS : result;
+}
+
+bool umf_cuda_is_captured(const umf_cuda_driver_t *driver, CUstream stream) {
+    bool is_captured;
+    umf_cuda_ask_capture(driver, stream, &is_captured);
+    return is_captured;
 }
 
 /* --- whole contexts --------------------------------------------------------------------------- */

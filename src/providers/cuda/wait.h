@@ -19,6 +19,8 @@ static inline bool umf_cuda_is_of_capture(CUresult result) {
 
 /* Is the stream captured? The default stream is while a blocking one of its context is. */
 bool umf_cuda_is_captured(const umf_cuda_driver_t *driver, CUstream stream);
+/* The same, with the error of a stream that is none. */
+CUresult umf_cuda_ask_capture(const umf_cuda_driver_t *driver, CUstream stream, bool *is_captured);
 /* Retains the primary context of a device. false: it is not in use, so it has no work. */
 bool umf_cuda_primary_use(const umf_cuda_driver_t *driver, CUdevice device, CUcontext *context);
 

@@ -17,23 +17,15 @@
 
 static ze_result_t ze_call_alloc_host(const umf_ze_provider_t *ze, size_t size, size_t alignment,
                                       void **ptr) {
-    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
-        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
-        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE,
-    };
     ze_host_mem_alloc_desc_t host = {
         .stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC,
-        .pNext = &relaxed,
+        .pNext = &umf_ze_relaxed,
     };
     return umf_ze.zeMemAllocHost(ze->memory.context, &host, size, alignment, ptr);
 }
 
 static ze_result_t ze_call_alloc_device(const umf_ze_provider_t *ze, size_t size, size_t alignment,
                                         void **ptr) {
-    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
-        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
-        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE,
-    };
     ze_external_memory_export_desc_t exported = {
         .stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
         .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF,
@@ -44,7 +36,7 @@ static ze_result_t ze_call_alloc_device(const umf_ze_provider_t *ze, size_t size
         .ordinal = ze->ordinal,
     };
     if (size > ze->max_alloc_size) {
-        device.pNext = &relaxed;
+        device.pNext = &umf_ze_relaxed;
     }
     if (ze->memory.memory_type == UMF_MEMORY_TYPE_SHARED) {
         return umf_ze.zeMemAllocShared(ze->memory.context, &device, &host, size, alignment,

@@ -374,13 +374,9 @@ static umf_result_t ze_vmm_peer_alloc(void *provider, int device, size_t size, v
         UMF_LOG_ERROR("the provider's device cannot reach device %d", device);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
-        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
-        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE,
-    };
     const ze_device_mem_alloc_desc_t desc = {
         .stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
-        .pNext = &relaxed,
+        .pNext = &umf_ze_relaxed,
     };
     void *made = NULL;
     result = umf_ze_result(umf_ze.zeMemAllocDevice(ze->memory.context, &desc, size, 0, peer, &made),

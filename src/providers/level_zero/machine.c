@@ -22,6 +22,11 @@ typedef struct cache_line_t {
     size_t cacheLineSize;
 } cache_line_t;
 
+const ze_relaxed_allocation_limits_exp_desc_t umf_ze_relaxed = {
+    .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
+    .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE,
+};
+
 typedef struct drivers_t {
     ze_driver_handle_t list[DRIVERS_MAX];
     uint32_t count;

@@ -29,6 +29,9 @@ typedef struct umf_ze_place_t {
 
 #define UMF_ZE_DEVICES_MAX 64
 
+/* Allows allocations above the limit of the device. */
+extern const ze_relaxed_allocation_limits_exp_desc_t umf_ze_relaxed;
+
 typedef struct umf_ze_devices_list_t {
     ze_device_handle_t list[UMF_ZE_DEVICES_MAX];
     uint32_t count;
