@@ -724,6 +724,30 @@ umf_result_t umf_range_merge(umf_range_t *range, uintptr_t low, uintptr_t high, 
     return UMF_RESULT_SUCCESS;
 }
 
+umf_result_t umf_range_extend(umf_range_t *range, uintptr_t base, size_t old, size_t size) {
+    segment_t *segment = used_find(range, base);
+    if (!segment || segment->size != old || size <= old) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    segment_t *next = segment->next;
+    if (next->kind != RANGE_FREE || next->size < size - old) {
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    if (!segment_reserve(range, 1)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    if (!generation_void(range, segment)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    bin_remove(range, next);
+    if (next->size > size - old) {
+        segment_cut(range, next, size - old);
+    }
+    segment_absorb(range, segment, next);
+    range->used_bytes += size - old;
+    return UMF_RESULT_SUCCESS;
+}
+
 /* --- leases ----------------------------------------------------------------------------------- */
 
 umf_range_lease_t umf_range_lease(umf_range_t *range, uintptr_t base) {

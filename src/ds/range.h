@@ -56,6 +56,9 @@ umf_result_t umf_range_free_clean(umf_range_t *range, uintptr_t base, size_t siz
  * of one region become one. */
 umf_result_t umf_range_split(umf_range_t *range, uintptr_t base, size_t total, size_t first);
 umf_result_t umf_range_merge(umf_range_t *range, uintptr_t low, uintptr_t high, size_t total);
+/* Enlarges the used segment of `old` bytes at `base` to `size` bytes. OUT_OF_RESOURCES: the free
+ * bytes behind it are too few. */
+umf_result_t umf_range_extend(umf_range_t *range, uintptr_t base, size_t old, size_t size);
 
 /*
  * Withholding. The lease of a used segment is permission to withhold the segment, which is a free

@@ -114,6 +114,27 @@ TEST_F(Jemalloc, TailsOfShrunkBlocksAreUsedAgain) {
     EXPECT_EQ(fake.live_bytes(), most);
 }
 
+// Each step of a growing block would leave a hole that is too small for the next one.
+TEST_F(Jemalloc, ABlockGrowsInPlace) {
+    void *block = alloc(256 * K);
+    memset(block, 0x5A, 256 * K);
+    for (size_t size = 512 * K; size <= 1024 * K; size *= 2) {
+        size_t usable = 0;
+        ASSERT_EQ(umfPoolRealloc(pool, block, size), block);
+        ASSERT_EQ(umfPoolMallocUsableSize(pool, block, &usable), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(usable, size);
+    }
+    void *behind = alloc(256 * K);
+    ASSERT_EQ(behind, static_cast<char *>(block) + 1024 * K);
+    void *moved = umfPoolRealloc(pool, block, 1024 * K + 1);
+    ASSERT_NE(moved, nullptr);
+    EXPECT_NE(moved, block) << "another block follows";
+    EXPECT_EQ(static_cast<unsigned char *>(moved)[256 * K - 1], 0x5A);
+    free(moved);
+    free(behind);
+    EXPECT_EQ(count(), 0u);
+}
+
 TEST_F(Jemalloc, AFreeSpanIsKeptForTheNextTime) {
     size_t allocs = 0;
     for (int i = 0; i < 10; i++) {

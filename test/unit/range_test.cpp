@@ -244,14 +244,31 @@ class Checked {
         region->used.erase(high);
         region->used[low] = total;
     }
+    void extend() {
+        uintptr_t base;
+        Model::Span *region = pick_used(&base);
+        if (!region) {
+            return;
+        }
+        auto segment = region->used.find(base), next = std::next(segment);
+        size_t size = segment->second, more = pick_size();
+        size_t end = next == region->used.end() ? region->end : next->first;
+        bool ok = more <= end - (base + size);
+        ASSERT_EQ(umf_range_extend(range, base, size + 1, size + 1 + more),
+                  UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        ASSERT_EQ(umf_range_extend(range, base, size, size), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        ASSERT_EQ(umf_range_extend(range, base, size, size + more),
+                  ok ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        segment->second += ok ? more : 0;
+    }
     void step() {
         static const struct {
             void (Checked::*run)();
             unsigned weight;
         } steps[] = {{&Checked::alloc, 39}, {&Checked::free, 34}, {&Checked::split, 8},
                      {&Checked::merge, 8},  {&Checked::add, 5},   {&Checked::grow, 3},
-                     {&Checked::remove, 2}, {&Checked::trim, 1}};
-        size_t at = pick(100);
+                     {&Checked::remove, 2}, {&Checked::trim, 1},  {&Checked::extend, 8}};
+        size_t at = pick(108);
         for (auto &s : steps) {
             if (at < s.weight) {
                 (this->*s.run)();
@@ -481,6 +498,7 @@ TEST(range, AParkedPieceIsNobodys) {
     EXPECT_EQ(umf_range_split(range, b, 8 * KiB, 1 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(umf_range_merge(range, a, b, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(umf_range_merge(range, b, c, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_extend(range, b, 8 * KiB, 16 * KiB), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
     EXPECT_EQ(umf_range_lease(range, b).generation, nullptr);
     EXPECT_TRUE(umf_range_take_back(&lease));
     EXPECT_EQ(umf_range_used_size(range, b), 8 * KiB);
@@ -491,6 +509,23 @@ TEST(range, AParkedPieceIsNobodys) {
     EXPECT_EQ(umf_range_reclaim(range), 1u);
     EXPECT_EQ(umf_range_used_bytes(range), 16 * KiB);
     EXPECT_FALSE(umf_range_take_back(&lease));
+    EXPECT_TRUE(umf_range_is_valid(range));
+    umf_range_destroy(range);
+}
+
+/* What follows a withheld segment is not added to it: nobody knows how large it is. */
+TEST(range, AWithheldSegmentDoesNotGrow) {
+    umf_range_t *range = umf_range_create();
+    uintptr_t base;
+    ASSERT_EQ(umf_range_add(range, 1 * MiB, 64 * KiB), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, &base), UMF_RESULT_SUCCESS);
+    umf_range_lease_t lease = umf_range_lease(range, base);
+    ASSERT_TRUE(umf_range_withhold(&lease));
+    EXPECT_EQ(umf_range_extend(range, base, 8 * KiB, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    ASSERT_TRUE(umf_range_take_back(&lease));
+    EXPECT_EQ(umf_range_extend(range, base, 8 * KiB, 16 * KiB), UMF_RESULT_SUCCESS);
+    EXPECT_FALSE(umf_range_withhold(&lease)) << "the lease is of 8 KiB";
+    EXPECT_EQ(umf_range_used_bytes(range), 16 * KiB);
     EXPECT_TRUE(umf_range_is_valid(range));
     umf_range_destroy(range);
 }

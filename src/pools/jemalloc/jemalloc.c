@@ -192,10 +192,13 @@ static const extent_hooks_t jemalloc_hooks = {
 
 /* --- blocks --- */
 
+static void block_set_pages(page_t *page, size_t bytes) {
+    __atomic_store_n(&page->own, (uint32_t)(bytes >> UMF_PAGE_SHIFT), __ATOMIC_RELEASE);
+}
+
 static void block_set_size(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     const umf_pages_span_t *span = umf_pages_find(&pool->pages, ptr);
-    page_t *page = page_of(span, (uintptr_t)ptr - span->base);
-    __atomic_store_n(&page->own, (uint32_t)(bytes >> UMF_PAGE_SHIFT), __ATOMIC_RELEASE);
+    block_set_pages(page_of(span, (uintptr_t)ptr - span->base), bytes);
 }
 
 static void block_release(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
@@ -471,13 +474,24 @@ static __attribute__((noinline)) umf_result_t large_free(jemalloc_pool_t *pool, 
     return UMF_RESULT_SUCCESS;
 }
 
+/* Adds the free pages behind a block. false: the block stays as it is. */
+static bool large_grow(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t old, size_t size) {
+    size_t bytes;
+    if (!umf_round_up(size, UMF_PAGE_SIZE, &bytes) || bytes >> UMF_PAGE_SHIFT > UINT32_MAX ||
+        umf_pages_extend(&pool->pages, ptr, old, bytes) != UMF_RESULT_SUCCESS) {
+        return false;
+    }
+    block_set_pages(page, bytes);
+    return true;
+}
+
 /* Frees the tail of a block in place. false: the block stays as it is. */
 static bool large_shrink(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t old, size_t size) {
     size_t bytes = umf_align_up(size, UMF_PAGE_SIZE);
     if (umf_pages_split(&pool->pages, ptr, old, bytes) != UMF_RESULT_SUCCESS) {
         return false;
     }
-    __atomic_store_n(&page->own, (uint32_t)(bytes >> UMF_PAGE_SHIFT), __ATOMIC_RELEASE);
+    block_set_pages(page, bytes);
     umf_pages_put(&pool->pages, (char *)ptr + bytes, old - bytes);
     return true;
 }
@@ -612,11 +626,11 @@ static umf_result_t jemalloc_usable_size(void *self, const void *ptr, size_t *si
 
 /* Can the block stay where it is? */
 static bool fits_in_place(jemalloc_pool_t *pool, void *ptr, page_t *page, size_t old, size_t size) {
-    if (size > old) {
-        return false;
+    if (old <= BIN_LARGEST) { /* an object has one size: it stays unless half would be wasted */
+        return size <= old && size > old / 2;
     }
-    if (old <= BIN_LARGEST) { /* an object cannot shrink: it stays unless half would be wasted */
-        return size > old / 2;
+    if (size > old) {
+        return large_grow(pool, ptr, page, old, size);
     }
     return size > BIN_LARGEST &&
            (old - size < UMF_PAGE_SIZE || large_shrink(pool, ptr, page, old, size));

@@ -480,6 +480,14 @@ umf_result_t umf_pages_split(umf_pages_t *pages, void *ptr, size_t total, size_t
     return result;
 }
 
+umf_result_t umf_pages_extend(umf_pages_t *pages, void *ptr, size_t old, size_t size) {
+    shard_t *shard = umf_pages_shard_of(pages, ptr);
+    umf_lock(&shard->lock);
+    umf_result_t result = umf_range_extend(shard->range, (uintptr_t)ptr, old, size);
+    umf_unlock(&shard->lock);
+    return result;
+}
+
 /* --- decay and trim --- */
 
 bool umf_pages_decay(umf_pages_t *pages) {

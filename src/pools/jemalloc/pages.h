@@ -8,9 +8,9 @@
  * segment goes back to the shard it came from. A thread takes from its own shard, else from other
  * shards whose lock is free. Only if these have nothing either does its shard get another span.
  *
- * `take`, `put` and `split` never call the provider and hold one lock for a short time, so they may
- * run below an allocator that must not be re-entered. `alloc`, `grow`, `settle`, `decay` and `trim`
- * call the provider, with no lock held.
+ * `take`, `put`, `split` and `extend` never call the provider and hold one lock for a short time,
+ * so they may run below an allocator that must not be re-entered. `alloc`, `grow`, `settle`,
+ * `decay` and `trim` call the provider, with no lock held.
  */
 #ifndef UMF_SRC_POOLS_JEMALLOC_PAGES_H
 #define UMF_SRC_POOLS_JEMALLOC_PAGES_H
@@ -92,6 +92,8 @@ void umf_pages_put(umf_pages_t *pages, void *ptr, size_t size);
 void umf_pages_put_many(umf_pages_t *pages, size_t size, void *const *segments, size_t n);
 /* Splits a segment in two. */
 umf_result_t umf_pages_split(umf_pages_t *pages, void *ptr, size_t total, size_t first);
+/* Enlarges a segment in place. OUT_OF_RESOURCES: what follows it is in use. */
+umf_result_t umf_pages_extend(umf_pages_t *pages, void *ptr, size_t old, size_t size);
 
 void umf_pages_settle_slow(umf_pages_t *pages);
 static inline void umf_pages_settle(umf_pages_t *pages) {
