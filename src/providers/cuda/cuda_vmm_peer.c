@@ -116,7 +116,7 @@ umf_result_t umf_cuda_vmm_peer_alloc(void *provider, int device, size_t size, vo
         UMF_LOG_ERROR("device %d cannot reach device %d", cuda->context.device, device);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    if (!umf_round_up(size, cuda->vmm.granularity, &rounded)) {
+    if (!umf_round_up(size, cuda->vmm.carve.page_size, &rounded)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     uintptr_t base = 0;
@@ -136,7 +136,7 @@ umf_result_t umf_cuda_vmm_peer_free(void *provider, void *ptr, size_t size) {
     CUdeviceptr base = (CUdeviceptr)(uintptr_t)ptr;
     size_t rounded = 0;
     umf_cuda_scope_t scope;
-    umf_round_up(size, cuda->vmm.granularity, &rounded);
+    umf_round_up(size, cuda->vmm.carve.page_size, &rounded);
     /* Virtual memory outlives contexts, so this is done even if the context cannot be entered. */
     umf_cuda_enter(&cuda->context, &scope);
     CUresult result = cuda->context.driver->cuMemUnmap(base, rounded);

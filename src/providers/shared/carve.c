@@ -50,8 +50,8 @@ size_t umf_carve_size(umf_carve_t *carve, const void *ptr) {
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static umf_result_t carve_alloc_locked(umf_carve_t *carve, size_t size, size_t rounded,
-                                       size_t alignment, uintptr_t *base) {
+umf_result_t umf_carve_alloc_locked(umf_carve_t *carve, size_t size, size_t rounded,
+                                    size_t alignment, uintptr_t *base) {
     umf_assert_locked(&carve->lock);
     /* Room for the requested size comes first, so that nothing can fail after the
      * range is changed. */
@@ -65,9 +65,9 @@ static umf_result_t carve_alloc_locked(umf_carve_t *carve, size_t size, size_t r
     return result;
 }
 
-umf_result_t umf_carve_alloc(umf_carve_t *carve, size_t size, size_t alignment, void **ptr) {
-    size_t rounded;
-    if (size == 0 || !umf_round_up(size, carve->page_size, &rounded)) {
+umf_result_t umf_carve_check(const umf_carve_t *carve, size_t size, size_t alignment,
+                             size_t *rounded) {
+    if (size == 0 || !umf_round_up(size, carve->page_size, rounded)) {
         UMF_LOG_ERROR(
             "cannot allocate %zu bytes: the size must be above 0 and, rounded up to pages "
             "of %zu bytes, fit the address space",
@@ -78,10 +78,19 @@ umf_result_t umf_carve_alloc(umf_carve_t *carve, size_t size, size_t alignment, 
         UMF_LOG_ERROR("alignment %zu is not 0 or a power of two", alignment);
         return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
     }
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_carve_alloc(umf_carve_t *carve, size_t size, size_t alignment, void **ptr) {
+    size_t rounded;
+    umf_result_t result = umf_carve_check(carve, size, alignment, &rounded);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
     uintptr_t base;
     umf_lock(&carve->lock);
-    umf_result_t result =
-        carve_alloc_locked(carve, size, rounded, alignment ? alignment : carve->page_size, &base);
+    result = umf_carve_alloc_locked(carve, size, rounded, alignment ? alignment : carve->page_size,
+                                    &base);
     umf_unlock(&carve->lock);
     if (result == UMF_RESULT_SUCCESS) {
         umf_stats_add(&carve->stats, size);
@@ -121,8 +130,8 @@ umf_result_t umf_carve_free(void *provider, void *ptr, size_t size) {
     return result;
 }
 
-static umf_result_t carve_split_locked(umf_carve_t *carve, uintptr_t base, size_t total,
-                                       size_t first) {
+umf_result_t umf_carve_split_locked(umf_carve_t *carve, uintptr_t base, size_t total,
+                                    size_t first) {
     umf_assert_locked(&carve->lock);
     size_t piece = umf_range_used_size(carve->range, base);
     if (piece == 0 ||
@@ -146,13 +155,13 @@ static umf_result_t carve_split_locked(umf_carve_t *carve, uintptr_t base, size_
 umf_result_t umf_carve_split(void *provider, void *ptr, size_t total, size_t first) {
     umf_carve_t *carve = provider;
     umf_lock(&carve->lock);
-    umf_result_t result = carve_split_locked(carve, (uintptr_t)ptr, total, first);
+    umf_result_t result = umf_carve_split_locked(carve, (uintptr_t)ptr, total, first);
     umf_unlock(&carve->lock);
     return result;
 }
 
-static umf_result_t carve_merge_locked(umf_carve_t *carve, uintptr_t low, uintptr_t high,
-                                       size_t total) {
+umf_result_t umf_carve_merge_locked(umf_carve_t *carve, uintptr_t low, uintptr_t high,
+                                    size_t total) {
     umf_assert_locked(&carve->lock);
     size_t low_size = umf_range_used_size(carve->range, low);
     size_t high_size = umf_range_used_size(carve->range, high);
@@ -181,7 +190,7 @@ static umf_result_t carve_merge_locked(umf_carve_t *carve, uintptr_t low, uintpt
 umf_result_t umf_carve_merge(void *provider, void *low, void *high, size_t total) {
     umf_carve_t *carve = provider;
     umf_lock(&carve->lock);
-    umf_result_t result = carve_merge_locked(carve, (uintptr_t)low, (uintptr_t)high, total);
+    umf_result_t result = umf_carve_merge_locked(carve, (uintptr_t)low, (uintptr_t)high, total);
     umf_unlock(&carve->lock);
     return result;
 }

@@ -1,6 +1,7 @@
 /*
  * Carve: the common part of providers that cut page-sized allocations out of a larger range (fixed,
- * file, devdax). The rules of alignment, rounding, free, split and merge stand here once.
+ * file, devdax, and the vmm providers). The rules of alignment, rounding, free, split and merge
+ * stand here once.
  *
  * Thread-safe. A caller may name the size that it asked for, or that size rounded up to pages.
  */
@@ -52,5 +53,15 @@ umf_result_t umf_carve_free(void *provider, void *ptr, size_t size);
 /* INVALID_ARGUMENT: not an allocation of that size, or not adjacent ones. */
 umf_result_t umf_carve_split(void *provider, void *ptr, size_t total, size_t first);
 umf_result_t umf_carve_merge(void *provider, void *low, void *high, size_t total);
+
+/* Parts of these, for who keeps more about the allocations under the same lock. `rounded` gets
+ * whole pages; `alignment` is at least a page. */
+umf_result_t umf_carve_check(const umf_carve_t *carve, size_t size, size_t alignment,
+                             size_t *rounded);
+umf_result_t umf_carve_alloc_locked(umf_carve_t *carve, size_t size, size_t rounded,
+                                    size_t alignment, uintptr_t *base);
+umf_result_t umf_carve_split_locked(umf_carve_t *carve, uintptr_t base, size_t total, size_t first);
+umf_result_t umf_carve_merge_locked(umf_carve_t *carve, uintptr_t low, uintptr_t high,
+                                    size_t total);
 
 #endif

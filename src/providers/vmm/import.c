@@ -120,7 +120,7 @@ static void block_remove(import_t *import, size_t offset) {
 /* A mapping of the piece in which the block is not open. NULL: there is none. */
 static import_t *import_find_locked(umf_vmm_t *vmm, const piece_key_t *key, size_t offset,
                                     size_t size) {
-    umf_assert_locked(&vmm->lock);
+    umf_assert_locked(&vmm->carve.lock);
     import_t *import = umf_hash_get(&vmm->imports.pieces, key_sum(key));
     while (import &&
            (memcmp(&import->key, key, sizeof(*key)) != 0 || !block_is_free(import, offset, size))) {
@@ -200,7 +200,7 @@ static umf_result_t import_map(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, i
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = vmm->ops->reserve(vmm, import->size, vmm->granularity, &import->base);
+    result = vmm->ops->reserve(vmm, import->size, vmm->carve.page_size, &import->base);
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_vmm_map(vmm, import->base, import->size, physical);
         if (result != UMF_RESULT_SUCCESS) {
@@ -286,7 +286,7 @@ static umf_result_t open_join(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, im
                               opened_t *opened, uintptr_t *address) {
     piece_key_t key = key_of(handle);
     size_t offset = (size_t)handle->offset;
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     import_t *known = import_find_locked(vmm, &key, offset, opened->size);
     bool is_done = known  ? open_at_locked(vmm, known, offset, opened)
                    : made ? open_first_locked(vmm, made, offset, opened)
@@ -294,7 +294,7 @@ static umf_result_t open_join(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, im
     if (opened->import) {
         *address = opened->import->base + offset;
     }
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     if (!is_done) {
         UMF_LOG_ERROR("no memory to open shared memory");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -367,9 +367,9 @@ umf_result_t umf_vmm_open_handle(void *provider, void *data, void **ptr) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if (handle.piece_size % vmm->granularity != 0) {
+    if (handle.piece_size % vmm->carve.page_size != 0) {
         UMF_LOG_ERROR("%llu bytes cannot be mapped here, in units of %zu",
-                      (unsigned long long)handle.piece_size, vmm->granularity);
+                      (unsigned long long)handle.piece_size, vmm->carve.page_size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     return vmm->ops->is_boardless ? open_from(vmm, &handle, NULL, ptr)
@@ -386,7 +386,7 @@ static bool is_size(size_t size, size_t granule, size_t whole) {
 /* Takes the block out of the table, so that only one of two concurrent closes continues, and out of
  * its mapping. `*is_last`: no block is open in the mapping, and none will be. */
 static opened_t *opened_withdraw(umf_vmm_t *vmm, const void *ptr, size_t size, bool *is_last) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     opened_t *opened = umf_hash_get(&vmm->imports.opened, (uintptr_t)ptr);
     if (opened && is_size(size, opened->granule, opened->size)) {
         umf_hash_remove(&vmm->imports.opened, (uintptr_t)ptr);
@@ -398,15 +398,15 @@ static opened_t *opened_withdraw(umf_vmm_t *vmm, const void *ptr, size_t size, b
     } else {
         opened = NULL;
     }
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return opened;
 }
 
 static bool opened_put_back(umf_vmm_t *vmm, const void *ptr, opened_t *opened) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     bool is_done =
         open_first_locked(vmm, opened->import, (uintptr_t)ptr - opened->import->base, opened);
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return is_done;
 }
 
@@ -458,9 +458,9 @@ umf_result_t umf_vmm_watch_handle(void *provider, const void *data, const uint64
     if (vmm->ops->is_boardless) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     const umf_vmm_source_t *source = umf_vmm_source_find_locked(vmm, &handle.board);
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     if (!source) {
         UMF_LOG_ERROR("nothing of the producer that was described is open");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;

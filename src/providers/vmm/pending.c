@@ -33,17 +33,17 @@ static void push_retired(umf_vmm_t *vmm, umf_vmm_piece_t *first) {
     while (last->next) {
         last = last->next;
     }
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     last->next = vmm->retired;
     vmm->retired = first;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
 }
 
 static umf_vmm_piece_t *pop_retired(umf_vmm_t *vmm) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     umf_vmm_piece_t *first = vmm->retired;
     vmm->retired = NULL;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return first;
 }
 
@@ -74,28 +74,28 @@ static umf_result_t unmake_all(umf_vmm_t *vmm, umf_vmm_piece_t *first) {
 /* --- pieces behind marks --- */
 
 static void append(umf_vmm_t *vmm, umf_vmm_pending_t *pending) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     umf_vmm_pending_t **end = &vmm->pending;
     while (*end) {
         end = &(*end)->next;
     }
     *end = pending;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
 }
 
 static umf_vmm_pending_t *oldest(umf_vmm_t *vmm) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     umf_vmm_pending_t *pending = vmm->pending;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return pending;
 }
 
 /* Takes the oldest off the list; its mark has ended. Its pieces are the caller's. */
 static umf_vmm_piece_t *remove_oldest(umf_vmm_t *vmm) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     umf_vmm_pending_t *pending = vmm->pending;
     vmm->pending = pending->next;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     umf_vmm_piece_t *pieces = pending->pieces;
     umf_meta_free(pending, sizeof(*pending));
     return pieces;
@@ -187,9 +187,9 @@ static umf_result_t mark_and_finish(umf_vmm_t *vmm, bool waits) {
 }
 
 static bool is_alone(umf_vmm_t *vmm) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     bool is_so = vmm->pending && !vmm->pending->next;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return is_so;
 }
 
@@ -205,9 +205,9 @@ umf_result_t umf_vmm_give_back(umf_vmm_t *vmm) {
 }
 
 bool umf_vmm_has_pending(umf_vmm_t *vmm) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     bool has = vmm->pending || vmm->retired || atomic_load(&vmm->finishing);
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return has;
 }
 
@@ -216,12 +216,12 @@ umf_result_t umf_vmm_free_pending(void *provider, int may_block, size_t *left) {
     umf_result_t result =
         umf_vmm_has_pending(vmm) ? mark_and_finish(vmm, may_block != 0) : UMF_RESULT_SUCCESS;
     *left = 0;
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     for (const umf_vmm_pending_t *at = vmm->pending; at; at = at->next) {
         *left += at->bytes;
     }
     *left += bytes_of(vmm->retired);
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return result;
 }
 
@@ -237,9 +237,9 @@ umf_result_t umf_vmm_let_go(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
         return unmake_all(vmm, piece);
     }
     push_retired(vmm, piece);
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     /* Within a batch of frees the pieces collect, so that one mark serves all of them. */
     bool is_batch = vmm->batches > 0;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return is_batch ? UMF_RESULT_SUCCESS : umf_vmm_give_back(vmm);
 }

@@ -12,7 +12,7 @@
 umf_result_t umf_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece) {
     umf_vmm_t *vmm = provider;
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     const umf_vmm_piece_t *found = umf_vmm_piece_locked(vmm, (uintptr_t)ptr);
     if (found) {
         *piece = (umf_vm_piece_t){.base = (void *)found->base,
@@ -21,7 +21,7 @@ umf_result_t umf_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece
                                   .attached = found->state == UMF_VMM_ATTACHED};
         result = UMF_RESULT_SUCCESS;
     }
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return result;
 }
 
@@ -31,12 +31,12 @@ static bool vmm_withhold_free_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     uintptr_t cursor = UINTPTR_MAX;
     bool is_done = true;
     size_t n;
-    while (is_done && (n = umf_range_take_region(vmm->range, piece->base, &cursor, taken,
+    while (is_done && (n = umf_range_take_region(vmm->carve.range, piece->base, &cursor, taken,
                                                  UMF_COUNT_OF(taken)))) {
         for (size_t i = 0; i < n; i++) {
             is_done = is_done && umf_vmm_withhold_locked(piece, taken[i].base, taken[i].size);
             if (!is_done) {
-                umf_range_free(vmm->range, taken[i].base, taken[i].size, NULL);
+                umf_range_free(vmm->carve.range, taken[i].base, taken[i].size, NULL);
             }
         }
     }
@@ -63,7 +63,7 @@ static bool vmm_claim_locked(umf_vmm_t *vmm, const void *base, size_t allocation
 /* Ends a claim. Returns the piece if it has no allocations: it is then retired, and the caller
  * releases it. */
 static umf_vmm_piece_t *vmm_release_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
-    umf_assert_locked(&vmm->lock);
+    umf_assert_locked(&vmm->carve.lock);
     piece->is_claimed = false;
     if (piece->allocations == 0) {
         umf_vmm_retire_locked(vmm, piece);
@@ -81,7 +81,7 @@ umf_result_t umf_vmm_claim(void *provider, void *const *pieces, const size_t *al
                            size_t count, int *claimed) {
     umf_vmm_t *vmm = provider;
     bool is_done = true;
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     for (size_t i = 0; i < count; i++) {
         claimed[i] = is_done && vmm_claim_locked(vmm, pieces[i], allocations[i]);
         is_done = is_done &&
@@ -92,7 +92,7 @@ umf_result_t umf_vmm_claim(void *provider, void *const *pieces, const size_t *al
             vmm_release_locked(vmm, vmm_at_locked(vmm, pieces[i]));
         }
     }
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     if (!is_done) {
         UMF_LOG_ERROR("no memory for bookkeeping of %zu pieces", count);
     }
@@ -101,10 +101,10 @@ umf_result_t umf_vmm_claim(void *provider, void *const *pieces, const size_t *al
 
 /* NULL: no claimed piece begins there. */
 static umf_vmm_piece_t *vmm_claimed(umf_vmm_t *vmm, const void *base) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     umf_vmm_piece_t *piece = vmm_at_locked(vmm, base);
     bool is_claimed = piece && piece->is_claimed;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     if (!is_claimed) {
         UMF_LOG_ERROR("%p is not the start of a piece that was claimed", base);
     }
@@ -127,9 +127,9 @@ umf_result_t umf_vmm_release(void *provider, void *const *pieces, size_t count) 
     }
     umf_result_t first = UMF_RESULT_SUCCESS;
     for (size_t i = 0; i < count; i++) {
-        umf_lock(&vmm->lock);
+        umf_lock(&vmm->carve.lock);
         umf_vmm_piece_t *retired = vmm_release_locked(vmm, vmm_at_locked(vmm, pieces[i]));
-        umf_unlock(&vmm->lock);
+        umf_unlock(&vmm->carve.lock);
         umf_result_t result = retired ? umf_vmm_let_go(vmm, retired) : UMF_RESULT_SUCCESS;
         first = first ? first : result;
     }
@@ -139,7 +139,7 @@ umf_result_t umf_vmm_release(void *provider, void *const *pieces, size_t count) 
 /* --- detaching -------------------------------------------------------------------------------- */
 
 static void vmm_set_state(umf_vmm_t *vmm, umf_vmm_piece_t *piece, umf_vmm_state_t state) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     if (piece->state == UMF_VMM_DETACHED) {
         vmm->resident += piece->size;
     }
@@ -147,7 +147,7 @@ static void vmm_set_state(umf_vmm_t *vmm, umf_vmm_piece_t *piece, umf_vmm_state_
         vmm->resident -= piece->size;
     }
     piece->state = state;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
 }
 
 static void vmm_set_states(umf_vmm_t *vmm, void *const *pieces, size_t count, umf_vmm_state_t from,

@@ -194,7 +194,7 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
         .piece_size = place->piece_size,
         .offset = place->offset,
         .size = place->size,
-        .granule = vmm->granularity,
+        .granule = vmm->carve.page_size,
         .generation = export->generation,
         .word = export->word,
         .maker = share->maker,
@@ -246,11 +246,11 @@ umf_result_t umf_vmm_put_handle(void *provider, void *data) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     bool is_mine = (vmm->ops->is_boardless || board_is_mine(&vmm->share)) &&
                    handle.maker == vmm->share.maker &&
                    memcmp(&handle.board, &vmm->share.board, sizeof(handle.board)) == 0;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     if (!is_mine) {
         UMF_LOG_ERROR("this description was made by another provider or process (%u)",
                       handle.board.pid);

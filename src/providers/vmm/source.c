@@ -69,7 +69,7 @@ umf_vmm_source_t *umf_vmm_source_find_locked(const umf_vmm_t *vmm, const umf_fd_
  * is neither. */
 static umf_vmm_source_t *source_join(umf_vmm_t *vmm, const umf_fd_ticket_t *ticket,
                                      umf_vmm_source_t *made) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     umf_vmm_source_t *source = umf_vmm_source_find_locked(vmm, ticket);
     if (source) {
         source->refs++;
@@ -78,7 +78,7 @@ static umf_vmm_source_t *source_join(umf_vmm_t *vmm, const umf_fd_ticket_t *tick
         vmm->imports.sources = made;
         source = made;
     }
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return source;
 }
 
@@ -101,13 +101,13 @@ umf_result_t umf_vmm_source_get(umf_vmm_t *vmm, const umf_fd_ticket_t *ticket,
 }
 
 void umf_vmm_source_hold(umf_vmm_t *vmm, umf_vmm_source_t *source) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     source->refs++;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
 }
 
 void umf_vmm_source_put(umf_vmm_t *vmm, umf_vmm_source_t *source) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     bool is_last = --source->refs == 0;
     if (is_last) {
         umf_vmm_source_t **link = &vmm->imports.sources;
@@ -116,7 +116,7 @@ void umf_vmm_source_put(umf_vmm_t *vmm, umf_vmm_source_t *source) {
         }
         *link = source->next;
     }
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     if (is_last) {
         source_destroy(source);
     }

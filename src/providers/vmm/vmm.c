@@ -15,18 +15,11 @@
 umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, size_t granularity,
                           size_t piece_size) {
     vmm->ops = ops;
-    vmm->granularity = granularity;
     if (!umf_round_up(piece_size ? piece_size : 1, granularity, &vmm->piece_size)) {
         UMF_LOG_ERROR("a piece size of %zu bytes is too large", piece_size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    vmm->range = umf_range_create();
-    if (!vmm->range) {
-        UMF_LOG_ERROR("no memory for bookkeeping");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    umf_lock_init(&vmm->lock, UMF_RANK_PROVIDER);
-    return UMF_RESULT_SUCCESS;
+    return umf_carve_init(&vmm->carve, granularity);
 }
 
 /* --- the list of pieces ----------------------------------------------------------------------- */
@@ -51,7 +44,7 @@ static bool vmm_has_locked(const umf_vmm_t *vmm, size_t at, uintptr_t addr) {
 
 /* Most callers go through many pieces in the order of their addresses. */
 umf_vmm_piece_t *umf_vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr) {
-    umf_assert_locked(&vmm->lock);
+    umf_assert_locked(&vmm->carve.lock);
     size_t at = vmm->found;
     if (!vmm_has_locked(vmm, at, addr) && !vmm_has_locked(vmm, ++at, addr)) {
         at = vmm_above_locked(vmm, addr) - 1;
@@ -158,9 +151,9 @@ free_piece:
 }
 
 void umf_vmm_unshare(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     umf_vmm_share_drop_piece_locked(&vmm->share, &piece->share);
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
 }
 
 umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
@@ -206,9 +199,7 @@ void umf_vmm_fini(umf_vmm_t *vmm) {
     umf_vmm_share_fini(vmm);
     umf_vmm_imports_fini(vmm);
     umf_meta_free(vmm->pieces, vmm->piece_room * sizeof(*vmm->pieces));
-    umf_hash_fini(&vmm->requested);
-    umf_range_destroy(vmm->range);
-    umf_lock_destroy(&vmm->lock);
+    umf_carve_fini(&vmm->carve);
 }
 
 /* --- allocations ------------------------------------------------------------------------------ */
@@ -221,14 +212,10 @@ typedef struct vmm_request_t {
 } vmm_request_t;
 
 static umf_result_t vmm_cut_locked(umf_vmm_t *vmm, const vmm_request_t *request, uintptr_t *base) {
-    umf_assert_locked(&vmm->lock);
-    if (request->requested != request->size && !umf_hash_reserve(&vmm->requested, 1)) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    umf_result_t result = umf_range_alloc(vmm->range, request->size, request->alignment, base);
+    umf_result_t result = umf_carve_alloc_locked(&vmm->carve, request->requested, request->size,
+                                                 request->alignment, base);
     if (result == UMF_RESULT_SUCCESS) {
         umf_vmm_piece_locked(vmm, *base)->allocations++;
-        umf_requested_set(&vmm->requested, *base, request->size, request->requested);
     }
     return result;
 }
@@ -237,8 +224,8 @@ static umf_result_t vmm_cut_locked(umf_vmm_t *vmm, const vmm_request_t *request,
  * other thread can take that room. */
 static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, const vmm_request_t *request,
                             uintptr_t *base) {
-    umf_lock(&vmm->lock);
-    umf_result_t result = umf_range_add(vmm->range, piece->base, piece->size);
+    umf_lock(&vmm->carve.lock);
+    umf_result_t result = umf_range_add(vmm->carve.range, piece->base, piece->size);
     if (result == UMF_RESULT_SUCCESS) {
         if (vmm_list_locked(vmm, piece)) {
             result = vmm_cut_locked(vmm, request, base);
@@ -249,10 +236,10 @@ static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, const vmm_re
             result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
         }
         if (result != UMF_RESULT_SUCCESS) {
-            umf_range_remove(vmm->range, piece->base);
+            umf_range_remove(vmm->carve.range, piece->base);
         }
     }
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return result;
 }
 
@@ -282,22 +269,17 @@ static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_request_t *
 
 umf_result_t umf_vmm_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
     umf_vmm_t *vmm = provider;
-    vmm_request_t request = {.requested = size, .alignment = vmm->granularity};
-    if (size == 0 || !umf_round_up(size, vmm->granularity, &request.size)) {
-        UMF_LOG_ERROR("%zu bytes cannot be allocated", size);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (alignment != 0 && !umf_is_pow2(alignment)) {
-        UMF_LOG_ERROR("alignment %zu is not 0 or a power of two", alignment);
-        return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
-    }
-    if (alignment > request.alignment) {
-        request.alignment = alignment;
+    size_t page_size = vmm->carve.page_size;
+    vmm_request_t request = {.requested = size,
+                             .alignment = alignment > page_size ? alignment : page_size};
+    umf_result_t result = umf_carve_check(&vmm->carve, size, alignment, &request.size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
     uintptr_t base;
-    umf_lock(&vmm->lock);
-    umf_result_t result = vmm_cut_locked(vmm, &request, &base);
-    umf_unlock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
+    result = vmm_cut_locked(vmm, &request, &base);
+    umf_unlock(&vmm->carve.lock);
     /* No piece has room. Any other failure would happen in a new piece, too. */
     if (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
         result = vmm_alloc_in_new_piece(vmm, &request, &base);
@@ -305,7 +287,7 @@ umf_result_t umf_vmm_alloc(void *provider, size_t size, size_t alignment, void *
         UMF_LOG_ERROR("no memory for bookkeeping");
     }
     if (result == UMF_RESULT_SUCCESS) {
-        umf_stats_add(&vmm->stats, size);
+        umf_stats_add(&vmm->carve.stats, size);
         *ptr = (void *)base;
     }
     return result;
@@ -322,15 +304,15 @@ bool umf_vmm_withhold_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size
 
 void umf_vmm_take_back_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     for (size_t i = 0; i < piece->withheld_count; i++) {
-        umf_range_free(vmm->range, piece->withheld[i].base, piece->withheld[i].size, NULL);
+        umf_range_free(vmm->carve.range, piece->withheld[i].base, piece->withheld[i].size, NULL);
     }
     piece->withheld_count = 0;
 }
 
 void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
-    umf_assert_locked(&vmm->lock);
+    umf_assert_locked(&vmm->carve.lock);
     umf_vmm_take_back_locked(vmm, piece);
-    umf_range_remove(vmm->range, piece->base);
+    umf_range_remove(vmm->carve.range, piece->base);
     vmm_unlist_locked(vmm, piece);
 }
 
@@ -347,10 +329,11 @@ static bool vmm_is_withheld_locked(const umf_vmm_piece_t *piece, uintptr_t base)
 
 /* Size of the allocation at `base` if `size` is its requested or its rounded size, otherwise 0. */
 static size_t vmm_used_locked(umf_vmm_t *vmm, uintptr_t base, size_t size) {
-    umf_assert_locked(&vmm->lock);
-    size_t used = umf_range_used_size(vmm->range, base);
+    umf_assert_locked(&vmm->carve.lock);
+    size_t used = umf_range_used_size(vmm->carve.range, base);
     return used && !vmm_is_withheld_locked(umf_vmm_piece_locked(vmm, base), base) &&
-                   umf_requested_matches(&vmm->requested, vmm->granularity, base, used, size)
+                   umf_requested_matches(&vmm->carve.requested, vmm->carve.page_size, base, used,
+                                         size)
                ? used
                : 0;
 }
@@ -359,14 +342,15 @@ static size_t vmm_used_locked(umf_vmm_t *vmm, uintptr_t base, size_t size) {
  * allocation. */
 static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size, size_t *requested,
                                     umf_vmm_piece_t **retired) {
-    size_t used = vmm_used_locked(vmm, base, size ? size : umf_range_used_size(vmm->range, base));
+    size_t used =
+        vmm_used_locked(vmm, base, size ? size : umf_range_used_size(vmm->carve.range, base));
     if (used == 0) {
         UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider (0: any size)",
                       (void *)base, size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, base);
-    *requested = umf_requested(&vmm->requested, base, used);
+    *requested = umf_requested(&vmm->carve.requested, base, used);
     /* The memory must not be allocated again while the piece is claimed or detached. The last
      * allocation of an unclaimed piece needs no withholding: the piece is retired. */
     if (piece->is_claimed || (piece->state != UMF_VMM_ATTACHED && piece->allocations > 1)) {
@@ -375,14 +359,14 @@ static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
             return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
         }
     } else {
-        umf_range_free(vmm->range, base, 0, NULL);
+        umf_range_free(vmm->carve.range, base, 0, NULL);
     }
     piece->allocations--;
     if (piece->allocations == 0 && !piece->is_claimed) {
         umf_vmm_retire_locked(vmm, piece);
         *retired = piece;
     }
-    umf_hash_remove(&vmm->requested, base);
+    umf_hash_remove(&vmm->carve.requested, base);
     umf_vmm_share_drop_locked(&vmm->share, base);
     return UMF_RESULT_SUCCESS;
 }
@@ -394,13 +378,13 @@ umf_result_t umf_vmm_free(void *provider, void *ptr, size_t size) {
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     umf_result_t result = vmm_free_locked(vmm, (uintptr_t)ptr, size, &requested, &retired);
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    umf_stats_sub(&vmm->stats, requested);
+    umf_stats_sub(&vmm->carve.stats, requested);
     if (retired) {
         umf_vmm_let_go(vmm, retired);
     }
@@ -409,26 +393,21 @@ umf_result_t umf_vmm_free(void *provider, void *ptr, size_t size) {
 
 umf_result_t umf_vmm_free_batch(void *provider, int begins) {
     umf_vmm_t *vmm = provider;
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     vmm->batches = begins ? vmm->batches + 1 : vmm->batches - 1;
     bool is_over = vmm->batches == 0;
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return is_over ? umf_vmm_give_back(vmm) : UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t vmm_split_locked(umf_vmm_t *vmm, uintptr_t base, size_t total, size_t first) {
-    size_t used = vmm_used_locked(vmm, base, total);
-    if (used == 0 || first == 0 || first >= used || first % vmm->granularity != 0) {
+    if (vmm_used_locked(vmm, base, total) == 0 || first % vmm->carve.page_size != 0) {
         UMF_LOG_ERROR("%p is not an allocation of %zu bytes that can be split after %zu bytes",
                       (void *)base, total, first);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!umf_hash_reserve(&vmm->requested, 2)) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    umf_result_t result = umf_range_split(vmm->range, base, used, first);
+    umf_result_t result = umf_carve_split_locked(&vmm->carve, base, total, first);
     if (result == UMF_RESULT_SUCCESS) {
-        umf_requested_split(&vmm->requested, base, used, first);
         umf_vmm_share_drop_locked(&vmm->share, base);
         umf_vmm_piece_locked(vmm, base)->allocations++;
     }
@@ -437,28 +416,21 @@ static umf_result_t vmm_split_locked(umf_vmm_t *vmm, uintptr_t base, size_t tota
 
 umf_result_t umf_vmm_split(void *provider, void *ptr, size_t total, size_t first) {
     umf_vmm_t *vmm = provider;
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     umf_result_t result = vmm_split_locked(vmm, (uintptr_t)ptr, total, first);
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return result;
 }
 
 static umf_result_t vmm_merge_locked(umf_vmm_t *vmm, uintptr_t low, uintptr_t high, size_t total) {
-    size_t low_size = vmm_used_locked(vmm, low, umf_range_used_size(vmm->range, low));
-    size_t high_size = vmm_used_locked(vmm, high, umf_range_used_size(vmm->range, high));
-    size_t rounded;
-    if (low_size == 0 || high_size == 0 || !umf_round_up(total, vmm->granularity, &rounded) ||
-        rounded != low_size + high_size) {
+    if (!vmm_used_locked(vmm, low, umf_range_used_size(vmm->carve.range, low)) ||
+        !vmm_used_locked(vmm, high, umf_range_used_size(vmm->carve.range, high))) {
         UMF_LOG_ERROR("%p and %p are not allocations of together %zu bytes", (void *)low,
                       (void *)high, total);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (!umf_hash_reserve(&vmm->requested, 1)) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    umf_result_t result = umf_range_merge(vmm->range, low, high, rounded);
+    umf_result_t result = umf_carve_merge_locked(&vmm->carve, low, high, total);
     if (result == UMF_RESULT_SUCCESS) {
-        umf_requested_merge(&vmm->requested, low, low_size, high, high_size);
         umf_vmm_share_drop_locked(&vmm->share, low);
         umf_vmm_share_drop_locked(&vmm->share, high);
         umf_vmm_piece_locked(vmm, low)->allocations--;
@@ -468,9 +440,9 @@ static umf_result_t vmm_merge_locked(umf_vmm_t *vmm, uintptr_t low, uintptr_t hi
 
 umf_result_t umf_vmm_merge(void *provider, void *low, void *high, size_t total) {
     umf_vmm_t *vmm = provider;
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     umf_result_t result = vmm_merge_locked(vmm, (uintptr_t)low, (uintptr_t)high, total);
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     return result;
 }
 
@@ -479,10 +451,10 @@ umf_result_t umf_vmm_merge(void *provider, void *low, void *high, size_t total) 
 /* The piece of an allocation. NULL if there is no allocation of that size. */
 static umf_vmm_piece_t *vmm_allocated_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
                                              umf_vmm_place_t *place) {
-    size_t used = umf_range_used_size(vmm->range, base);
+    size_t used = umf_range_used_size(vmm->carve.range, base);
     umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, base);
     size_t rounded;
-    if (used == 0 || !umf_round_up(size, vmm->granularity, &rounded) || rounded != used ||
+    if (used == 0 || !umf_round_up(size, vmm->carve.page_size, &rounded) || rounded != used ||
         vmm_is_withheld_locked(piece, base)) {
         return NULL;
     }
@@ -495,10 +467,10 @@ static umf_result_t vmm_export_token(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     unsigned char token[UMF_VMM_TOKEN_SIZE];
     umf_result_t result = vmm->ops->export_token(vmm, piece->physical, token);
     if (result == UMF_RESULT_SUCCESS) {
-        umf_lock(&vmm->lock);
+        umf_lock(&vmm->carve.lock);
         memcpy(piece->share.token, token, sizeof(token));
         piece->share.has_token = true;
-        umf_unlock(&vmm->lock);
+        umf_unlock(&vmm->carve.lock);
     }
     return result;
 }
@@ -514,14 +486,14 @@ static umf_result_t vmm_export(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     /* Another thread may have stored a descriptor meanwhile; then this one is closed. */
     bool is_taken = false;
     if (!piece->share.has_descriptor) {
         result = umf_vmm_share_take_locked(&piece->share, fd);
         is_taken = result == UMF_RESULT_SUCCESS;
     }
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     if (!is_taken) {
         umf_os_close(fd);
     }
@@ -535,11 +507,11 @@ umf_result_t umf_vmm_get_handle(void *provider, const void *ptr, size_t size, vo
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    umf_lock(&vmm->lock);
+    umf_lock(&vmm->carve.lock);
     umf_vmm_piece_t *piece = vmm_allocated_locked(vmm, (uintptr_t)ptr, size, &place);
     bool is_attached = piece && piece->state == UMF_VMM_ATTACHED;
     bool is_exported = is_attached && (piece->share.has_descriptor || piece->share.has_token);
-    umf_unlock(&vmm->lock);
+    umf_unlock(&vmm->carve.lock);
     if (!piece) {
         UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider", ptr, size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -554,9 +526,9 @@ umf_result_t umf_vmm_get_handle(void *provider, const void *ptr, size_t size, vo
     }
     result = is_exported ? UMF_RESULT_SUCCESS : vmm_export(vmm, piece);
     if (result == UMF_RESULT_SUCCESS) {
-        umf_lock(&vmm->lock);
+        umf_lock(&vmm->carve.lock);
         result = umf_vmm_share_describe_locked(vmm, &piece->share, &place, data);
-        umf_unlock(&vmm->lock);
+        umf_unlock(&vmm->carve.lock);
     }
     return result;
 }

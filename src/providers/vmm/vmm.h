@@ -21,8 +21,7 @@
 #include "base/lock.h"
 #include "base/native.h"
 #include "ctl/field.h"
-#include "ds/hash.h"
-#include "ds/range.h"
+#include "providers/shared/carve.h"
 #include "providers/vmm/import.h"
 #include "providers/vmm/share.h"
 
@@ -81,21 +80,17 @@ struct umf_vmm_t {
      * a provider's state. */
     _Alignas(16) char head[64];
     const umf_vmm_backend_t *ops; /* Immutable after init, as all members without a note */
-    size_t granularity;
-    size_t piece_size; /* smallest piece made for an allocation */
-    umf_stats_t stats; /* requested sizes */
-    umf_lock_t lock;   /* UMF_RANK_PROVIDER */
-    umf_range_t *range;
-    umf_vmm_piece_t **pieces; /* by address. Sync: lock, as all members below */
+    size_t piece_size;            /* smallest piece made for an allocation */
+    umf_carve_t carve;            /* of all pieces; its pages are the granularity */
+    umf_vmm_piece_t **pieces;     /* by address. Sync: carve.lock, as all members below */
     size_t piece_count, piece_room;
     size_t found;             /* the index of the piece that was asked for last; only a hint */
     umf_vmm_piece_t *retired; /* without allocations, still mapped */
     struct umf_vmm_pending_t *pending; /* the same behind marks, oldest first: pending.c */
     _Atomic unsigned finishing;        /* a thread finishes them; see pending.c */
-    size_t batches;       /* batches of frees in progress: retired pieces wait for their end */
-    umf_hash_t requested; /* requested sizes that are not whole pages: requested.h */
-    size_t resident;      /* bytes with physical memory */
-    size_t reserved;      /* bytes of addresses */
+    size_t batches;  /* batches of frees in progress: retired pieces wait for their end */
+    size_t resident; /* bytes with physical memory */
+    size_t reserved; /* bytes of addresses */
     umf_vmm_share_t share;
     umf_vmm_imports_t imports;
 };
