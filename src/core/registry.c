@@ -21,33 +21,42 @@ typedef struct plugin_t {
     size_t uses; /* number of its kinds, plus 1 while it is listed. Sync: registry.lock */
 } plugin_t;
 
+/* The two sorts of kinds. */
+typedef enum sort_t { PROVIDERS, POOLS, SORTS } sort_t;
+
+static const char *const sort_names[SORTS] = {"provider", "pool"};
+
+/* Both descriptors begin so, and both tables of operations begin with their version. */
+typedef struct kind_head_t {
+    size_t struct_size;
+    const char *name;
+    const uint32_t *ops;
+} kind_head_t;
+_Static_assert(offsetof(umf_memory_provider_descriptor_t, ops) == offsetof(kind_head_t, ops) &&
+                   offsetof(umf_memory_pool_descriptor_t, ops) == offsetof(kind_head_t, ops) &&
+                   offsetof(umf_memory_provider_ops_t, version) == 0 &&
+                   offsetof(umf_memory_pool_ops_t, version) == 0,
+               "how descriptors begin");
+
 typedef struct kind_t {
     umf_list_t link;
-    const char *name;
-    const void *ops;
-    size_t block_size; /* 0: in-tree, never freed */
-    plugin_t *plugin;  /* NULL: an application registered the kind */
-    size_t uses;       /* live objects, plus 1 while it is listed. Sync: registry.lock */
+    plugin_t *plugin; /* NULL: it is in-tree, or an application registered it */
+    size_t uses;      /* live objects, plus 1 while it is listed. Sync: registry.lock */
+    bool is_in_tree;  /* it is never freed */
+    union {
+        kind_head_t head;
+        umf_memory_provider_descriptor_t provider;
+        umf_memory_pool_descriptor_t pool;
+    };
+    /* Copies of what was registered: */
+    umf_memory_provider_ext_ops_t ext;
+    char name[KIND_NAME_LENGTH + 1];
 } kind_t;
-
-typedef struct provider_kind_t {
-    kind_t head;
-    umf_memory_provider_descriptor_t descriptor;
-    umf_memory_provider_ext_ops_t ext; /* copy of what was registered */
-    char name[KIND_NAME_LENGTH + 1];
-} provider_kind_t;
-
-typedef struct pool_kind_t {
-    kind_t head;
-    umf_memory_pool_descriptor_t descriptor;
-    const umf_pool_fast_ops_t *fast;
-    char name[KIND_NAME_LENGTH + 1];
-} pool_kind_t;
 
 static struct {
     umf_lock_t lock;
-    umf_list_t providers, pools, plugins; /* Sync: lock. Only grow between start and teardown */
-    bool started;                         /* Sync: atomic */
+    umf_list_t kinds[SORTS], plugins; /* Sync: lock. Only grow between start and teardown */
+    bool started;                     /* Sync: atomic */
 } registry;
 
 static bool registry_is_started(void) {
@@ -74,20 +83,20 @@ static bool registry_is_started(void) {
 #include "pools/pools.def"
 #undef UMF_POOL
 
-#define UMF_PROVIDER(id, default_name, feature) KIND_IF(feature)(&umf_##id##_descriptor, )
-static const umf_memory_provider_descriptor_t *const tree_providers[] = {
+#define UMF_PROVIDER(id, default_name, feature)                                                    \
+    KIND_IF(feature)({PROVIDERS, &umf_##id##_descriptor, NULL}, )
+#define UMF_POOL(id, default_name, feature)                                                        \
+    KIND_IF(feature)({POOLS, &umf_##id##_pool_descriptor, &umf_##id##_pool_fast_ops}, )
+static const struct {
+    sort_t sort;
+    const void *descriptor;
+    const umf_pool_fast_ops_t *fast;
+} tree[] = {
+#include "pools/pools.def"
+/* Pools are first: they are searched. */
 #include "providers/providers.def"
 };
 #undef UMF_PROVIDER
-
-#define UMF_POOL(id, default_name, feature)                                                        \
-    KIND_IF(feature)({&umf_##id##_pool_descriptor, &umf_##id##_pool_fast_ops}, )
-static const struct {
-    const umf_memory_pool_descriptor_t *descriptor;
-    const umf_pool_fast_ops_t *fast;
-} tree_pools[] = {
-#include "pools/pools.def"
-};
 #undef UMF_POOL
 
 /* The opposite: the kinds that this build lacks. */
@@ -109,8 +118,7 @@ const char *const umf_registry_left_out_pools[] = {
     NULL};
 #undef UMF_POOL
 
-static provider_kind_t tree_provider_kinds[UMF_COUNT_OF(tree_providers)];
-static pool_kind_t tree_pool_kinds[UMF_COUNT_OF(tree_pools)];
+static kind_t tree_kinds[UMF_COUNT_OF(tree)];
 
 /* --- lookup --- */
 
@@ -119,41 +127,32 @@ static kind_t *kind_find_locked(umf_list_t *kinds, const char *name, const void 
     umf_assert_locked(&registry.lock);
     for (umf_list_t *at = kinds->next; at != kinds; at = at->next) {
         kind_t *kind = UMF_CONTAINER_OF(at, kind_t, link);
-        if ((name && strcmp(kind->name, name) == 0) || (ops && kind->ops == ops)) {
+        if ((name && strcmp(kind->head.name, name) == 0) || (ops && kind->head.ops == ops)) {
             return kind;
         }
     }
     return NULL;
 }
 
-/* The kind of a new object, which uses it from now on. NULL: the object has none. */
-static kind_t *kind_use(umf_list_t *kinds, const void *ops) {
+/* `is_use`: a new object uses the kind from now on. */
+static kind_t *kind_find(sort_t sort, const char *name, const void *ops, bool is_use) {
     if (!registry_is_started()) {
         return NULL;
     }
     umf_lock(&registry.lock);
-    kind_t *kind = kind_find_locked(kinds, NULL, ops);
+    kind_t *kind = kind_find_locked(&registry.kinds[sort], name, ops);
     if (kind) {
-        kind->uses++;
+        kind->uses += is_use;
     }
     umf_unlock(&registry.lock);
     return kind;
 }
 
-static kind_t *kind_find(umf_list_t *kinds, const char *name, const void *ops) {
+static kind_t *kind_next(sort_t sort, kind_t *after) {
     if (!registry_is_started()) {
         return NULL;
     }
-    umf_lock(&registry.lock);
-    kind_t *kind = kind_find_locked(kinds, name, ops);
-    umf_unlock(&registry.lock);
-    return kind;
-}
-
-static kind_t *kind_next(umf_list_t *kinds, kind_t *after) {
-    if (!registry_is_started()) {
-        return NULL;
-    }
+    umf_list_t *kinds = &registry.kinds[sort];
     umf_lock(&registry.lock);
     umf_list_t *next = after ? after->link.next : kinds->next;
     kind_t *kind = next == kinds ? NULL : UMF_CONTAINER_OF(next, kind_t, link);
@@ -161,36 +160,41 @@ static kind_t *kind_next(umf_list_t *kinds, kind_t *after) {
     return kind;
 }
 
-static const umf_memory_provider_descriptor_t *provider_of(kind_t *kind) {
-    return kind ? &UMF_CONTAINER_OF(kind, provider_kind_t, head)->descriptor : NULL;
+/* The kind of a descriptor that the registry has handed out; NULL for NULL. */
+static kind_t *kind_of(const void *descriptor) {
+    return descriptor ? UMF_CONTAINER_OF(descriptor, kind_t, head) : NULL;
 }
 
-static const umf_memory_pool_descriptor_t *pool_of(kind_t *kind) {
-    return kind ? &UMF_CONTAINER_OF(kind, pool_kind_t, head)->descriptor : NULL;
+static const umf_memory_provider_descriptor_t *provider_of(const kind_t *kind) {
+    return kind ? &kind->provider : NULL;
+}
+
+static const umf_memory_pool_descriptor_t *pool_of(const kind_t *kind) {
+    return kind ? &kind->pool : NULL;
 }
 
 const umf_memory_provider_descriptor_t *umf_registry_provider_by_name(const char *name) {
-    return provider_of(kind_find(&registry.providers, name, NULL));
+    return provider_of(kind_find(PROVIDERS, name, NULL, false));
 }
 
 const umf_memory_provider_descriptor_t *
 umf_registry_provider_use(const umf_memory_provider_ops_t *ops) {
-    return provider_of(kind_use(&registry.providers, ops));
+    return provider_of(kind_find(PROVIDERS, NULL, ops, true));
 }
 
 const umf_memory_pool_descriptor_t *umf_registry_pool_by_name(const char *name) {
-    return pool_of(kind_find(&registry.pools, name, NULL));
+    return pool_of(kind_find(POOLS, name, NULL, false));
 }
 
 const umf_memory_pool_descriptor_t *umf_registry_pool_use(const umf_memory_pool_ops_t *ops) {
-    return pool_of(kind_use(&registry.pools, ops));
+    return pool_of(kind_find(POOLS, NULL, ops, true));
 }
 
 /* Without the lock, because in-tree kinds never change. */
 const umf_pool_fast_ops_t *umf_registry_pool_fast_ops(const umf_memory_pool_ops_t *ops) {
-    for (size_t i = 0; i < UMF_COUNT_OF(tree_pools); i++) {
-        if (tree_pools[i].descriptor->ops == ops) {
-            return tree_pools[i].fast;
+    for (size_t i = 0; i < UMF_COUNT_OF(tree) && tree[i].fast; i++) {
+        if (((const umf_memory_pool_descriptor_t *)tree[i].descriptor)->ops == ops) {
+            return tree[i].fast;
         }
     }
     return NULL;
@@ -198,14 +202,12 @@ const umf_pool_fast_ops_t *umf_registry_pool_fast_ops(const umf_memory_pool_ops_
 
 const umf_memory_provider_descriptor_t *
 umf_registry_provider_next(const umf_memory_provider_descriptor_t *after) {
-    kind_t *head = after ? &UMF_CONTAINER_OF(after, provider_kind_t, descriptor)->head : NULL;
-    return provider_of(kind_next(&registry.providers, head));
+    return provider_of(kind_next(PROVIDERS, kind_of(after)));
 }
 
 const umf_memory_pool_descriptor_t *
 umf_registry_pool_next(const umf_memory_pool_descriptor_t *after) {
-    kind_t *head = after ? &UMF_CONTAINER_OF(after, pool_kind_t, descriptor)->head : NULL;
-    return pool_of(kind_next(&registry.pools, head));
+    return pool_of(kind_next(POOLS, kind_of(after)));
 }
 
 /* --- one kind --- */
@@ -216,45 +218,43 @@ static bool kind_name_is_valid(const char *name) {
     return length > 0 && length <= KIND_NAME_LENGTH && name[length] == '\0';
 }
 
-static umf_result_t kind_check(const char *what, const char *name, const void *ops) {
-    if (!name || !kind_name_is_valid(name)) {
-        UMF_LOG_ERROR(
-            "a kind of %s cannot be named \"%s\": 1 to %d characters out of a-z, 0-9, '_' "
-            "and '-' are needed",
-            what, name ? umf_text_show(name, strlen(name)).text : "NULL", KIND_NAME_LENGTH);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (!ops) {
-        UMF_LOG_ERROR("the kind of %s \"%s\" has no operations", what, name);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t kind_check_version(const char *what, const char *name, uint32_t version,
-                                       bool known) {
-    if (known) {
-        return UMF_RESULT_SUCCESS;
-    }
-    UMF_LOG_ERROR("the operations of the kind of %s \"%s\" have the unknown version %u.%u", what,
-                  name, UMF_MAJOR_VERSION(version), UMF_MINOR_VERSION(version));
-    return UMF_RESULT_ERROR_NOT_SUPPORTED;
-}
-
 /* A descriptor may be smaller than this library's, but must contain its operations table. */
-static umf_result_t kind_check_size(const char *what, const void *descriptor, size_t least) {
-    if (!descriptor) {
+static umf_result_t kind_check_head(const char *what, const kind_head_t *head) {
+    if (!head) {
         UMF_LOG_ERROR("the descriptor of a kind of %s is NULL", what);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    size_t size;
-    memcpy(&size, descriptor, sizeof(size));
-    if (size < least) {
+    if (head->struct_size < sizeof(*head)) {
         UMF_LOG_ERROR("the descriptor of a kind of %s has struct_size %zu, at least %zu is needed",
-                      what, size, least);
+                      what, head->struct_size, sizeof(*head));
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!head->name || !kind_name_is_valid(head->name)) {
+        UMF_LOG_ERROR(
+            "a kind of %s cannot be named \"%s\": 1 to %d characters out of a-z, 0-9, '_' "
+            "and '-' are needed",
+            what, head->name ? umf_text_show(head->name, strlen(head->name)).text : "NULL",
+            KIND_NAME_LENGTH);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!head->ops) {
+        UMF_LOG_ERROR("the kind of %s \"%s\" has no operations", what, head->name);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t kind_check_version(sort_t sort, const kind_head_t *head) {
+    uint32_t version = *head->ops;
+    if (sort == POOLS
+            ? version <= UMF_POOL_OPS_VERSION_CURRENT
+            : UMF_MINOR_VERSION(version) <= UMF_MINOR_VERSION(UMF_PROVIDER_OPS_VERSION_CURRENT)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    UMF_LOG_ERROR("the operations of the kind of %s \"%s\" have the unknown version %u.%u",
+                  sort_names[sort], head->name, UMF_MAJOR_VERSION(version),
+                  UMF_MINOR_VERSION(version));
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
 /* Copies a sized structure. `*to` is zeroed and has `room` bytes. Members beyond either size are
@@ -266,38 +266,24 @@ static void sized_copy(void *to, size_t room, const void *from) {
     memcpy(to, &room, sizeof(room));
 }
 
-static void provider_kind_fill(provider_kind_t *kind,
-                               const umf_memory_provider_descriptor_t *descriptor) {
-    sized_copy(&kind->descriptor, sizeof(kind->descriptor), descriptor);
-    kind->head.name = kind->descriptor.name;
-    kind->head.ops = kind->descriptor.ops;
-}
-
-static void pool_kind_fill(pool_kind_t *kind, const umf_memory_pool_descriptor_t *descriptor) {
-    sized_copy(&kind->descriptor, sizeof(kind->descriptor), descriptor);
-    kind->head.name = kind->descriptor.name;
-    kind->head.ops = kind->descriptor.ops;
+static void kind_fill(kind_t *kind, sort_t sort, const void *descriptor) {
+    size_t room = sort == POOLS ? sizeof(kind->pool) : sizeof(kind->provider);
+    sized_copy(&kind->head, room, descriptor);
 }
 
 /* Copies everything that objects of a kind use, because objects may outlive what was registered. */
-static void provider_kind_own(provider_kind_t *kind) {
-    const umf_memory_provider_ext_ops_t *ext = kind->descriptor.ext;
-    if (ext) {
-        sized_copy(&kind->ext, sizeof(kind->ext), ext);
-        kind->descriptor.ext = &kind->ext;
+static void kind_own(kind_t *kind, sort_t sort) {
+    if (sort == PROVIDERS && kind->provider.ext) {
+        sized_copy(&kind->ext, sizeof(kind->ext), kind->provider.ext);
+        kind->provider.ext = &kind->ext;
     }
-    memcpy(kind->name, kind->descriptor.name, strlen(kind->descriptor.name));
-    kind->head.name = kind->descriptor.name = kind->name;
-}
-
-static void pool_kind_own(pool_kind_t *kind) {
-    memcpy(kind->name, kind->descriptor.name, strlen(kind->descriptor.name));
-    kind->head.name = kind->descriptor.name = kind->name;
+    memcpy(kind->name, kind->head.name, strlen(kind->head.name));
+    kind->head.name = kind->name;
 }
 
 static void kind_free(kind_t *kind) {
-    if (kind->block_size) {
-        umf_meta_free(kind, kind->block_size);
+    if (!kind->is_in_tree) {
+        umf_meta_free(kind, sizeof(*kind));
     }
 }
 
@@ -339,81 +325,27 @@ static void kind_unuse(kind_t *kind) {
 
 void umf_registry_provider_unuse(const umf_memory_provider_descriptor_t *descriptor) {
     if (descriptor) {
-        kind_unuse(&UMF_CONTAINER_OF(descriptor, provider_kind_t, descriptor)->head);
+        kind_unuse(kind_of(descriptor));
     }
 }
 
 void umf_registry_pool_unuse(const umf_memory_pool_descriptor_t *descriptor) {
     if (descriptor) {
-        kind_unuse(&UMF_CONTAINER_OF(descriptor, pool_kind_t, descriptor)->head);
+        kind_unuse(kind_of(descriptor));
     }
-}
-
-static umf_result_t provider_kind_make(const umf_memory_provider_descriptor_t *descriptor,
-                                       kind_t **out) {
-    static const char what[] = "provider";
-    umf_result_t result =
-        kind_check_size(what, descriptor,
-                        offsetof(umf_memory_provider_descriptor_t, ops) + sizeof(descriptor->ops));
-    if (result == UMF_RESULT_SUCCESS) {
-        result = kind_check(what, descriptor->name, descriptor->ops);
-    }
-    if (result == UMF_RESULT_SUCCESS) {
-        uint32_t version = descriptor->ops->version;
-        result = kind_check_version(what, descriptor->name, version,
-                                    UMF_MINOR_VERSION(version) <=
-                                        UMF_MINOR_VERSION(UMF_PROVIDER_OPS_VERSION_CURRENT));
-    }
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    provider_kind_t *kind = umf_meta_alloc(sizeof(*kind));
-    if (!kind) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    kind->head.block_size = sizeof(*kind);
-    provider_kind_fill(kind, descriptor);
-    provider_kind_own(kind);
-    *out = &kind->head;
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t pool_kind_make(const umf_memory_pool_descriptor_t *descriptor, kind_t **out) {
-    static const char what[] = "pool";
-    umf_result_t result = kind_check_size(
-        what, descriptor, offsetof(umf_memory_pool_descriptor_t, ops) + sizeof(descriptor->ops));
-    if (result == UMF_RESULT_SUCCESS) {
-        result = kind_check(what, descriptor->name, descriptor->ops);
-    }
-    if (result == UMF_RESULT_SUCCESS) {
-        uint32_t version = descriptor->ops->version;
-        result = kind_check_version(what, descriptor->name, version,
-                                    version <= UMF_POOL_OPS_VERSION_CURRENT);
-    }
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    pool_kind_t *kind = umf_meta_alloc(sizeof(*kind));
-    if (!kind) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    kind->head.block_size = sizeof(*kind);
-    pool_kind_fill(kind, descriptor);
-    pool_kind_own(kind);
-    *out = &kind->head;
-    return UMF_RESULT_SUCCESS;
 }
 
 /* --- registration --- */
 
 /* Kinds that are listed together or not at all. */
 typedef struct batch_t {
-    umf_list_t providers, pools;
+    umf_list_t kinds[SORTS];
 } batch_t;
 
 static void batch_init(batch_t *batch) {
-    umf_list_init(&batch->providers);
-    umf_list_init(&batch->pools);
+    for (sort_t sort = 0; sort < SORTS; sort++) {
+        umf_list_init(&batch->kinds[sort]);
+    }
 }
 
 static void kinds_free(umf_list_t *kinds) {
@@ -422,6 +354,30 @@ static void kinds_free(umf_list_t *kinds) {
         umf_list_remove(&kind->link);
         kind_free(kind);
     }
+}
+
+static void batch_free(batch_t *batch) {
+    for (sort_t sort = 0; sort < SORTS; sort++) {
+        kinds_free(&batch->kinds[sort]);
+    }
+}
+
+static umf_result_t batch_make(batch_t *batch, sort_t sort, const void *descriptor) {
+    umf_result_t result = kind_check_head(sort_names[sort], descriptor);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = kind_check_version(sort, descriptor);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    kind_t *kind = umf_meta_alloc(sizeof(*kind));
+    if (!kind) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    kind_fill(kind, sort, descriptor);
+    kind_own(kind, sort);
+    umf_list_add_tail(&batch->kinds[sort], &kind->link);
+    return UMF_RESULT_SUCCESS;
 }
 
 static void kinds_list_locked(umf_list_t *listed, umf_list_t *kinds, plugin_t *plugin) {
@@ -442,8 +398,8 @@ static void kinds_list_locked(umf_list_t *listed, umf_list_t *kinds, plugin_t *p
 static const kind_t *kinds_clash_locked(umf_list_t *listed, umf_list_t *added) {
     for (umf_list_t *at = added->next; at != added; at = at->next) {
         const kind_t *kind = UMF_CONTAINER_OF(at, kind_t, link);
-        if (kind_find_locked(listed, kind->name, kind->ops) ||
-            kind_find_locked(added, kind->name, kind->ops) != kind) {
+        if (kind_find_locked(listed, kind->head.name, kind->head.ops) ||
+            kind_find_locked(added, kind->head.name, kind->head.ops) != kind) {
             return kind;
         }
     }
@@ -453,17 +409,16 @@ static const kind_t *kinds_clash_locked(umf_list_t *listed, umf_list_t *added) {
 /* Lists the batch and `plugin` (may be NULL), or frees the batch. */
 static umf_result_t batch_add(batch_t *batch, plugin_t *plugin) {
     umf_lock(&registry.lock);
-    const kind_t *clash = kinds_clash_locked(&registry.providers, &batch->providers);
-    if (!clash) {
-        clash = kinds_clash_locked(&registry.pools, &batch->pools);
+    const kind_t *clash = NULL;
+    for (sort_t sort = 0; sort < SORTS && !clash; sort++) {
+        clash = kinds_clash_locked(&registry.kinds[sort], &batch->kinds[sort]);
     }
-    if (!clash) {
-        kinds_list_locked(&registry.providers, &batch->providers, plugin);
-        kinds_list_locked(&registry.pools, &batch->pools, plugin);
-        if (plugin) {
-            plugin->uses++;
-            umf_list_add_tail(&registry.plugins, &plugin->link);
-        }
+    for (sort_t sort = 0; sort < SORTS && !clash; sort++) {
+        kinds_list_locked(&registry.kinds[sort], &batch->kinds[sort], plugin);
+    }
+    if (!clash && plugin) {
+        plugin->uses++;
+        umf_list_add_tail(&registry.plugins, &plugin->link);
     }
     umf_unlock(&registry.lock);
     if (!clash) {
@@ -473,8 +428,7 @@ static umf_result_t batch_add(batch_t *batch, plugin_t *plugin) {
         "the kind \"%s\" cannot be registered: its name is taken, or its operations belong to "
         "a kind already",
         clash->name);
-    kinds_free(&batch->providers);
-    kinds_free(&batch->pools);
+    batch_free(batch);
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
@@ -486,34 +440,22 @@ static umf_result_t registry_check(void) {
     return UMF_RESULT_ERROR_UNKNOWN;
 }
 
-UMF_API_EXT_1 umf_result_t umfRegisterProvider(const umf_memory_provider_descriptor_t *descriptor) {
-    kind_t *kind;
-    umf_result_t result = registry_check();
-    if (result == UMF_RESULT_SUCCESS) {
-        result = provider_kind_make(descriptor, &kind);
-    }
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
+static umf_result_t kind_register(sort_t sort, const void *descriptor) {
     batch_t batch;
     batch_init(&batch);
-    umf_list_add(&batch.providers, &kind->link);
-    return batch_add(&batch, NULL);
+    umf_result_t result = registry_check();
+    if (result == UMF_RESULT_SUCCESS) {
+        result = batch_make(&batch, sort, descriptor);
+    }
+    return result == UMF_RESULT_SUCCESS ? batch_add(&batch, NULL) : result;
+}
+
+UMF_API_EXT_1 umf_result_t umfRegisterProvider(const umf_memory_provider_descriptor_t *descriptor) {
+    return kind_register(PROVIDERS, descriptor);
 }
 
 UMF_API_EXT_1 umf_result_t umfRegisterPool(const umf_memory_pool_descriptor_t *descriptor) {
-    kind_t *kind;
-    umf_result_t result = registry_check();
-    if (result == UMF_RESULT_SUCCESS) {
-        result = pool_kind_make(descriptor, &kind);
-    }
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    batch_t batch;
-    batch_init(&batch);
-    umf_list_add(&batch.pools, &kind->link);
-    return batch_add(&batch, NULL);
+    return kind_register(POOLS, descriptor);
 }
 
 /* --- plugins --- */
@@ -545,22 +487,14 @@ static umf_result_t plugin_read(const char *path, const umf_plugin_t *from, umf_
 /* On failure the batch is empty. */
 static umf_result_t plugin_kinds(const umf_plugin_t *plugin, batch_t *batch) {
     umf_result_t result = UMF_RESULT_SUCCESS;
-    kind_t *kind;
     for (size_t i = 0; i < plugin->num_providers && result == UMF_RESULT_SUCCESS; i++) {
-        result = provider_kind_make(plugin->providers[i], &kind);
-        if (result == UMF_RESULT_SUCCESS) {
-            umf_list_add_tail(&batch->providers, &kind->link);
-        }
+        result = batch_make(batch, PROVIDERS, plugin->providers[i]);
     }
     for (size_t i = 0; i < plugin->num_pools && result == UMF_RESULT_SUCCESS; i++) {
-        result = pool_kind_make(plugin->pools[i], &kind);
-        if (result == UMF_RESULT_SUCCESS) {
-            umf_list_add_tail(&batch->pools, &kind->link);
-        }
+        result = batch_make(batch, POOLS, plugin->pools[i]);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        kinds_free(&batch->providers);
-        kinds_free(&batch->pools);
+        batch_free(batch);
     }
     return result;
 }
@@ -583,8 +517,7 @@ static umf_result_t plugin_register(const char *path, void *library) {
     }
     plugin_t *plugin = umf_meta_alloc(sizeof(*plugin));
     if (!plugin) {
-        kinds_free(&batch.providers);
-        kinds_free(&batch.pools);
+        batch_free(&batch);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     plugin->library = library;
@@ -627,18 +560,15 @@ void umf_registry_init(void) {
         has_lock = true;
     }
     umf_lock(&registry.lock);
-    umf_list_init(&registry.providers);
-    umf_list_init(&registry.pools);
+    umf_list_init(&registry.kinds[PROVIDERS]);
+    umf_list_init(&registry.kinds[POOLS]);
     umf_list_init(&registry.plugins);
-    for (size_t i = 0; i < UMF_COUNT_OF(tree_providers); i++) {
-        provider_kind_fill(&tree_provider_kinds[i], tree_providers[i]);
-        tree_provider_kinds[i].head.uses++;
-        umf_list_add_tail(&registry.providers, &tree_provider_kinds[i].head.link);
-    }
-    for (size_t i = 0; i < UMF_COUNT_OF(tree_pools); i++) {
-        pool_kind_fill(&tree_pool_kinds[i], tree_pools[i].descriptor);
-        tree_pool_kinds[i].head.uses++;
-        umf_list_add_tail(&registry.pools, &tree_pool_kinds[i].head.link);
+    for (size_t i = 0; i < UMF_COUNT_OF(tree); i++) {
+        kind_t *kind = &tree_kinds[i];
+        kind_fill(kind, tree[i].sort, tree[i].descriptor);
+        kind->is_in_tree = true;
+        kind->uses++;
+        umf_list_add_tail(&registry.kinds[tree[i].sort], &kind->link);
     }
     umf_unlock(&registry.lock);
     __atomic_store_n(&registry.started, true, __ATOMIC_RELEASE);
@@ -658,8 +588,8 @@ void umf_registry_teardown(void) {
     umf_list_init(&unused);
     __atomic_store_n(&registry.started, false, __ATOMIC_RELEASE);
     umf_lock(&registry.lock);
-    kinds_forget_locked(&registry.providers, &unused);
-    kinds_forget_locked(&registry.pools, &unused);
+    kinds_forget_locked(&registry.kinds[PROVIDERS], &unused);
+    kinds_forget_locked(&registry.kinds[POOLS], &unused);
     while (!umf_list_is_empty(&registry.plugins)) {
         plugin_t *plugin = UMF_CONTAINER_OF(registry.plugins.next, plugin_t, link);
         umf_list_remove(&plugin->link);
