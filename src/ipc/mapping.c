@@ -528,7 +528,12 @@ static umf_result_t mapping_record(umf_mapping_t *mapping) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t mapping_map_with(umf_mapping_t *mapping, umf_mapping_copy_t *copy) {
+static void mapping_fill_copy(const umf_mapping_t *mapping, void *copy) {
+    memcpy(copy, mapping->data, mapping->wire.data_size);
+}
+
+static umf_result_t mapping_map_with(umf_mapping_t *mapping, void *copy) {
+    mapping_fill_copy(mapping, copy);
     void *base = NULL;
     umf_result_t result = umf_mapping_ask_provider(mapping, copy, &base);
     if (result != UMF_RESULT_SUCCESS) {
@@ -540,9 +545,8 @@ static umf_result_t mapping_map_with(umf_mapping_t *mapping, umf_mapping_copy_t 
         return UMF_RESULT_ERROR_UNKNOWN;
     }
     mapping->base = base;
-    /* The provider may have written to the copy, so it is filled again. */
-    umf_mapping_fill_copy(mapping, copy);
-    mapping->watch = umf_ipc_watch(mapping->provider, copy->data);
+    mapping_fill_copy(mapping, copy); /* the provider may have written to it */
+    mapping->watch = umf_ipc_watch(mapping->provider, copy);
     result = mapping_record(mapping);
     if (result != UMF_RESULT_SUCCESS) {
         umfMemoryProviderCloseIPCHandle(mapping->provider, base, mapping->wire.size);
@@ -552,12 +556,18 @@ static umf_result_t mapping_map_with(umf_mapping_t *mapping, umf_mapping_copy_t 
 
 /* Maps an OPENING mapping and records it, or leaves nothing behind. */
 static umf_result_t mapping_map(umf_mapping_t *mapping) {
-    umf_mapping_copy_t *copy;
-    umf_result_t result = umf_mapping_make_copy(mapping, &copy);
-    if (result == UMF_RESULT_SUCCESS) {
-        result = mapping_map_with(mapping, copy);
-        umf_mapping_put_copy(umf_mapping_owner(mapping), copy);
+    size_t size;
+    umf_result_t result = umf_mapping_copy_size(mapping, &size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
+    void *copy = umf_meta_alloc(size);
+    if (copy == NULL) {
+        UMF_LOG_ERROR("no memory for %zu bytes of provider data", size);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    result = mapping_map_with(mapping, copy);
+    umf_meta_free(copy, size);
     return result;
 }
 
@@ -755,7 +765,6 @@ void umf_mapping_owner_fini(umf_mapping_owner_t *owner) {
     mapping_unlink_all_locked(owner, &closing);
     umf_unlock(&mapping_lock);
     mapping_close_all(&closing);
-    umf_mapping_free_copy(atomic_exchange(&owner->copy, NULL));
     umf_producers_fini(&owner->producers);
 }
 

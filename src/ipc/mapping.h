@@ -21,7 +21,6 @@ typedef struct umf_mapping_t umf_mapping_t;
 typedef struct umf_mapping_owner_t {
     umf_memory_provider_handle_t provider; /* Immutable after init */
     uint64_t kind;                         /* umf_ipc_kind of the provider. Immutable after init */
-    _Atomic(void *) copy;                  /* a copy of a handle's data, for reuse; may be NULL */
     _Atomic size_t handle_size;            /* size of the provider's own handles; 0: unknown yet */
     umf_list_t mappings;                   /* Sync: the lock of mapping.c */
     umf_producers_t producers;

@@ -63,33 +63,17 @@ static inline size_t umf_mapping_data_bytes(size_t data_size) {
 umf_result_t umf_mapping_check_header(umf_mapping_owner_t *owner, const void *header, size_t size,
                                       umf_wire_t *wire);
 
-/*
- * A copy of a handle's data for the provider, which may write to it. A provider believes the
- * lengths that it finds in the data, up to the longest that is allowed
- * (`umf_mapping_check_header`). So zeros follow the data, and a false length leads to nothing else.
- * Clearing so much costs more than all checks, so an owner keeps the last copy, and only what was
- * written is cleared again.
- */
-typedef struct umf_mapping_copy_t {
-    size_t size; /* bytes of data */
-    size_t used; /* all bytes behind these are zero */
-    _Alignas(16) unsigned char data[];
-} umf_mapping_copy_t;
-
-umf_result_t umf_mapping_make_copy(const umf_mapping_t *mapping, umf_mapping_copy_t **out);
-/* Fills the copy with the data again; what the provider wrote is overwritten. */
-void umf_mapping_fill_copy(const umf_mapping_t *mapping, umf_mapping_copy_t *copy);
-/* Gives the copy back to the owner. */
-void umf_mapping_put_copy(umf_mapping_owner_t *owner, umf_mapping_copy_t *copy);
-/* `copy` may be NULL. */
-void umf_mapping_free_copy(umf_mapping_copy_t *copy);
+/* Bytes of a copy of a handle's data for the provider, which may write to it. A provider believes
+ * the lengths that it finds in the data, up to the longest that is allowed
+ * (`umf_mapping_check_header`). So zeros follow the data, and a false length leads to nothing
+ * else. */
+umf_result_t umf_mapping_copy_size(const umf_mapping_t *mapping, size_t *size);
 
 /* Whether the handle was made on another machine or in another boot. Whether that is allowed
  * depends on the provider. */
 bool umf_mapping_is_of_elsewhere(const umf_mapping_t *mapping);
 
 /* Checks the handle and its producer, then lets the provider open it. */
-umf_result_t umf_mapping_ask_provider(umf_mapping_t *mapping, umf_mapping_copy_t *copy,
-                                      void **base);
+umf_result_t umf_mapping_ask_provider(umf_mapping_t *mapping, void *copy, void **base);
 
 #endif

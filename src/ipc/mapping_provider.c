@@ -1,10 +1,7 @@
 /* Mapping: the calls to the provider, and the data it gets. */
 #include "ipc/mapping_own.h"
 
-#include <string.h>
-
 #include "base/log.h"
-#include "base/meta.h"
 #include "peer/named.h"
 #include "peer/process.h"
 
@@ -58,54 +55,15 @@ umf_result_t umf_mapping_check_header(umf_mapping_owner_t *owner, const void *he
     return UMF_RESULT_SUCCESS;
 }
 
-void umf_mapping_fill_copy(const umf_mapping_t *mapping, umf_mapping_copy_t *copy) {
-    memcpy(copy->data, mapping->data, mapping->wire.data_size);
-}
-
-void umf_mapping_free_copy(umf_mapping_copy_t *copy) {
-    if (copy) {
-        umf_meta_free(copy, sizeof(*copy) + copy->size);
-    }
-}
-
-/* Takes the owner's copy if it is long enough, else NULL. */
-static umf_mapping_copy_t *mapping_take_copy(umf_mapping_owner_t *owner, size_t size) {
-    umf_mapping_copy_t *copy = atomic_exchange_explicit(&owner->copy, NULL, memory_order_acquire);
-    if (copy && copy->size >= size) {
-        return copy;
-    }
-    umf_mapping_free_copy(copy);
-    size_t bytes;
-    copy = umf_add(size, sizeof(*copy), &bytes) ? umf_meta_alloc(bytes) : NULL;
-    if (copy) {
-        copy->size = size;
-    }
-    return copy;
-}
-
-void umf_mapping_put_copy(umf_mapping_owner_t *owner, umf_mapping_copy_t *copy) {
-    memset(copy->data, 0, copy->used);
-    umf_mapping_free_copy(atomic_exchange_explicit(&owner->copy, copy, memory_order_acq_rel));
-}
-
-umf_result_t umf_mapping_make_copy(const umf_mapping_t *mapping, umf_mapping_copy_t **out) {
+umf_result_t umf_mapping_copy_size(const umf_mapping_t *mapping, size_t *size) {
     size_t own_size;
     umf_result_t result = mapping_own_size(mapping->provider, &own_size);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
+    if (result == UMF_RESULT_SUCCESS) {
+        size_t longest = own_size + UMF_WIRE_DATA_SLACK;
+        size_t least = umf_mapping_data_bytes(mapping->wire.data_size);
+        *size = longest > least ? longest : least;
     }
-    size_t longest = own_size + UMF_WIRE_DATA_SLACK;
-    size_t least = umf_mapping_data_bytes(mapping->wire.data_size);
-    size_t size = longest > least ? longest : least;
-    umf_mapping_copy_t *copy = mapping_take_copy(umf_mapping_owner(mapping), size);
-    if (copy == NULL) {
-        UMF_LOG_ERROR("no memory for %zu bytes of provider data", size);
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    copy->used = own_size > least && own_size < size ? own_size : least;
-    umf_mapping_fill_copy(mapping, copy);
-    *out = copy;
-    return UMF_RESULT_SUCCESS;
+    return result;
 }
 
 bool umf_mapping_is_of_elsewhere(const umf_mapping_t *mapping) {
@@ -114,14 +72,12 @@ bool umf_mapping_is_of_elsewhere(const umf_mapping_t *mapping) {
     return mapping->wire.boot_id != self.boot_id && umf_ipc_is_for_any_machine(mapping->provider);
 }
 
-static umf_result_t mapping_ask_for_elsewhere(umf_mapping_t *mapping, umf_mapping_copy_t *copy,
-                                              void **base) {
-    umf_result_t result = umf_ipc_check(mapping->provider, copy->data, mapping->wire.size);
-    return result ? result : umfMemoryProviderOpenIPCHandle(mapping->provider, copy->data, base);
+static umf_result_t mapping_ask_for_elsewhere(umf_mapping_t *mapping, void *copy, void **base) {
+    umf_result_t result = umf_ipc_check(mapping->provider, copy, mapping->wire.size);
+    return result ? result : umfMemoryProviderOpenIPCHandle(mapping->provider, copy, base);
 }
 
-umf_result_t umf_mapping_ask_provider(umf_mapping_t *mapping, umf_mapping_copy_t *copy,
-                                      void **base) {
+umf_result_t umf_mapping_ask_provider(umf_mapping_t *mapping, void *copy, void **base) {
     if (umf_mapping_is_of_elsewhere(mapping)) {
         return mapping_ask_for_elsewhere(mapping, copy, base);
     }
@@ -140,12 +96,12 @@ umf_result_t umf_mapping_ask_provider(umf_mapping_t *mapping, umf_mapping_copy_t
         umf_named_reap(&error);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_ipc_check(mapping->provider, copy->data, mapping->wire.size);
+        result = umf_ipc_check(mapping->provider, copy, mapping->wire.size);
     }
     if (result == UMF_RESULT_SUCCESS) {
         umf_process_known_t known = {.process = process, .pidfd = umf_producer_pidfd(producer)};
         umf_process_trust(&known);
-        result = umfMemoryProviderOpenIPCHandle(mapping->provider, copy->data, base);
+        result = umfMemoryProviderOpenIPCHandle(mapping->provider, copy, base);
         umf_process_distrust();
     }
     if (result == UMF_RESULT_SUCCESS) {
