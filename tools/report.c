@@ -68,7 +68,8 @@ static void json_value(const report_value_t *value) {
 /* Prints one character for a reader. Returns its number of bytes in the text. */
 static size_t plain_char(const char *text) {
     const unsigned char *s = (const unsigned char *)text;
-    size_t length = umf_reader_utf8_length(text);
+    uint32_t code;
+    size_t length = umf_reader_character(text, &code);
     bool shown = length == 1 ? *s >= 0x20 && *s != 0x7f : length > 1 && report.utf8 && *s != 0xc2;
     if (shown) {
         fwrite(s, 1, length, stdout);
@@ -94,7 +95,8 @@ static void spaces(unsigned count) {
 static unsigned word_columns(const char *text) {
     unsigned columns = 0;
     for (; *text && *text != ' '; columns++) {
-        size_t length = umf_reader_utf8_length(text);
+        uint32_t code;
+        size_t length = umf_reader_character(text, &code);
         text += length ? length : 1;
     }
     return columns;

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../reader/json.h"
+
 void picture_out_init(picture_out_t *out, umf_picture_sink_t sink, void *arg) {
     out->sink = sink;
     out->arg = arg;
@@ -90,47 +92,14 @@ void picture_hex(picture_out_t *out, uint64_t number) {
                 (size_t)snprintf(text, sizeof(text), "\"0x%llx\"", (unsigned long long)number));
 }
 
-/* Bytes of the UTF-8 character at `text`, which ends with a zero; 0: it is none. */
-static size_t character(const unsigned char *text, uint32_t *code) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t size = text[0] < 0x80             ? 1
-                  : (text[0] & 0xe0) == 0xc0 ? 2
-                  : (text[0] & 0xf0) == 0xe0 ? 3
-                  : (text[0] & 0xf8) == 0xf0 ? 4
-                                             : 0;
-    *code = size > 1 ? text[0] & (0x7fu >> size) : text[0];
-    for (size_t i = 1; i < size; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-        *code = *code << 6 | (text[i] & 0x3fu);
-    }
-    bool is_valid = *code >= least[size] && *code <= 0x10ffff && *code >> 11 != 0x1b;
-    return is_valid ? size : 0;
-}
-
-/* What could end the element, start a comment or a line, or turn the direction of text. */
-static bool is_special(uint32_t code) {
-    return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == '"' || code == '\\' ||
-           code == '<' || code == '>' || code == '&' || (code >= 0x2028 && code <= 0x202e) ||
-           (code >= 0x2066 && code <= 0x2069);
-}
-
 void picture_text(picture_out_t *out, const char *text) {
-    const unsigned char *at = (const unsigned char *)text;
+    char escaped[8];
     separate(out);
     put(out, '"');
-    while (*at) {
-        uint32_t code;
-        size_t size = character(at, &code);
-        if (size == 0 || is_special(code)) {
-            char escaped[8];
-            snprintf(escaped, sizeof(escaped), "\\u%04x", size ? code : 0xfffdu);
-            picture_raw(out, escaped, 6);
-        } else {
-            picture_raw(out, (const char *)at, size);
-        }
-        at += size ? size : 1;
+    while (*text) {
+        size_t size;
+        const char *piece = umf_reader_json_piece(&text, escaped, &size);
+        picture_raw(out, piece, size);
     }
     put(out, '"');
 }

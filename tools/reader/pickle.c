@@ -48,7 +48,8 @@ void pickle_text(pickle_t *pickle, const char *text) {
     put(pickle, 'X'); /* BINUNICODE */
     put_number(pickle, length, 4);
     while (*text) {
-        size_t character = umf_reader_utf8_length(text);
+        uint32_t code;
+        size_t character = umf_reader_character(text, &code);
         if (character) {
             fwrite(text, 1, character, pickle->out);
         } else {
