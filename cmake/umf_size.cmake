@@ -3,12 +3,12 @@
 
 set(umf_cold_sources ${UMF_SOURCES})
 foreach(hot IN ITEMS
-    "base/(thread_slot|lock|meta)" "system/checksum" "cache/(depot|magazine|reuse_slots)" "ds/[a-z]+" "track/[a-z_]+"
+    "base/(thread_slot|lock|meta)" "system/checksum" "cache/(depot|magazine)" "ds/[a-z]+" "track/[a-z_]+"
     "core/(content|event|listener|pool|provider|recorded|tracked_provider|properties)"
     "record/(events|live|objects|stacks|walk)" "ctl/stats" "ipc/(export|import|ipc|mapping|mapping_provider|wire)"
     "movement/(copy|cpu|move|place|queue|quick|route|stage_memory|transfer)" "suspend/store_copy"
     "providers/os/(os|extent|pages|dirty)" "providers/file/(window|opened)"
-    "pools/proxy" "pools/shared/starts" "pools/disjoint/(disjoint|slab)" "pools/coalescing/(coalescing|reuse|shards)"
+    "pools/proxy" "pools/shared/starts" "pools/disjoint/(disjoint|reuse|slab)" "pools/coalescing/(coalescing|reuse|shards)"
     "pools/jemalloc/(jemalloc|arenas|pages|pages_shards)" "pools/scalable/(scalable|tbb|purge)")
     list(FILTER umf_cold_sources EXCLUDE REGEX "/src/${hot}\\.c$")
 endforeach()

@@ -3,14 +3,9 @@
  *
  * Sizes map to bins, two for each power of two. Small bins have a magazine per thread in front
  * (cache/magazine.h). The slabs of larger bins are single chunks; each thread may withhold one
- * empty slab of each such bin (cache/reuse_slots.h). With trace or checking on there is neither, so
- * that every count and every error is exact. Sizes above the poolable limit are provider
- * allocations of their own.
- *
- * A withheld slab counts as kept: the slabs that a bin keeps and those that threads withhold share
- * the capacity. Nothing is withheld while the bin alone keeps as many as it may. A single thread
- * therefore sees the capacity that was set. Exception: nothing is counted at the moment a slab is
- * withheld, so while several threads free slabs of one size, each may keep one more.
+ * empty slab of each such bin (reuse.h). With trace or checking on there is neither, so that every
+ * count and every error is exact. Sizes above the poolable limit are provider allocations of their
+ * own.
  *
  * Slabs beyond the capacity go back to the provider. If the provider would keep them for reuse
  * (reuse_free) and a bin returns many, the round trip is saved: free slabs of such a busy bin go to
@@ -18,7 +13,7 @@
  * pool asks it for memory while many bytes of other sizes are cached, and whenever the provider has
  * no memory.
  */
-#include "pools/disjoint/disjoint.h"
+#include "pools/disjoint/reuse.h"
 
 #include "base/log.h"
 #include "base/meta.h"
@@ -41,11 +36,8 @@ static UMF_COLD void *fail(umf_result_t error) {
 /* --- layout --- */
 
 static const umf_magazine_ops_t magazine_ops;
-static void leave_withheld(void *self, uintptr_t slab);
 
-/* Nothing is withheld under a shared limit, which is exact, or if nothing shall be kept. Without
- * slots a large pair would take 582 instructions (211), and move 52 cache lines between 16 threads
- * (none). */
+/* Nothing is withheld under a shared limit, which is exact, or if nothing shall be kept. */
 static uint32_t withheld_bins_of(const disjoint_pool_t *pool) {
     bool may_withhold = !pool->params.limits && pool->params.capacity > 0;
     return may_withhold ? pool->layout->withheld_bins : 0;
@@ -68,14 +60,14 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
     }
     if (pool->layout) { /* a parameter has changed: everything is made again */
         umf_magazines_fini(&pool->magazines);
-        umf_reuse_slots_fini(&pool->reuse_slots);
+        umf_disjoint_reuse_fini(pool);
         umf_disjoint_layout_put(pool->layout);
     }
     pool->layout = layout;
     pool->slabs.count_slabs = pool->params.pool_trace >= 1;
     pool->slabs.count_chunks = pool->params.pool_trace >= 2;
     pool->slabs.waiting = may_be_busy(pool) ? &pool->magazines : NULL;
-    umf_reuse_slots_init(&pool->reuse_slots, withheld_bins_of(pool), pool, leave_withheld);
+    pool->withheld_bins = withheld_bins_of(pool);
     umf_result_t result = umf_magazines_init(
         &pool->magazines, umf_tracked_magazine_index(pool->slabs.tracked), pool, &magazine_ops,
         layout->capacity, pool->slabs.waiting ? layout->withheld_bins : layout->cached_bins,
@@ -179,93 +171,18 @@ static size_t refill(void *self, uint32_t index, umf_item_t *items, size_t n) {
     return take(self, index, from, items, n);
 }
 
-/* The withheld slabs that count towards the capacity of a bin. If the bin alone keeps as many as it
- * may, the number does not matter and is not computed. */
-static size_t withheld_of(disjoint_pool_t *pool, const umf_bin_t *bin) {
-    return umf_bin_empty_count(bin) < bin->max_kept
-               ? umf_reuse_slots_count(&pool->reuse_slots, bin->index)
-               : 0;
-}
-
 static void flush(void *self, uint32_t index, umf_item_t *items, size_t n) {
     umf_bin_t *bin = bin_at(self, index);
     if (holds_slabs(self, index)) {
-        umf_bin_put_claimed(bin, items, n, withheld_of(self, bin));
+        umf_bin_put_claimed(bin, items, n, umf_disjoint_withheld_of(self, bin));
     } else {
         umf_bin_put(bin, items, n);
     }
 }
 
-/* --- withheld slabs --- */
-
-static bool can_withhold(const disjoint_pool_t *pool, const umf_bin_t *bin) {
-    return bin->chunks == 1 && bin->index < pool->reuse_slots.count;
-}
-
-/* Returns a claimed slab to its bin. */
-static void put_claimed(disjoint_pool_t *pool, umf_slab_t *slab) {
-    umf_item_t item = {.object = slab};
-    umf_bin_put_claimed(slab->bin, &item, 1, withheld_of(pool, slab->bin));
-}
-
-static void leave_withheld(void *self, uintptr_t slab) {
-    put_claimed(self, (umf_slab_t *)slab);
-}
-
-/* Takes a slab that this thread has withheld, or one in a magazine if the bin is busy, or, if the
- * provider would be asked otherwise, one that any thread has withheld. NULL: there is none. */
-static void *take_withheld(disjoint_pool_t *pool, uint32_t index) {
-    uintptr_t slab = umf_reuse_slots_peek(&pool->reuse_slots, index);
-    if (umf_likely(slab != 0) &&
-        umf_likely(umf_reuse_slots_take(&pool->reuse_slots, index, slab))) {
-        return umf_slab_unclaim((umf_slab_t *)slab);
-    }
-    umf_bin_t *bin = bin_at(pool, index);
-    if (bin && umf_bin_is_busy(bin)) {
-        slab = (uintptr_t)umf_magazine_pop_stateless(&pool->magazines, index);
-    } else {
-        bool may_be_any = bin && umf_bin_empty_count(bin) == 0;
-        slab = may_be_any ? umf_reuse_slots_take_any(&pool->reuse_slots, index) : 0;
-    }
-    return slab ? umf_slab_unclaim((umf_slab_t *)slab) : NULL;
-}
-
-static __attribute__((noinline)) void free_claimed(disjoint_pool_t *pool, umf_slab_t *slab) {
-    if (umf_bin_is_busy(slab->bin)) {
-        umf_magazine_push(&pool->magazines, slab->bin->index, (umf_item_t){.object = slab});
-    } else {
-        put_claimed(pool, slab);
-        umf_magazines_decay(&pool->magazines);
-    }
-}
-
-/* Frees a claimed slab: withholds it if the capacity allows. */
-static void withhold(disjoint_pool_t *pool, umf_slab_t *slab) {
-    const umf_bin_t *bin = slab->bin;
-    UMF_POISON((void *)umf_slab_base(slab), bin->size);
-    if (umf_likely(umf_bin_empty_count(bin) < bin->max_kept) &&
-        umf_likely(umf_reuse_slots_put(&pool->reuse_slots, bin->index, (uintptr_t)slab))) {
-        return;
-    }
-    free_claimed(pool, slab);
-}
-
-static bool settle_withheld(disjoint_pool_t *pool) {
-    bool was_any = false;
-    for (uint32_t i = 0; i < pool->reuse_slots.count; i++) {
-        uintptr_t slab;
-        for (size_t n = umf_reuse_slots_count(&pool->reuse_slots, i);
-             n && (slab = umf_reuse_slots_take_others(&pool->reuse_slots, i)) != 0; n--) {
-            put_claimed(pool, (umf_slab_t *)slab);
-            was_any = true;
-        }
-    }
-    return was_any;
-}
-
 bool umf_disjoint_settle(disjoint_pool_t *pool) {
     bool was_any = umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0);
-    return settle_withheld(pool) || was_any;
+    return umf_disjoint_settle_withheld(pool) || was_any;
 }
 
 /* --- decay --- */
@@ -276,7 +193,7 @@ static bool decay_pass(disjoint_pool_t *pool, bool is_new) {
     bool can_purge = !atomic_load_explicit(&pool->cannot_purge, memory_order_relaxed);
     size_t left = UMF_DECAY_BYTES;
     if (can_purge && is_new) { /* without purge there is no gain in taking slabs from threads */
-        settle_withheld(pool);
+        umf_disjoint_settle_withheld(pool);
     }
     if (is_new) {
         umf_provider_drop_reusable(pool->slabs.tracked, true);
@@ -339,7 +256,7 @@ static void *alloc_chunk(disjoint_pool_t *pool, size_t size) {
     if (index < pool->layout->cached_bins) {
         return umf_magazine_pop(&pool->magazines, index);
     }
-    void *chunk = index < pool->reuse_slots.count ? take_withheld(pool, index) : NULL;
+    void *chunk = index < pool->withheld_bins ? umf_disjoint_take_withheld(pool, index) : NULL;
     umf_item_t item;
     return chunk || umf_unlikely(!take(pool, index, umf_bin_take, &item, 1)) ? chunk : item.object;
 }
@@ -461,11 +378,11 @@ static __attribute__((noinline)) umf_result_t put_ptr(disjoint_pool_t *pool, umf
 /* Frees a chunk that goes to no magazine. */
 static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr) {
     /* A slab with recorded offsets needs the lock to resolve the user's pointer. */
-    if (can_withhold(pool, slab->bin) && !slab->offsets) {
+    if (umf_disjoint_can_withhold(pool, slab->bin) && !slab->offsets) {
         if (umf_slab_base(slab) != (uintptr_t)ptr || !umf_slab_claim(slab)) {
             return not_an_allocation(pool, ptr);
         }
-        withhold(pool, slab);
+        umf_disjoint_withhold(pool, slab);
         return UMF_RESULT_SUCCESS;
     }
     return put_ptr(pool, slab, ptr);
@@ -603,18 +520,6 @@ static void purge(disjoint_pool_t *pool) {
     }
 }
 
-/* A trim keeps a slab that the calling thread withholds, or returns it to its bin, like any kept
- * slab. */
-static void trim_withheld(disjoint_pool_t *pool, const umf_bin_t *bin, size_t *keep) {
-    uintptr_t slab =
-        can_withhold(pool, bin) ? umf_reuse_slots_peek(&pool->reuse_slots, bin->index) : 0;
-    if (slab && *keep > 0) {
-        *keep -= *keep < bin->slab_size ? *keep : bin->slab_size;
-    } else if (slab && umf_reuse_slots_take(&pool->reuse_slots, bin->index, slab)) {
-        put_claimed(pool, (umf_slab_t *)slab);
-    }
-}
-
 /* Gives free slabs of all threads and sizes to the provider, except `keep` bytes. */
 static void give_back_except(disjoint_pool_t *pool, size_t keep) {
     umf_magazines_trim(&pool->magazines);
@@ -622,7 +527,7 @@ static void give_back_except(disjoint_pool_t *pool, size_t keep) {
     for (uint32_t i = 0; i < pool->layout->bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin) {
-            trim_withheld(pool, bin, &keep);
+            umf_disjoint_trim_withheld(pool, bin, &keep);
             umf_bin_trim(bin, &keep);
         }
     }
@@ -657,7 +562,7 @@ size_t umf_disjoint_used_chunks(disjoint_pool_t *pool, uint32_t index) {
     }
     size_t cached =
         index < pool->magazines.bins ? umf_magazines_cached(&pool->magazines, index) : 0;
-    cached += can_withhold(pool, bin) ? umf_reuse_slots_count(&pool->reuse_slots, index) : 0;
+    cached += umf_disjoint_can_withhold(pool, bin) ? umf_disjoint_withheld(pool, index) : 0;
     umf_lock(&bin->lock);
     size_t used = bin->used;
     umf_unlock(&bin->lock);
@@ -742,7 +647,7 @@ static umf_result_t disjoint_finalize(void *self) {
     disjoint_pool_t *pool = self;
     umf_disjoint_log_summary(pool);
     umf_magazines_fini(&pool->magazines);
-    umf_reuse_slots_fini(&pool->reuse_slots);
+    umf_disjoint_reuse_fini(pool);
     for (uint32_t i = 0, bins = pool->layout->bins; i < bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin) {

@@ -112,7 +112,7 @@ umf_result_t umf_slab_put_ptr(umf_slab_t *slab, uintptr_t ptr);
 umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size);
 
 /*
- * Slabs of a single chunk may be withheld (cache/reuse_slots.h) or lie in magazines. Such a slab is
+ * Slabs of a single chunk may be withheld (reuse.h) or lie in magazines. Such a slab is
  * claimed: the bin counts its chunk as used, but a second free of it or a question for its size
  * finds it free. The next four functions need no lock.
  */
