@@ -18,7 +18,8 @@
  * Without a change of the program: `UMF_RECORD=run.umfrec,stacks,leaks`. Where nothing is recorded
  * nothing is slower: a pool that is recorded leaves its fast paths.
  *
- * All functions are thread-safe. A child of fork does not record; its parent goes on.
+ * All functions are thread-safe. A child of fork does not record, unless the path has `%p`: then it
+ * records into a file of its own, with the same parameters. Its parent goes on.
  */
 #ifndef UMF_RECORD_H
 #define UMF_RECORD_H 1
@@ -35,7 +36,8 @@ typedef struct umf_record_params_t {
     /// sizeof(umf_record_params_t) of the headers it was compiled with.
     size_t struct_size;
     /// The file, which is replaced if it exists; NULL: memory that goes with the recording and that
-    /// ::umfRecordSave writes to a file. `%p` in it becomes the number of the process.
+    /// ::umfRecordSave writes to a file. `%p` in it becomes the number of the process. It is
+    /// copied, as are the pools below.
     const char *path;
     /// Bytes of the file, at least 1 MiB, at most 64 GiB; 0: 256 MiB. It takes no more of the disk
     /// than is recorded.
@@ -69,7 +71,8 @@ typedef struct umf_record_params_t {
 ///
 /// @param params NULL: ::UMF_RECORD_PARAMS_INIT
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if the struct's size is too
-///         small, a size, rate or depth is out of range, or a pool is none;
+///         small, the path is empty or too long, a size or the depth is out of range, `min_size`
+///         is above `max_size`, a pool is none, or only one of `pools` and `pool_count` is given;
 ///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if a recording is running already, or the file
 ///         cannot be made, which the log explains; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
 umf_result_t umfRecordStart(const umf_record_params_t *params);

@@ -29,13 +29,23 @@ void umf_attach_fail(umf_attach_answer_t *answer, const char *format, ...) {
     answer->reply.status = UMF_ATTACH_FAILED;
 }
 
-static umf_attach_answer_t answer_make(uint32_t kind, umf_attach_status_t status) {
+void umf_attach_refuse(umf_attach_answer_t *answer, umf_attach_status_t why) {
+    static const char *const texts[] = {
+        [UMF_ATTACH_DENIED] = "the process belongs to another user",
+        [UMF_ATTACH_FULL] = "as many programs as can look at the process do so already",
+        [UMF_ATTACH_UNKNOWN] = "the request is none that this version of the library knows",
+    };
+    umf_attach_fail(answer, "%s", texts[why]);
+    answer->reply.status = (uint32_t)why;
+}
+
+static umf_attach_answer_t answer_make(uint32_t kind) {
     return (umf_attach_answer_t){
         .reply =
             {
                 .magic = UMF_ATTACH_MAGIC,
                 .version = UMF_ATTACH_VERSION,
-                .status = (uint32_t)status,
+                .status = UMF_ATTACH_DONE,
                 .kind = kind,
             },
         .fd = -1,
@@ -49,6 +59,12 @@ static bool answer_send(int connection, const umf_attach_answer_t *answer) {
         umf_os_close(answer->fd);
     }
     return error == 0;
+}
+
+static void refuse(int connection, umf_attach_status_t why) {
+    umf_attach_answer_t answer = answer_make(0);
+    umf_attach_refuse(&answer, why);
+    answer_send(connection, &answer);
 }
 
 static bool is_request(const umf_attach_request_t *request, size_t got) {
@@ -67,18 +83,16 @@ static bool serve(unsigned client, int connection) {
         return false;
     }
     if (!is_request(&request, got)) {
-        umf_attach_answer_t unknown = answer_make(0, UMF_ATTACH_UNKNOWN);
-        answer_send(connection, &unknown);
+        refuse(connection, UMF_ATTACH_UNKNOWN);
         return false;
     }
-    umf_attach_answer_t answer = answer_make(request.kind, UMF_ATTACH_DONE);
+    umf_attach_answer_t answer = answer_make(request.kind);
     umf_attach_serve(client, &request, &answer);
     return answer_send(connection, &answer);
 }
 
-static void refuse(int connection, bool is_full) {
-    umf_attach_answer_t answer = answer_make(0, is_full ? UMF_ATTACH_FULL : UMF_ATTACH_DENIED);
-    answer_send(connection, &answer);
+static void refuse_new(int connection, bool is_full) {
+    refuse(connection, is_full ? UMF_ATTACH_FULL : UMF_ATTACH_DENIED);
 }
 
 /* --- the socket --- */
@@ -114,7 +128,7 @@ static const umf_peer_server_ops_t attach_ops = {
     .connections = UMF_ATTACH_CLIENTS,
     .listen = attach_listen,
     .admits = admits,
-    .refuse = refuse,
+    .refuse = refuse_new,
     .serve = serve,
     .leaves = umf_attach_forget,
 };

@@ -20,6 +20,9 @@ typedef struct umf_attach_answer_t {
 __attribute__((format(printf, 2, 3))) void umf_attach_fail(umf_attach_answer_t *answer,
                                                            const char *format, ...);
 
+/* A status other than UMF_ATTACH_FAILED. */
+void umf_attach_refuse(umf_attach_answer_t *answer, umf_attach_status_t why);
+
 /* attach_serve.c: does what is asked for. `client`: who asks. */
 void umf_attach_serve(unsigned client, const umf_attach_request_t *request,
                       umf_attach_answer_t *answer);

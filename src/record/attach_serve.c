@@ -232,7 +232,7 @@ void umf_attach_serve(unsigned client, const umf_attach_request_t *request,
     if (request->kind < UMF_COUNT_OF(kinds) && kinds[request->kind]) {
         kinds[request->kind](client, request, answer);
     } else {
-        answer->reply.status = UMF_ATTACH_UNKNOWN;
+        umf_attach_refuse(answer, UMF_ATTACH_UNKNOWN);
     }
 }
 

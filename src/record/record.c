@@ -92,12 +92,12 @@ static void pools_forget(void) {
 static umf_result_t take_locked(const umf_record_params_t *params, bool by_environment) {
     size_t pools_size = params->pool_count * sizeof(*params->pools);
     size_t length = params->path ? strlen(params->path) : 0;
-    void *pools = params->pool_count > 0 ? umf_meta_alloc(pools_size) : NULL;
     if (length >= sizeof(used.path_room)) {
         UMF_LOG_ERROR("the path of a recording has %zu bytes, at most %zu are possible", length,
                       sizeof(used.path_room) - 1);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    void *pools = params->pool_count > 0 ? umf_meta_alloc(pools_size) : NULL;
     if (params->pool_count > 0 && !pools) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }

@@ -275,12 +275,14 @@ TEST(Attach, BadMessages) {
         visit.send(bytes.data(), bytes.size());
         if (visit.receive()) {
             EXPECT_EQ(visit.reply.status, (uint32_t)UMF_ATTACH_UNKNOWN);
+            EXPECT_STRNE(visit.reply.text, "") << "every refusal says why";
         }
         EXPECT_FALSE(visit.receive()) << "the connection should be closed";
     }
     for (uint32_t kind : {0u, 9u, 255u, UINT32_MAX}) {
         Visit visit;
         EXPECT_EQ(visit.ask(kind), UMF_ATTACH_UNKNOWN);
+        EXPECT_STRNE(visit.reply.text, "");
     }
     std::mt19937 random(25);
     for (size_t i = 0; i < scaled(2000); i++) {
@@ -342,6 +344,7 @@ TEST(Attach, OnlySoManyAtOnce) {
     Visit late;
     ASSERT_TRUE(late.receive());
     EXPECT_EQ(late.reply.status, (uint32_t)UMF_ATTACH_FULL);
+    EXPECT_STRNE(late.reply.text, "");
     visits.pop_back();
     /* The one that has left is noticed before the next is let in, or at the latest by its turn. */
     for (int i = 0; i < 1000; i++) {
@@ -365,7 +368,7 @@ TEST(Attach, OtherUsersAreRefused) {
                   }
                   Visit visit(target);
                   return visit.receive() && visit.reply.status == UMF_ATTACH_DENIED &&
-                                 !visit.receive()
+                                 visit.reply.text[0] && !visit.receive()
                              ? 0
                              : 2;
               })),

@@ -38,6 +38,10 @@
 #include "fakes/self.h"
 #include "fault.h"
 
+extern "C" {
+#include "base/meta.h"
+}
+
 namespace {
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
@@ -796,6 +800,18 @@ TEST(record, wrong_parameters_are_refused_with_a_reason) {
     umf_record_state_report_t report = {};
     EXPECT_EQ(umfRecordGetState(&report), WRONG);
     EXPECT_EQ(umfRecordGetState(nullptr), WRONG);
+}
+
+TEST(record, a_path_that_is_too_long_leaves_nothing_behind) {
+    Pool pool;
+    umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
+    const std::string path(5000, 'a');
+    params.path = path.c_str();
+    params.pools = &pool.pool;
+    params.pool_count = 1;
+    const size_t before = umf_meta_used();
+    EXPECT_EQ(umfRecordStart(&params), WRONG);
+    EXPECT_EQ(umf_meta_used(), before);
 }
 
 TEST(record, there_is_one_recording_at_a_time) {
