@@ -1,11 +1,9 @@
 /*
- * Event count: waiting on a counter, by the kernel's futex if there is one.
+ * Event count: waiting on a counter, by the kernel's futex.
  */
 #include "base/event_count.h"
 
 #include <limits.h>
-
-#ifdef __linux__
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -37,21 +35,3 @@ void umf_event_count_advance(umf_event_count_t *turn) {
         syscall(SYS_futex, &turn->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
     }
 }
-#else
-#include <sched.h>
-
-void umf_event_count_wait(umf_event_count_t *turn, uint32_t seen) {
-    if (umf_event_count_read(turn) == seen) {
-        sched_yield();
-    }
-}
-
-void umf_event_count_wait_for(umf_event_count_t *turn, uint32_t seen, uint64_t nanoseconds) {
-    (void)nanoseconds;
-    umf_event_count_wait(turn, seen);
-}
-
-void umf_event_count_advance(umf_event_count_t *turn) {
-    __atomic_fetch_add(&turn->count, 1, __ATOMIC_RELEASE);
-}
-#endif

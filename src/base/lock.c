@@ -20,18 +20,14 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-#ifdef __linux__
-#include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
-#endif
 
 #include "base/log.h"
 #include "base/thread_slot.h"
@@ -78,12 +74,7 @@ static lock_half_t *lock_half(umf_lock_rank_t rank) {
 #define LOCK_PAUSES_MAX 32u
 
 static void lock_sleep(umf_lock_t *lock) {
-#ifdef __linux__
     syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, UMF_LOCK_AWAITED, NULL, NULL, 0);
-#else
-    (void)lock;
-    sched_yield();
-#endif
 }
 
 static void lock_pause(void) {
@@ -122,13 +113,9 @@ void umf_lock_wait(umf_lock_t *lock) {
 
 /* The lock may be destroyed by now. That is harmless: the kernel only uses its address. */
 void umf_lock_wake(umf_lock_t *lock) {
-#ifdef __linux__
     int error = errno;
     syscall(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     errno = error;
-#else
-    (void)lock;
-#endif
 }
 
 /* --- the order, checked in debug builds --- */

@@ -10,25 +10,25 @@ void umf_core_listen(umf_listener_t *listener) {
     *end = listener;
 }
 
-/* Calls the listeners in the order in which they were added. */
-#define TELL(event, ...)                                                                           \
-    for (const umf_listener_t *l = listeners; l; l = l->next) {                                    \
-        if (l->event) {                                                                            \
-            l->event(__VA_ARGS__);                                                                 \
+/* Defines the function that calls the listeners of an event, in the order in which they were
+ * added. */
+#define TELLS(event, parameters, ...)                                                              \
+    void umf_core_##event parameters {                                                             \
+        for (const umf_listener_t *l = listeners; l; l = l->next) {                                \
+            if (l->event) {                                                                        \
+                l->event(__VA_ARGS__);                                                             \
+            }                                                                                      \
         }                                                                                          \
     }
 
-void umf_core_export_ends(umf_span_t *span, umf_memory_provider_handle_t provider) {
-    TELL(export_ends, span, provider)
-}
-
-void umf_core_pool_begins(umf_memory_pool_handle_t pool) {
-    TELL(pool_begins, pool)
-}
-
-void umf_core_pool_closes(umf_memory_pool_handle_t pool) {
-    TELL(pool_closes, pool)
-}
+TELLS(export_ends, (umf_span_t * span, umf_memory_provider_handle_t provider), span, provider)
+TELLS(pool_begins, (umf_memory_pool_handle_t pool), pool)
+TELLS(pool_closes, (umf_memory_pool_handle_t pool), pool)
+TELLS(pool_ends, (umf_memory_pool_handle_t pool), pool)
+TELLS(frees_often, (void), )
+TELLS(ticks, (umf_memory_pool_handle_t pool), pool)
+TELLS(freed_asleep, (umf_memory_pool_handle_t pool, const void *ptr), pool, ptr)
+TELLS(provider_ends, (umf_memory_provider_handle_t provider), provider)
 
 bool umf_core_gives_back(umf_memory_pool_handle_t pool, bool waits) {
     bool is_any = false;
@@ -38,18 +38,6 @@ bool umf_core_gives_back(umf_memory_pool_handle_t pool, bool waits) {
     return is_any;
 }
 
-void umf_core_frees_often(void) {
-    for (const umf_listener_t *l = listeners; l; l = l->next) {
-        if (l->frees_often) {
-            l->frees_often();
-        }
-    }
-}
-
-void umf_core_ticks(umf_memory_pool_handle_t pool) {
-    TELL(ticks, pool)
-}
-
 bool umf_core_resizes(umf_memory_pool_handle_t pool, const void *ptr) {
     bool may = true;
     for (const umf_listener_t *l = listeners; l && may; l = l->next) {
@@ -57,16 +45,6 @@ bool umf_core_resizes(umf_memory_pool_handle_t pool, const void *ptr) {
     }
     return may;
 }
-
-void umf_core_pool_ends(umf_memory_pool_handle_t pool) {
-    TELL(pool_ends, pool)
-}
-
-void umf_core_freed_asleep(umf_memory_pool_handle_t pool, const void *ptr) {
-    TELL(freed_asleep, pool, ptr)
-}
-
-void umf_core_provider_ends(umf_memory_provider_handle_t provider){TELL(provider_ends, provider)}
 
 umf_memory_provider_handle_t umf_core_import_provider(const umf_span_t *span) {
     for (const umf_listener_t *l = listeners; l; l = l->next) {

@@ -119,6 +119,22 @@ UMF_API_1_0 umf_result_t umfMemspaceNew(umf_memspace_handle_t *hMemspace) {
                                          : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
+/* The targets of `like`, or with NULL those of `ids`. */
+static umf_result_t memspace_make(umf_const_memspace_handle_t like, const unsigned *ids,
+                                  size_t count, umf_memspace_handle_t *out) {
+    umf_memspace_handle_t made = NULL;
+    umf_result_t result = umf_memspace_create(UMF_MEMSPACE_ORDINARY, count, &made);
+    for (size_t i = 0; result == UMF_RESULT_SUCCESS && i < count; i++) {
+        result = umf_memspace_append(made, like ? like->targets[i]->id : ids[i]);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_memspace_destroy(made);
+        return result;
+    }
+    *out = made;
+    return UMF_RESULT_SUCCESS;
+}
+
 UMF_API_1_0 umf_result_t umfMemspaceCreateFromNumaArray(unsigned *nodeIds, size_t numIds,
                                                         umf_memspace_handle_t *hMemspace) {
     if (!memspace_has_place(hMemspace)) {
@@ -128,17 +144,7 @@ UMF_API_1_0 umf_result_t umfMemspaceCreateFromNumaArray(unsigned *nodeIds, size_
         UMF_LOG_ERROR("the list of NUMA nodes is %s", nodeIds ? "empty" : "NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_memspace_handle_t made = NULL;
-    umf_result_t result = umf_memspace_create(UMF_MEMSPACE_ORDINARY, numIds, &made);
-    for (size_t i = 0; result == UMF_RESULT_SUCCESS && i < numIds; i++) {
-        result = umf_memspace_append(made, nodeIds[i]);
-    }
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_memspace_destroy(made);
-        return result;
-    }
-    *hMemspace = made;
-    return UMF_RESULT_SUCCESS;
+    return memspace_make(NULL, nodeIds, numIds, hMemspace);
 }
 
 UMF_API_1_0 umf_result_t umfMemspaceClone(umf_const_memspace_handle_t hMemspace,
@@ -149,17 +155,7 @@ UMF_API_1_0 umf_result_t umfMemspaceClone(umf_const_memspace_handle_t hMemspace,
     if (!memspace_has_place(hNewMemspace)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_memspace_handle_t made = NULL;
-    umf_result_t result = umf_memspace_create(UMF_MEMSPACE_ORDINARY, hMemspace->count, &made);
-    for (size_t i = 0; result == UMF_RESULT_SUCCESS && i < hMemspace->count; i++) {
-        result = umf_memspace_append(made, hMemspace->targets[i]->id);
-    }
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_memspace_destroy(made);
-        return result;
-    }
-    *hNewMemspace = made;
-    return UMF_RESULT_SUCCESS;
+    return memspace_make(hMemspace, NULL, hMemspace->count, hNewMemspace);
 }
 
 UMF_API_1_0 umf_result_t umfMemspaceDestroy(umf_memspace_handle_t hMemspace) {

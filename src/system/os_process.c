@@ -185,38 +185,15 @@ static int os_read_start_time(const char *path, uint64_t *ticks) {
     return 0;
 }
 
-/*
- * The start time of this process, cached together with its pid, so that a forked child does not use
- * its parent's. One word: 22 bits of pid (the kernel's limit), 42 bits of ticks.
- */
-static int os_own_start_time(int pid, uint64_t *ticks) {
-    static _Atomic uint64_t cache;
-    uint64_t word = atomic_load_explicit(&cache, memory_order_relaxed);
-    if (word >> 42 != (uint64_t)pid) {
-        uint64_t read_ticks;
-        /* /proc may show another pid namespace than ours; "self" is correct in every one. */
-        int error = os_read_start_time("/proc/self/stat", &read_ticks);
-        if (error != 0) {
-            return error;
-        }
-        word = (uint64_t)pid << 42 | (read_ticks & ((UINT64_C(1) << 42) - 1));
-        atomic_store_explicit(&cache, word, memory_order_relaxed);
-    }
-    *ticks = word & ((UINT64_C(1) << 42) - 1);
-    return 0;
-}
-
 int umf_os_start_time(int pid, uint64_t *ticks) {
     char path[32];
     int error = os_fault("start_time");
     if (error != 0) {
         return error;
     }
-    if (pid == umf_os_pid()) {
-        return os_own_start_time(pid, ticks);
-    }
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    return os_read_start_time(path, ticks);
+    /* /proc may show another pid namespace than ours; "self" is correct in every one. */
+    return os_read_start_time(pid == umf_os_pid() ? "/proc/self/stat" : path, ticks);
 }
 
 bool umf_os_has_filter(void) {
