@@ -21,10 +21,7 @@ typedef struct plugin_t {
     size_t uses; /* number of its kinds, plus 1 while it is listed. Sync: registry.lock */
 } plugin_t;
 
-/* The two sorts of kinds. */
-typedef enum sort_t { PROVIDERS, POOLS, SORTS } sort_t;
-
-static const char *const sort_names[SORTS] = {"provider", "pool"};
+static const char *const sort_names[UMF_SORTS] = {"provider", "pool"};
 
 /* Both descriptors begin so, and both tables of operations begin with their version. */
 typedef struct kind_head_t {
@@ -48,6 +45,7 @@ typedef struct kind_t {
         umf_memory_provider_descriptor_t provider;
         umf_memory_pool_descriptor_t pool;
     };
+    umf_kind_t view;
     /* Copies of what was registered: */
     umf_memory_provider_ext_ops_t ext;
     char name[KIND_NAME_LENGTH + 1];
@@ -55,8 +53,8 @@ typedef struct kind_t {
 
 static struct {
     umf_lock_t lock;
-    umf_list_t kinds[SORTS], plugins; /* Sync: lock. Only grow between start and teardown */
-    bool started;                     /* Sync: atomic */
+    umf_list_t kinds[UMF_SORTS], plugins; /* Sync: lock. Only grow between start and teardown */
+    bool started;                         /* Sync: atomic */
 } registry;
 
 static bool registry_is_started(void) {
@@ -84,11 +82,11 @@ static bool registry_is_started(void) {
 #undef UMF_POOL
 
 #define UMF_PROVIDER(id, default_name, feature)                                                    \
-    KIND_IF(feature)({PROVIDERS, &umf_##id##_descriptor, NULL}, )
+    KIND_IF(feature)({UMF_PROVIDERS, &umf_##id##_descriptor, NULL}, )
 #define UMF_POOL(id, default_name, feature)                                                        \
-    KIND_IF(feature)({POOLS, &umf_##id##_pool_descriptor, &umf_##id##_pool_fast_ops}, )
+    KIND_IF(feature)({UMF_POOLS, &umf_##id##_pool_descriptor, &umf_##id##_pool_fast_ops}, )
 static const struct {
-    sort_t sort;
+    umf_sort_t sort;
     const void *descriptor;
     const umf_pool_fast_ops_t *fast;
 } tree[] = {
@@ -107,16 +105,18 @@ static const struct {
 #define KIND_UNLESS_1(...)
 
 #define UMF_PROVIDER(id, default_name, feature) KIND_UNLESS(feature)(#id, )
-const char *const umf_registry_left_out_providers[] = {
+static const char *const left_out_providers[] = {
 #include "providers/providers.def"
     NULL};
 #undef UMF_PROVIDER
 
 #define UMF_POOL(id, default_name, feature) KIND_UNLESS(feature)(#id, )
-const char *const umf_registry_left_out_pools[] = {
+static const char *const left_out_pools[] = {
 #include "pools/pools.def"
     NULL};
 #undef UMF_POOL
+
+const char *const *const umf_registry_left_out[UMF_SORTS] = {left_out_providers, left_out_pools};
 
 static kind_t tree_kinds[UMF_COUNT_OF(tree)];
 
@@ -135,7 +135,7 @@ static kind_t *kind_find_locked(umf_list_t *kinds, const char *name, const void 
 }
 
 /* `is_use`: a new object uses the kind from now on. */
-static kind_t *kind_find(sort_t sort, const char *name, const void *ops, bool is_use) {
+static kind_t *kind_find(umf_sort_t sort, const char *name, const void *ops, bool is_use) {
     if (!registry_is_started()) {
         return NULL;
     }
@@ -148,46 +148,32 @@ static kind_t *kind_find(sort_t sort, const char *name, const void *ops, bool is
     return kind;
 }
 
-static kind_t *kind_next(sort_t sort, kind_t *after) {
+const umf_kind_t *umf_registry_by_name(umf_sort_t sort, const char *name) {
+    const kind_t *kind = kind_find(sort, name, NULL, false);
+    return kind ? &kind->view : NULL;
+}
+
+const umf_kind_t *umf_registry_next(umf_sort_t sort, const umf_kind_t *after) {
     if (!registry_is_started()) {
         return NULL;
     }
     umf_list_t *kinds = &registry.kinds[sort];
     umf_lock(&registry.lock);
-    umf_list_t *next = after ? after->link.next : kinds->next;
-    kind_t *kind = next == kinds ? NULL : UMF_CONTAINER_OF(next, kind_t, link);
+    umf_list_t *next = after ? UMF_CONTAINER_OF(after, kind_t, view)->link.next : kinds->next;
+    const umf_kind_t *view = next == kinds ? NULL : &UMF_CONTAINER_OF(next, kind_t, link)->view;
     umf_unlock(&registry.lock);
-    return kind;
-}
-
-/* The kind of a descriptor that the registry has handed out; NULL for NULL. */
-static kind_t *kind_of(const void *descriptor) {
-    return descriptor ? UMF_CONTAINER_OF(descriptor, kind_t, head) : NULL;
-}
-
-static const umf_memory_provider_descriptor_t *provider_of(const kind_t *kind) {
-    return kind ? &kind->provider : NULL;
-}
-
-static const umf_memory_pool_descriptor_t *pool_of(const kind_t *kind) {
-    return kind ? &kind->pool : NULL;
-}
-
-const umf_memory_provider_descriptor_t *umf_registry_provider_by_name(const char *name) {
-    return provider_of(kind_find(PROVIDERS, name, NULL, false));
+    return view;
 }
 
 const umf_memory_provider_descriptor_t *
 umf_registry_provider_use(const umf_memory_provider_ops_t *ops) {
-    return provider_of(kind_find(PROVIDERS, NULL, ops, true));
-}
-
-const umf_memory_pool_descriptor_t *umf_registry_pool_by_name(const char *name) {
-    return pool_of(kind_find(POOLS, name, NULL, false));
+    const kind_t *kind = kind_find(UMF_PROVIDERS, NULL, ops, true);
+    return kind ? &kind->provider : NULL;
 }
 
 const umf_memory_pool_descriptor_t *umf_registry_pool_use(const umf_memory_pool_ops_t *ops) {
-    return pool_of(kind_find(POOLS, NULL, ops, true));
+    const kind_t *kind = kind_find(UMF_POOLS, NULL, ops, true);
+    return kind ? &kind->pool : NULL;
 }
 
 /* Without the lock, because in-tree kinds never change. */
@@ -198,16 +184,6 @@ const umf_pool_fast_ops_t *umf_registry_pool_fast_ops(const umf_memory_pool_ops_
         }
     }
     return NULL;
-}
-
-const umf_memory_provider_descriptor_t *
-umf_registry_provider_next(const umf_memory_provider_descriptor_t *after) {
-    return provider_of(kind_next(PROVIDERS, kind_of(after)));
-}
-
-const umf_memory_pool_descriptor_t *
-umf_registry_pool_next(const umf_memory_pool_descriptor_t *after) {
-    return pool_of(kind_next(POOLS, kind_of(after)));
 }
 
 /* --- one kind --- */
@@ -244,9 +220,9 @@ static umf_result_t kind_check_head(const char *what, const kind_head_t *head) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t kind_check_version(sort_t sort, const kind_head_t *head) {
+static umf_result_t kind_check_version(umf_sort_t sort, const kind_head_t *head) {
     uint32_t version = *head->ops;
-    if (sort == POOLS
+    if (sort == UMF_POOLS
             ? version <= UMF_POOL_OPS_VERSION_CURRENT
             : UMF_MINOR_VERSION(version) <= UMF_MINOR_VERSION(UMF_PROVIDER_OPS_VERSION_CURRENT)) {
         return UMF_RESULT_SUCCESS;
@@ -266,19 +242,29 @@ static void sized_copy(void *to, size_t room, const void *from) {
     memcpy(to, &room, sizeof(room));
 }
 
-static void kind_fill(kind_t *kind, sort_t sort, const void *descriptor) {
-    size_t room = sort == POOLS ? sizeof(kind->pool) : sizeof(kind->provider);
+static void kind_fill(kind_t *kind, umf_sort_t sort, const void *descriptor) {
+    size_t room = sort == UMF_POOLS ? sizeof(kind->pool) : sizeof(kind->provider);
     sized_copy(&kind->head, room, descriptor);
+    kind->view = (umf_kind_t){.name = kind->head.name, .ops = kind->head.ops};
+    if (sort == UMF_POOLS) {
+        kind->view.params_from_text = kind->pool.params_from_text;
+        kind->view.params_destroy = kind->pool.params_destroy;
+        kind->view.probe = kind->pool.probe;
+    } else {
+        kind->view.params_from_text = kind->provider.params_from_text;
+        kind->view.params_destroy = kind->provider.params_destroy;
+        kind->view.probe = kind->provider.probe;
+    }
 }
 
 /* Copies everything that objects of a kind use, because objects may outlive what was registered. */
-static void kind_own(kind_t *kind, sort_t sort) {
-    if (sort == PROVIDERS && kind->provider.ext) {
+static void kind_own(kind_t *kind, umf_sort_t sort) {
+    if (sort == UMF_PROVIDERS && kind->provider.ext) {
         sized_copy(&kind->ext, sizeof(kind->ext), kind->provider.ext);
         kind->provider.ext = &kind->ext;
     }
     memcpy(kind->name, kind->head.name, strlen(kind->head.name));
-    kind->head.name = kind->name;
+    kind->head.name = kind->view.name = kind->name;
 }
 
 static void kind_free(kind_t *kind) {
@@ -325,13 +311,13 @@ static void kind_unuse(kind_t *kind) {
 
 void umf_registry_provider_unuse(const umf_memory_provider_descriptor_t *descriptor) {
     if (descriptor) {
-        kind_unuse(kind_of(descriptor));
+        kind_unuse(UMF_CONTAINER_OF(descriptor, kind_t, provider));
     }
 }
 
 void umf_registry_pool_unuse(const umf_memory_pool_descriptor_t *descriptor) {
     if (descriptor) {
-        kind_unuse(kind_of(descriptor));
+        kind_unuse(UMF_CONTAINER_OF(descriptor, kind_t, pool));
     }
 }
 
@@ -339,11 +325,11 @@ void umf_registry_pool_unuse(const umf_memory_pool_descriptor_t *descriptor) {
 
 /* Kinds that are listed together or not at all. */
 typedef struct batch_t {
-    umf_list_t kinds[SORTS];
+    umf_list_t kinds[UMF_SORTS];
 } batch_t;
 
 static void batch_init(batch_t *batch) {
-    for (sort_t sort = 0; sort < SORTS; sort++) {
+    for (umf_sort_t sort = 0; sort < UMF_SORTS; sort++) {
         umf_list_init(&batch->kinds[sort]);
     }
 }
@@ -357,12 +343,12 @@ static void kinds_free(umf_list_t *kinds) {
 }
 
 static void batch_free(batch_t *batch) {
-    for (sort_t sort = 0; sort < SORTS; sort++) {
+    for (umf_sort_t sort = 0; sort < UMF_SORTS; sort++) {
         kinds_free(&batch->kinds[sort]);
     }
 }
 
-static umf_result_t batch_make(batch_t *batch, sort_t sort, const void *descriptor) {
+static umf_result_t batch_make(batch_t *batch, umf_sort_t sort, const void *descriptor) {
     umf_result_t result = kind_check_head(sort_names[sort], descriptor);
     if (result == UMF_RESULT_SUCCESS) {
         result = kind_check_version(sort, descriptor);
@@ -410,10 +396,10 @@ static const kind_t *kinds_clash_locked(umf_list_t *listed, umf_list_t *added) {
 static umf_result_t batch_add(batch_t *batch, plugin_t *plugin) {
     umf_lock(&registry.lock);
     const kind_t *clash = NULL;
-    for (sort_t sort = 0; sort < SORTS && !clash; sort++) {
+    for (umf_sort_t sort = 0; sort < UMF_SORTS && !clash; sort++) {
         clash = kinds_clash_locked(&registry.kinds[sort], &batch->kinds[sort]);
     }
-    for (sort_t sort = 0; sort < SORTS && !clash; sort++) {
+    for (umf_sort_t sort = 0; sort < UMF_SORTS && !clash; sort++) {
         kinds_list_locked(&registry.kinds[sort], &batch->kinds[sort], plugin);
     }
     if (!clash && plugin) {
@@ -440,7 +426,7 @@ static umf_result_t registry_check(void) {
     return UMF_RESULT_ERROR_UNKNOWN;
 }
 
-static umf_result_t kind_register(sort_t sort, const void *descriptor) {
+static umf_result_t kind_register(umf_sort_t sort, const void *descriptor) {
     batch_t batch;
     batch_init(&batch);
     umf_result_t result = registry_check();
@@ -451,11 +437,11 @@ static umf_result_t kind_register(sort_t sort, const void *descriptor) {
 }
 
 UMF_API_EXT_1 umf_result_t umfRegisterProvider(const umf_memory_provider_descriptor_t *descriptor) {
-    return kind_register(PROVIDERS, descriptor);
+    return kind_register(UMF_PROVIDERS, descriptor);
 }
 
 UMF_API_EXT_1 umf_result_t umfRegisterPool(const umf_memory_pool_descriptor_t *descriptor) {
-    return kind_register(POOLS, descriptor);
+    return kind_register(UMF_POOLS, descriptor);
 }
 
 /* --- plugins --- */
@@ -488,10 +474,10 @@ static umf_result_t plugin_read(const char *path, const umf_plugin_t *from, umf_
 static umf_result_t plugin_kinds(const umf_plugin_t *plugin, batch_t *batch) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (size_t i = 0; i < plugin->num_providers && result == UMF_RESULT_SUCCESS; i++) {
-        result = batch_make(batch, PROVIDERS, plugin->providers[i]);
+        result = batch_make(batch, UMF_PROVIDERS, plugin->providers[i]);
     }
     for (size_t i = 0; i < plugin->num_pools && result == UMF_RESULT_SUCCESS; i++) {
-        result = batch_make(batch, POOLS, plugin->pools[i]);
+        result = batch_make(batch, UMF_POOLS, plugin->pools[i]);
     }
     if (result != UMF_RESULT_SUCCESS) {
         batch_free(batch);
@@ -560,8 +546,8 @@ void umf_registry_init(void) {
         has_lock = true;
     }
     umf_lock(&registry.lock);
-    umf_list_init(&registry.kinds[PROVIDERS]);
-    umf_list_init(&registry.kinds[POOLS]);
+    umf_list_init(&registry.kinds[UMF_PROVIDERS]);
+    umf_list_init(&registry.kinds[UMF_POOLS]);
     umf_list_init(&registry.plugins);
     for (size_t i = 0; i < UMF_COUNT_OF(tree); i++) {
         kind_t *kind = &tree_kinds[i];
@@ -588,8 +574,8 @@ void umf_registry_teardown(void) {
     umf_list_init(&unused);
     __atomic_store_n(&registry.started, false, __ATOMIC_RELEASE);
     umf_lock(&registry.lock);
-    kinds_forget_locked(&registry.kinds[PROVIDERS], &unused);
-    kinds_forget_locked(&registry.kinds[POOLS], &unused);
+    kinds_forget_locked(&registry.kinds[UMF_PROVIDERS], &unused);
+    kinds_forget_locked(&registry.kinds[UMF_POOLS], &unused);
     while (!umf_list_is_empty(&registry.plugins)) {
         plugin_t *plugin = UMF_CONTAINER_OF(registry.plugins.next, plugin_t, link);
         umf_list_remove(&plugin->link);

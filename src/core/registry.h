@@ -22,9 +22,21 @@ void umf_registry_init(void);
  * removed with the last of these objects. */
 void umf_registry_teardown(void);
 
+typedef enum umf_sort_t { UMF_PROVIDERS, UMF_POOLS, UMF_SORTS } umf_sort_t;
+
+/* What the descriptors of both sorts have, by the same names. */
+typedef struct umf_kind_t {
+    const char *name;
+    const void *ops;
+    umf_result_t (*params_from_text)(const char *text, void **params);
+    void (*params_destroy)(void *params);
+    umf_result_t (*probe)(char *why, size_t why_size);
+} umf_kind_t;
+
 /* NULL: there is no such kind. */
-const umf_memory_provider_descriptor_t *umf_registry_provider_by_name(const char *name);
-const umf_memory_pool_descriptor_t *umf_registry_pool_by_name(const char *name);
+const umf_kind_t *umf_registry_by_name(umf_sort_t sort, const char *name);
+/* The kind that follows `after` (NULL: the first one). NULL: there is none. */
+const umf_kind_t *umf_registry_next(umf_sort_t sort, const umf_kind_t *after);
 
 /* Use: the kind of a new object; NULL: it has none. Unuse: the object is destroyed, and no
  * operation of the kind runs for it any more (NULL is ignored). */
@@ -37,14 +49,7 @@ void umf_registry_pool_unuse(const umf_memory_pool_descriptor_t *kind);
 /* The functions that an in-tree pool offers beyond its table. NULL for any other pool. */
 const struct umf_pool_fast_ops_t *umf_registry_pool_fast_ops(const umf_memory_pool_ops_t *ops);
 
-/* The kind that follows `after` (NULL: the first one). NULL: there is none. */
-const umf_memory_provider_descriptor_t *
-umf_registry_provider_next(const umf_memory_provider_descriptor_t *after);
-const umf_memory_pool_descriptor_t *
-umf_registry_pool_next(const umf_memory_pool_descriptor_t *after);
-
 /* In-tree kinds that this build lacks. A NULL ends the list. */
-extern const char *const umf_registry_left_out_providers[];
-extern const char *const umf_registry_left_out_pools[];
+extern const char *const *const umf_registry_left_out[UMF_SORTS];
 
 #endif

@@ -12,12 +12,11 @@
 
 /* One part of the text, `kind[:settings]`. The strings are in a copy of the text. */
 typedef struct text_part_t {
+    umf_sort_t sort;
     const char *what; /* "provider" or "pool" */
     const char *kind;
     const char *settings; /* NULL: none */
 } text_part_t;
-
-typedef umf_result_t (*params_from_text_t)(const char *text, void **params);
 
 static char *skip_space(char *at) {
     while (umf_text_is_space(*at)) {
@@ -71,13 +70,14 @@ static umf_result_t fail_word(const char *at, const char *expected) {
 }
 
 /* Reads one part at `*at`, and moves `*at` to what follows it. */
-static umf_result_t part_read(char **at, const char *what, text_part_t *part) {
+static umf_result_t part_read(char **at, umf_sort_t sort, text_part_t *part) {
     char *kind = *at;
     char *end = kind + strcspn(kind, ":" UMF_TEXT_SPACES);
     if (end == kind) {
-        return fail_word(kind, strcmp(what, "pool") == 0 ? "a kind of pool" : "a kind of provider");
+        return fail_word(kind, sort == UMF_POOLS ? "a kind of pool" : "a kind of provider");
     }
-    *part = (text_part_t){.what = what, .kind = kind};
+    *part =
+        (text_part_t){.sort = sort, .what = sort == UMF_POOLS ? "pool" : "provider", .kind = kind};
     char *colon = skip_space(end);
     if (*colon != ':') {
         *at = cut(end);
@@ -101,43 +101,25 @@ static bool is_left_out(const char *kind, const char *const *left_out) {
     return *left_out != NULL;
 }
 
-static umf_result_t fail_kind(const text_part_t *part, const char *const *left_out,
-                              const char *expected) {
-    if (is_left_out(part->kind, left_out)) {
+static umf_result_t fail_kind(const text_part_t *part) {
+    char list[512] = "";
+    const umf_kind_t *each = NULL;
+    while ((each = umf_registry_next(part->sort, each))) {
+        umf_text_append(list, sizeof(list), "%s%s", *list ? ", " : "", each->name);
+    }
+    if (is_left_out(part->kind, umf_registry_left_out[part->sort])) {
         return umf_text_fail(UMF_RESULT_ERROR_NOT_SUPPORTED, part->kind,
                              "this libumf was built without the %s '%s'; it has: %s", part->what,
-                             part->kind, expected);
+                             part->kind, list);
     }
     return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, part->kind,
                          "unknown kind of %s '%s', expected one of: %s", part->what,
-                         umf_text_show(part->kind, strlen(part->kind)).text, expected);
+                         umf_text_show(part->kind, strlen(part->kind)).text, list);
 }
 
-static umf_result_t provider_find(const text_part_t *part,
-                                  const umf_memory_provider_descriptor_t **kind) {
-    *kind = umf_registry_provider_by_name(part->kind);
-    if (*kind) {
-        return UMF_RESULT_SUCCESS;
-    }
-    char list[512] = "";
-    const umf_memory_provider_descriptor_t *each = NULL;
-    while ((each = umf_registry_provider_next(each))) {
-        umf_text_append(list, sizeof(list), "%s%s", *list ? ", " : "", each->name);
-    }
-    return fail_kind(part, umf_registry_left_out_providers, list);
-}
-
-static umf_result_t pool_find(const text_part_t *part, const umf_memory_pool_descriptor_t **kind) {
-    *kind = umf_registry_pool_by_name(part->kind);
-    if (*kind) {
-        return UMF_RESULT_SUCCESS;
-    }
-    char list[512] = "";
-    const umf_memory_pool_descriptor_t *each = NULL;
-    while ((each = umf_registry_pool_next(each))) {
-        umf_text_append(list, sizeof(list), "%s%s", *list ? ", " : "", each->name);
-    }
-    return fail_kind(part, umf_registry_left_out_pools, list);
+static umf_result_t kind_find(const text_part_t *part, const umf_kind_t **kind) {
+    *kind = umf_registry_by_name(part->sort, part->kind);
+    return *kind ? UMF_RESULT_SUCCESS : fail_kind(part);
 }
 
 /* Fails with the message that the failed step logged as its cause, if there is one. There is no
@@ -170,10 +152,9 @@ static umf_result_t fail_create(const text_part_t *part, umf_result_t result,
 }
 
 /* Makes the parameters. The caller gives `*params` to `destroy` (may be NULL) of the same kind. */
-static umf_result_t params_make(const text_part_t *part, params_from_text_t from_text,
-                                void **params) {
+static umf_result_t params_make(const text_part_t *part, const umf_kind_t *kind, void **params) {
     *params = NULL;
-    if (!from_text) {
+    if (!kind->params_from_text) {
         return part->settings
                    ? umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, part->settings,
                                    "%s '%s' has no settings, expected none", part->what, part->kind)
@@ -186,7 +167,7 @@ static umf_result_t params_make(const text_part_t *part, params_from_text_t from
     umf_log_heard_t heard;
     umf_text_begin(&scope, part->settings ? settings : part->kind, strlen(settings), subject);
     umf_log_hear(&heard);
-    umf_result_t result = from_text(settings, params);
+    umf_result_t result = kind->params_from_text(settings, params);
     umf_log_hear_end(&heard);
     umf_text_end(&scope);
     if (result != UMF_RESULT_SUCCESS) {
@@ -198,36 +179,19 @@ static umf_result_t params_make(const text_part_t *part, params_from_text_t from
     return result;
 }
 
-static umf_result_t provider_make(const text_part_t *part,
-                                  const umf_memory_provider_descriptor_t *kind,
-                                  umf_memory_provider_handle_t *provider) {
+/* Makes the object. A pool owns `provider` once it exists. */
+static umf_result_t object_make(const text_part_t *part, const umf_kind_t *kind,
+                                umf_memory_provider_handle_t provider, void *object) {
     void *params;
-    umf_result_t result = params_make(part, kind->params_from_text, &params);
+    umf_result_t result = params_make(part, kind, &params);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     umf_log_heard_t heard;
     umf_log_hear(&heard);
-    result = umfMemoryProviderCreate(kind->ops, params, provider);
-    umf_log_hear_end(&heard);
-    if (kind->params_destroy && params) {
-        kind->params_destroy(params);
-    }
-    return result == UMF_RESULT_SUCCESS ? result : fail_create(part, result, &heard);
-}
-
-/* Makes the pool. The pool owns `provider` once it exists. */
-static umf_result_t pool_make(const text_part_t *part, const umf_memory_pool_descriptor_t *kind,
-                              umf_memory_provider_handle_t provider,
-                              umf_memory_pool_handle_t *pool) {
-    void *params;
-    umf_result_t result = params_make(part, kind->params_from_text, &params);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    umf_log_heard_t heard;
-    umf_log_hear(&heard);
-    result = umfPoolCreate(kind->ops, provider, params, UMF_POOL_CREATE_FLAG_OWN_PROVIDER, pool);
+    result = part->sort == UMF_POOLS ? umfPoolCreate(kind->ops, provider, params,
+                                                     UMF_POOL_CREATE_FLAG_OWN_PROVIDER, object)
+                                     : umfMemoryProviderCreate(kind->ops, params, object);
     umf_log_hear_end(&heard);
     if (kind->params_destroy && params) {
         kind->params_destroy(params);
@@ -237,12 +201,12 @@ static umf_result_t pool_make(const text_part_t *part, const umf_memory_pool_des
 
 static umf_result_t provider_read(char *at, void *provider) {
     text_part_t part;
-    const umf_memory_provider_descriptor_t *kind = NULL;
-    umf_result_t result = part_read(&at, "provider", &part);
+    const umf_kind_t *kind = NULL;
+    umf_result_t result = part_read(&at, UMF_PROVIDERS, &part);
     if (result == UMF_RESULT_SUCCESS) {
-        result = *at ? fail_word(at, "the end of the text") : provider_find(&part, &kind);
+        result = *at ? fail_word(at, "the end of the text") : kind_find(&part, &kind);
     }
-    return result == UMF_RESULT_SUCCESS ? provider_make(&part, kind, provider) : result;
+    return result == UMF_RESULT_SUCCESS ? object_make(&part, kind, NULL, provider) : result;
 }
 
 static umf_result_t over_read(char **at) {
@@ -255,22 +219,20 @@ static umf_result_t over_read(char **at) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t pool_read_both(const text_part_t *part, const text_part_t *below,
-                                   umf_memory_pool_handle_t *pool) {
-    const umf_memory_pool_descriptor_t *kind;
-    const umf_memory_provider_descriptor_t *below_kind;
+static umf_result_t pool_read_both(const text_part_t *part, const text_part_t *below, void *pool) {
+    const umf_kind_t *kind, *below_kind;
     umf_memory_provider_handle_t provider;
-    umf_result_t result = pool_find(part, &kind);
+    umf_result_t result = kind_find(part, &kind);
     if (result == UMF_RESULT_SUCCESS) {
-        result = provider_find(below, &below_kind);
+        result = kind_find(below, &below_kind);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = provider_make(below, below_kind, &provider);
+        result = object_make(below, below_kind, NULL, &provider);
     }
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = pool_make(part, kind, provider, pool);
+    result = object_make(part, kind, provider, pool);
     if (result != UMF_RESULT_SUCCESS) {
         umfMemoryProviderDestroy(provider);
     }
@@ -279,12 +241,12 @@ static umf_result_t pool_read_both(const text_part_t *part, const text_part_t *b
 
 static umf_result_t pool_read(char *at, void *pool) {
     text_part_t part, below;
-    umf_result_t result = part_read(&at, "pool", &part);
+    umf_result_t result = part_read(&at, UMF_POOLS, &part);
     if (result == UMF_RESULT_SUCCESS) {
         result = over_read(&at);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = part_read(&at, "provider", &below);
+        result = part_read(&at, UMF_PROVIDERS, &below);
     }
     if (result == UMF_RESULT_SUCCESS && *at) {
         result = fail_word(at, "the end of the text");
@@ -350,17 +312,25 @@ UMF_API_EXT_1 const char *umfTextError(void) {
 }
 
 /* Calls the visitor for one kind. false: the visitor stops the visit. */
-static bool kind_visit(const char *name, umf_result_t (*probe)(char *why, size_t why_size),
-                       umf_kind_visitor_t visitor, void *arg) {
+static bool kind_visit(const umf_kind_t *kind, umf_kind_visitor_t visitor, void *arg) {
     char why[512] = "";
-    bool available = !probe || probe(why, sizeof(why)) == UMF_RESULT_SUCCESS;
-    return visitor(name, available, available ? "" : why, arg) == 0;
+    bool available = !kind->probe || kind->probe(why, sizeof(why)) == UMF_RESULT_SUCCESS;
+    return visitor(kind->name, available, available ? "" : why, arg) == 0;
 }
 
-static umf_result_t visit_left_out(const char *const *left_out, umf_kind_visitor_t visitor,
-                                   void *arg) {
-    for (; *left_out; left_out++) {
-        if (visitor(*left_out, 0, "this libumf was built without it", arg) != 0) {
+static umf_result_t kinds_visit(umf_sort_t sort, umf_kind_visitor_t visitor, void *arg) {
+    if (!visitor) {
+        UMF_LOG_ERROR("visitor is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    const umf_kind_t *kind = NULL;
+    while ((kind = umf_registry_next(sort, kind))) {
+        if (!kind_visit(kind, visitor, arg)) {
+            return UMF_RESULT_ERROR_USER_SPECIFIC;
+        }
+    }
+    for (const char *const *name = umf_registry_left_out[sort]; *name; name++) {
+        if (visitor(*name, 0, "this libumf was built without it", arg) != 0) {
             return UMF_RESULT_ERROR_USER_SPECIFIC;
         }
     }
@@ -368,29 +338,9 @@ static umf_result_t visit_left_out(const char *const *left_out, umf_kind_visitor
 }
 
 UMF_API_EXT_1 umf_result_t umfProviderKinds(umf_kind_visitor_t visitor, void *arg) {
-    if (!visitor) {
-        UMF_LOG_ERROR("visitor is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    const umf_memory_provider_descriptor_t *kind = NULL;
-    while ((kind = umf_registry_provider_next(kind))) {
-        if (!kind_visit(kind->name, kind->probe, visitor, arg)) {
-            return UMF_RESULT_ERROR_USER_SPECIFIC;
-        }
-    }
-    return visit_left_out(umf_registry_left_out_providers, visitor, arg);
+    return kinds_visit(UMF_PROVIDERS, visitor, arg);
 }
 
 UMF_API_EXT_1 umf_result_t umfPoolKinds(umf_kind_visitor_t visitor, void *arg) {
-    if (!visitor) {
-        UMF_LOG_ERROR("visitor is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    const umf_memory_pool_descriptor_t *kind = NULL;
-    while ((kind = umf_registry_pool_next(kind))) {
-        if (!kind_visit(kind->name, kind->probe, visitor, arg)) {
-            return UMF_RESULT_ERROR_USER_SPECIFIC;
-        }
-    }
-    return visit_left_out(umf_registry_left_out_pools, visitor, arg);
+    return kinds_visit(UMF_POOLS, visitor, arg);
 }

@@ -92,10 +92,21 @@ const umf_memory_pool_descriptor_t *pool_by_ops(const umf_memory_pool_ops_t *ops
     return kind;
 }
 
+const umf_memory_provider_descriptor_t *provider_by_name(const char *name) {
+    const umf_kind_t *kind = umf_registry_by_name(UMF_PROVIDERS, name);
+    return kind ? provider_by_ops(static_cast<const umf_memory_provider_ops_t *>(kind->ops))
+                : nullptr;
+}
+
+const umf_memory_pool_descriptor_t *pool_by_name(const char *name) {
+    const umf_kind_t *kind = umf_registry_by_name(UMF_POOLS, name);
+    return kind ? pool_by_ops(static_cast<const umf_memory_pool_ops_t *>(kind->ops)) : nullptr;
+}
+
 std::vector<std::string> providers() {
     std::vector<std::string> names;
-    const umf_memory_provider_descriptor_t *kind = nullptr;
-    while ((kind = umf_registry_provider_next(kind))) {
+    const umf_kind_t *kind = nullptr;
+    while ((kind = umf_registry_next(UMF_PROVIDERS, kind))) {
         names.push_back(kind->name);
     }
     return names;
@@ -105,20 +116,20 @@ TEST_F(Registry, kinds_of_the_tree) {
     std::vector<std::string> names = providers();
     EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
     for (const char *name : {"os", "fixed"}) {
-        const umf_memory_provider_descriptor_t *kind = umf_registry_provider_by_name(name);
+        const umf_memory_provider_descriptor_t *kind = provider_by_name(name);
         ASSERT_NE(kind, nullptr) << name;
         EXPECT_STREQ(kind->name, name);
         EXPECT_EQ(provider_by_ops(kind->ops), kind);
     }
     for (const char *name : {"proxy", "disjoint"}) {
-        const umf_memory_pool_descriptor_t *kind = umf_registry_pool_by_name(name);
+        const umf_memory_pool_descriptor_t *kind = pool_by_name(name);
         ASSERT_NE(kind, nullptr) << name;
         EXPECT_EQ(pool_by_ops(kind->ops), kind);
         EXPECT_NE(umf_registry_pool_fast_ops(kind->ops), nullptr) << name;
     }
-    EXPECT_EQ(umf_registry_provider_by_name("nothing"), nullptr);
-    EXPECT_EQ(umf_registry_provider_by_name("disjoint"), nullptr);
-    EXPECT_EQ(umf_registry_pool_by_name("os"), nullptr);
+    EXPECT_EQ(provider_by_name("nothing"), nullptr);
+    EXPECT_EQ(provider_by_name("disjoint"), nullptr);
+    EXPECT_EQ(pool_by_name("os"), nullptr);
     EXPECT_EQ(provider_by_ops(&provider_ops), nullptr);
     EXPECT_EQ(umf_registry_pool_fast_ops(&pool_ops), nullptr);
 }
@@ -129,9 +140,9 @@ TEST_F(Registry, registered_kinds_are_found) {
     size_t before = providers().size();
     EXPECT_EQ(umfRegisterProvider(&provider), Success);
     EXPECT_EQ(umfRegisterPool(&pool), Success);
-    EXPECT_EQ(umf_registry_provider_by_name("mine")->ops, &provider_ops);
+    EXPECT_EQ(provider_by_name("mine")->ops, &provider_ops);
     EXPECT_STREQ(provider_by_ops(&provider_ops)->name, "mine");
-    EXPECT_EQ(umf_registry_pool_by_name("mine")->ops, &pool_ops);
+    EXPECT_EQ(pool_by_name("mine")->ops, &pool_ops);
     EXPECT_STREQ(pool_by_ops(&pool_ops)->name, "mine");
     EXPECT_EQ(providers().size(), before + 1);
     EXPECT_EQ(providers().back(), "mine");
@@ -147,7 +158,7 @@ TEST_F(Registry, names_and_tables_are_taken_once) {
     EXPECT_EQ(umfRegisterProvider(&same_table), InvalidArgument);
     auto tree_name = providerKind("os", &other_provider_ops);
     EXPECT_EQ(umfRegisterProvider(&tree_name), InvalidArgument);
-    auto tree_table = poolKind("other", umf_registry_pool_by_name("disjoint")->ops);
+    auto tree_table = poolKind("other", pool_by_name("disjoint")->ops);
     EXPECT_EQ(umfRegisterPool(&tree_table), InvalidArgument);
     auto other = providerKind("other", &other_provider_ops);
     EXPECT_EQ(umfRegisterProvider(&other), Success);
@@ -200,7 +211,7 @@ TEST_F(Registry, smaller_descriptors_are_not_read_past_their_end) {
     }
     size_t least = offsetof(umf_memory_provider_descriptor_t, ext);
     ASSERT_EQ(umfRegisterProvider(edge.put(full, least)), Success);
-    const umf_memory_provider_descriptor_t *kind = umf_registry_provider_by_name("mine");
+    const umf_memory_provider_descriptor_t *kind = provider_by_name("mine");
     EXPECT_EQ(kind->struct_size, sizeof(*kind));
     EXPECT_EQ(kind->ops, &provider_ops);
     EXPECT_EQ(kind->ext, nullptr);
@@ -211,7 +222,7 @@ TEST_F(Registry, smaller_descriptors_are_not_read_past_their_end) {
     least = offsetof(umf_memory_pool_descriptor_t, params_from_text);
     EXPECT_EQ(umfRegisterPool(pool_edge.put(pool, least - 1)), InvalidArgument);
     EXPECT_EQ(umfRegisterPool(pool_edge.put(pool, least)), Success);
-    EXPECT_EQ(umf_registry_pool_by_name("mine")->probe, nullptr);
+    EXPECT_EQ(pool_by_name("mine")->probe, nullptr);
 }
 
 TEST_F(Registry, larger_descriptors_are_read_as_far_as_they_are_known) {
@@ -223,7 +234,7 @@ TEST_F(Registry, larger_descriptors_are_read_as_far_as_they_are_known) {
     newer.known.name = "mine";
     newer.known.ops = &provider_ops;
     ASSERT_EQ(umfRegisterProvider(&newer.known), Success);
-    EXPECT_EQ(umf_registry_provider_by_name("mine")->struct_size, sizeof(newer.known));
+    EXPECT_EQ(provider_by_name("mine")->struct_size, sizeof(newer.known));
 }
 
 TEST_F(Registry, smaller_extension_table_is_completed) {
@@ -233,7 +244,7 @@ TEST_F(Registry, smaller_extension_table_is_completed) {
     auto provider = providerKind("mine", &provider_ops);
     provider.ext = edge.put(ext, sizeof(size_t));
     ASSERT_EQ(umfRegisterProvider(&provider), Success);
-    const umf_memory_provider_ext_ops_t *kept = umf_registry_provider_by_name("mine")->ext;
+    const umf_memory_provider_ext_ops_t *kept = provider_by_name("mine")->ext;
     ASSERT_NE(kept, nullptr);
     EXPECT_EQ(kept->struct_size, sizeof(*kept));
     EXPECT_EQ(kept->ipc_watch, nullptr);
@@ -241,21 +252,21 @@ TEST_F(Registry, smaller_extension_table_is_completed) {
     full.ext = &ext;
     ASSERT_EQ(umfRegisterProvider(&full), Success);
     /* A copy: providers of the kind may outlive the original. */
-    EXPECT_EQ(memcmp(umf_registry_provider_by_name("full")->ext, &ext, sizeof(ext)), 0);
+    EXPECT_EQ(memcmp(provider_by_name("full")->ext, &ext, sizeof(ext)), 0);
 }
 
 TEST_F(Registry, teardown_forgets_what_is_not_of_the_tree) {
     auto provider = providerKind("mine", &provider_ops);
     ASSERT_EQ(umfRegisterProvider(&provider), Success);
     umf_registry_teardown();
-    EXPECT_EQ(umf_registry_provider_by_name("mine"), nullptr);
-    EXPECT_EQ(umf_registry_provider_by_name("os"), nullptr);
-    EXPECT_EQ(umf_registry_provider_next(nullptr), nullptr);
+    EXPECT_EQ(provider_by_name("mine"), nullptr);
+    EXPECT_EQ(provider_by_name("os"), nullptr);
+    EXPECT_EQ(umf_registry_next(UMF_PROVIDERS, nullptr), nullptr);
     EXPECT_EQ(umfRegisterProvider(&provider), UMF_RESULT_ERROR_UNKNOWN);
     EXPECT_EQ(umfLoadPlugin("any.so"), UMF_RESULT_ERROR_UNKNOWN);
     umf_registry_init();
-    EXPECT_NE(umf_registry_provider_by_name("os"), nullptr);
-    EXPECT_EQ(umf_registry_provider_by_name("mine"), nullptr);
+    EXPECT_NE(provider_by_name("os"), nullptr);
+    EXPECT_EQ(provider_by_name("mine"), nullptr);
     EXPECT_EQ(umfRegisterProvider(&provider), Success);
 }
 
@@ -293,7 +304,7 @@ TEST_F(Registry, what_live_objects_use_outlives_the_teardown) {
     umfPoolTrimMemory(pool, 0);
     EXPECT_EQ(dropped, 1);
     EXPECT_EQ(umfPoolDestroy(pool), Success);
-    EXPECT_EQ(umf_registry_provider_by_name("mine"), nullptr);
+    EXPECT_EQ(provider_by_name("mine"), nullptr);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), Success);
     EXPECT_LT(umf_meta_used(), before); /* the kind went with its last provider */
 }
