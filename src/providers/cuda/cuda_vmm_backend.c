@@ -21,7 +21,7 @@ static umf_result_t cuda_vmm_reserve(void *backend, size_t size, size_t alignmen
     const umf_cuda_vmm_t *cuda = backend;
     CUdeviceptr address = 0;
     CUresult result;
-    UMF_CUDA_VMM_CALL(cuda, result, cuMemAddressReserve(&address, size, alignment, 0, 0));
+    UMF_CUDA_CALL(&cuda->context, result, cuMemAddressReserve(&address, size, alignment, 0, 0));
     if (result == CUDA_SUCCESS) {
         *base = (uintptr_t)address;
     }
@@ -40,11 +40,11 @@ static umf_result_t cuda_vmm_unreserve(void *backend, uintptr_t base, size_t siz
 static CUresult cuda_vmm_create_at(const umf_cuda_vmm_t *cuda, CUmemAllocationProp properties,
                                    size_t size, CUmemGenericAllocationHandle *handle) {
     CUresult result;
-    UMF_CUDA_VMM_CALL(cuda, result, cuMemCreate(handle, size, &properties, 0));
+    UMF_CUDA_CALL(&cuda->context, result, cuMemCreate(handle, size, &properties, 0));
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&
         properties.allocFlags.gpuDirectRDMACapable) {
         properties.allocFlags.gpuDirectRDMACapable = 0;
-        UMF_CUDA_VMM_CALL(cuda, result, cuMemCreate(handle, size, &properties, 0));
+        UMF_CUDA_CALL(&cuda->context, result, cuMemCreate(handle, size, &properties, 0));
     }
     return result;
 }
@@ -70,17 +70,16 @@ static umf_result_t cuda_vmm_map(void *backend, uintptr_t base, size_t size,
                                  umf_physical_t physical) {
     const umf_cuda_vmm_t *cuda = backend;
     CUresult result;
-    UMF_CUDA_VMM_CALL(
-        cuda, result,
-        cuMemMap((CUdeviceptr)base, size, 0, (CUmemGenericAllocationHandle)physical, 0));
+    UMF_CUDA_CALL(&cuda->context, result,
+                  cuMemMap((CUdeviceptr)base, size, 0, (CUmemGenericAllocationHandle)physical, 0));
     return umf_cuda_result(result, "mapping memory");
 }
 
 static umf_result_t cuda_vmm_allow(void *backend, uintptr_t base, size_t size) {
     const umf_cuda_vmm_t *cuda = backend;
     CUresult result;
-    UMF_CUDA_VMM_CALL(
-        cuda, result,
+    UMF_CUDA_CALL(
+        &cuda->context, result,
         cuMemSetAccess((CUdeviceptr)base, size, cuda->access, cuda->context.access_count));
     return umf_cuda_result(result, "letting devices at memory");
 }
@@ -110,9 +109,9 @@ static umf_result_t cuda_vmm_export(void *backend, umf_physical_t physical, int 
     const umf_cuda_vmm_t *cuda = backend;
     int made = -1;
     CUresult result;
-    UMF_CUDA_VMM_CALL(cuda, result,
-                      cuMemExportToShareableHandle(&made, (CUmemGenericAllocationHandle)physical,
-                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    UMF_CUDA_CALL(&cuda->context, result,
+                  cuMemExportToShareableHandle(&made, (CUmemGenericAllocationHandle)physical,
+                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     umf_result_t outcome = umf_cuda_result(result, "exporting physical memory");
     if (outcome != UMF_RESULT_SUCCESS) {
         return outcome;
@@ -134,9 +133,9 @@ static umf_result_t cuda_vmm_import(void *backend, int fd, size_t size, umf_phys
     (void)size;
     CUmemGenericAllocationHandle handle = 0;
     CUresult result;
-    UMF_CUDA_VMM_CALL(cuda, result,
-                      cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
-                                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    UMF_CUDA_CALL(&cuda->context, result,
+                  cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     if (result == CUDA_SUCCESS) {
         *physical = handle;
     }
@@ -150,9 +149,9 @@ static umf_result_t cuda_vmm_export_fabric(void *backend, umf_physical_t physica
     const umf_cuda_vmm_t *cuda = backend;
     CUmemFabricHandle handle;
     CUresult result;
-    UMF_CUDA_VMM_CALL(cuda, result,
-                      cuMemExportToShareableHandle(&handle, (CUmemGenericAllocationHandle)physical,
-                                                   CU_MEM_HANDLE_TYPE_FABRIC, 0));
+    UMF_CUDA_CALL(&cuda->context, result,
+                  cuMemExportToShareableHandle(&handle, (CUmemGenericAllocationHandle)physical,
+                                               CU_MEM_HANDLE_TYPE_FABRIC, 0));
     if (result == CUDA_SUCCESS) {
         memcpy(token, &handle, sizeof(handle));
     }
@@ -167,8 +166,8 @@ static umf_result_t cuda_vmm_import_fabric(void *backend, const unsigned char *t
     CUmemGenericAllocationHandle handle = 0;
     CUresult result;
     memcpy(&fabric, token, sizeof(fabric));
-    UMF_CUDA_VMM_CALL(cuda, result,
-                      cuMemImportFromShareableHandle(&handle, &fabric, CU_MEM_HANDLE_TYPE_FABRIC));
+    UMF_CUDA_CALL(&cuda->context, result,
+                  cuMemImportFromShareableHandle(&handle, &fabric, CU_MEM_HANDLE_TYPE_FABRIC));
     if (result == CUDA_SUCCESS) {
         *physical = handle;
     }

@@ -21,9 +21,6 @@ UMF_VMM_FIRST(umf_cuda_vmm_t);
 UMF_VMM_HEAD_FITS(umf_cuda_context_t);
 UMF_CUDA_CONTEXT_FIRST(umf_cuda_vmm_t);
 
-/* Runs one call of the driver in the provider's context. */
-#define UMF_CUDA_VMM_CALL(cuda, result, call) UMF_CUDA_CALL(&(cuda)->context, result, call)
-
 /* cuda_vmm_backend.c */
 
 /* The back end for that way of sharing, or for none. */

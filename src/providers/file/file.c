@@ -118,13 +118,9 @@ UMF_PROVIDER_GET_NAME(file, file_provider_t, umf_file_params)
 
 /* --- sharing ---------------------------------------------------------------------------------- */
 
-static bool file_can_share(const file_provider_t *file) {
-    return umf_access_can_share(file->is_shared);
-}
-
 static umf_result_t file_get_ipc_handle_size(void *provider, size_t *size) {
     const file_provider_t *file = provider;
-    if (!file_can_share(file)) {
+    if (!umf_access_can_share(file->is_shared)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     *size = umf_locator_size(file->store.path);
@@ -133,7 +129,7 @@ static umf_result_t file_get_ipc_handle_size(void *provider, size_t *size) {
 
 static umf_result_t file_get_ipc_handle(void *provider, const void *ptr, size_t size, void *data) {
     file_provider_t *file = provider;
-    if (!file_can_share(file)) {
+    if (!umf_access_can_share(file->is_shared)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_locator_t locator = {
@@ -157,8 +153,9 @@ static umf_result_t file_get_ipc_handle(void *provider, const void *ptr, size_t 
 /* Nothing to release: a handle holds no resource. */
 static umf_result_t file_put_ipc_handle(void *provider, void *data) {
     const file_provider_t *file = provider;
-    return file_can_share(file) ? umf_locator_check_path(data, UMF_LOCATOR_FILE, file->store.path)
-                                : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return umf_access_can_share(file->is_shared)
+               ? umf_locator_check_path(data, UMF_LOCATOR_FILE, file->store.path)
+               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 /* A mapping beyond the end of a file succeeds, but an access there ends the process. So the size is
@@ -225,7 +222,7 @@ static umf_result_t file_open_ipc_handle(void *provider, void *data, void **ptr)
     umf_locator_t locator;
     const char *path;
     int fd;
-    if (!file_can_share(file)) {
+    if (!umf_access_can_share(file->is_shared)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umf_locator_read(data, UMF_LOCATOR_FILE, &locator, &path);
@@ -251,7 +248,7 @@ static umf_result_t file_open_ipc_handle(void *provider, void *data, void **ptr)
 
 static umf_result_t file_close_ipc_handle(void *provider, void *ptr, size_t size) {
     file_provider_t *file = provider;
-    if (!file_can_share(file)) {
+    if (!umf_access_can_share(file->is_shared)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     int error = umf_opened_unmap(&file->opened, ptr, size);
@@ -266,7 +263,7 @@ static umf_result_t file_ipc_check(void *provider, const void *data, size_t size
     const file_provider_t *file = provider;
     umf_locator_t locator;
     const char *path;
-    if (!file_can_share(file)) {
+    if (!umf_access_can_share(file->is_shared)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umf_locator_read(data, UMF_LOCATOR_FILE, &locator, &path);

@@ -218,7 +218,7 @@ static umf_result_t ze_read_page_size(umf_ze_provider_t *ze) {
     return umf_ze_result(result != ZE_RESULT_SUCCESS ? result : freed, "asking for the page size");
 }
 
-/* Makes a working provider from its parameters. ze_release undoes it. */
+/* Makes a working provider from its parameters. ze_finalize undoes it. */
 static umf_result_t ze_start(umf_ze_provider_t *ze, const umf_ze_params_t *params) {
     umf_result_t result = ze_set_free_policy(ze, params);
     if (result == UMF_RESULT_SUCCESS) {
@@ -234,7 +234,8 @@ static umf_result_t ze_start(umf_ze_provider_t *ze, const umf_ze_params_t *param
     return result == UMF_RESULT_SUCCESS ? ze_read_page_size(ze) : result;
 }
 
-static umf_result_t ze_release(umf_ze_provider_t *ze) {
+static umf_result_t ze_finalize(void *provider) {
+    umf_ze_provider_t *ze = provider;
     umf_result_t result = UMF_RESULT_SUCCESS;
     if (ze->resident) {
         umf_ze_resident_fini(ze);
@@ -270,15 +271,11 @@ static umf_result_t ze_initialize(const void *params, void **provider) {
     umf_lock_init(&ze->lock, UMF_RANK_PROVIDER);
     result = ze_start(ze, wanted);
     if (result != UMF_RESULT_SUCCESS) {
-        ze_release(ze);
+        ze_finalize(ze);
         return result;
     }
     *provider = ze;
     return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t ze_finalize(void *provider) {
-    return ze_release(provider);
 }
 
 /* --- allocation ------------------------------------------------------------------------------- */

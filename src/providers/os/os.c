@@ -373,13 +373,9 @@ static umf_result_t os_ctl(void *provider, umf_ctl_query_source_t source, const 
 
 /* --- sharing ---------------------------------------------------------------------------------- */
 
-static bool os_can_share(const os_provider_t *os) {
-    return umf_access_can_share(os->is_shared);
-}
-
 static umf_result_t os_get_ipc_handle_size(void *provider, size_t *size) {
     const os_provider_t *os = provider;
-    if (!os_can_share(os)) {
+    if (!umf_access_can_share(os->is_shared)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     *size = UMF_OS_HANDLE_SIZE;
@@ -388,25 +384,26 @@ static umf_result_t os_get_ipc_handle_size(void *provider, size_t *size) {
 
 static umf_result_t os_get_ipc_handle(void *provider, const void *ptr, size_t size, void *data) {
     os_provider_t *os = provider;
-    return os_can_share(os) ? umf_os_export_get_handle(&os->export, ptr, size, data)
-                            : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return umf_access_can_share(os->is_shared)
+               ? umf_os_export_get_handle(&os->export, ptr, size, data)
+               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 static umf_result_t os_put_ipc_handle(void *provider, void *data) {
     os_provider_t *os = provider;
-    return os_can_share(os) ? umf_os_export_put_handle(&os->export, data)
-                            : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return umf_access_can_share(os->is_shared) ? umf_os_export_put_handle(&os->export, data)
+                                               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 static umf_result_t os_open_ipc_handle(void *provider, void *data, void **ptr) {
     os_provider_t *os = provider;
-    return os_can_share(os) ? umf_os_import_open(&os->import, data, ptr)
-                            : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return umf_access_can_share(os->is_shared) ? umf_os_import_open(&os->import, data, ptr)
+                                               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 static umf_result_t os_close_ipc_handle(void *provider, void *ptr, size_t size) {
     os_provider_t *os = provider;
-    if (!os_can_share(os)) {
+    if (!umf_access_can_share(os->is_shared)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     int error = umf_os_import_close(&os->import, ptr, size);
@@ -417,14 +414,15 @@ static umf_result_t os_close_ipc_handle(void *provider, void *ptr, size_t size) 
 static umf_result_t os_ipc_watch(void *provider, const void *data, const uint64_t **word,
                                  uint64_t *expected) {
     os_provider_t *os = provider;
-    return os_can_share(os) ? umf_os_import_watch(&os->import, data, word, expected)
-                            : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return umf_access_can_share(os->is_shared)
+               ? umf_os_import_watch(&os->import, data, word, expected)
+               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 static umf_result_t os_ipc_check(void *provider, const void *data, size_t size) {
     os_provider_t *os = provider;
-    return os_can_share(os) ? umf_os_import_check(&os->import, data, size)
-                            : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return umf_access_can_share(os->is_shared) ? umf_os_import_check(&os->import, data, size)
+                                               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 /* --- tables ----------------------------------------------------------------------------------- */
