@@ -26,10 +26,11 @@ UMF_PARAMS_DECLARE(umf_disjoint_pool_params)
 typedef struct umf_disjoint_pool_t {
     umf_disjoint_pool_params_t params; /* first: its fields are the pool's. Immutable once sealed */
     const umf_disjoint_layout_t *layout;
-    umf_magazines_t magazines;       /* of the cached bins */
-    uint32_t withheld_bins;          /* the bins below have reuse slots (reuse.h) */
-    _Atomic uint32_t threads_index;  /* that of `threads`; 0: nothing has been withheld so far */
-    umf_thread_slot_owner_t threads; /* Sync: made under a lock, before the index */
+    umf_magazines_t magazines;      /* of the cached bins */
+    uint32_t withheld_bins;         /* the bins below have reuse slots (reuse.h) */
+    _Atomic uint32_t threads_index; /* that of `threads`; 0: nothing has been withheld so far */
+    _Atomic uint64_t offered; /* a hint, one bit for each bin: a thread may withhold a slab of it */
+    umf_thread_slot_owner_t threads;                 /* Sync: made under a lock, before the index */
     _Atomic(umf_bin_t *) bin[UMF_DISJOINT_MAX_BINS]; /* made at first use */
     umf_slab_owner_t slabs;
     umf_withheld_t withheld;

@@ -11,6 +11,7 @@ typedef struct thread_t {
     _Atomic(umf_slab_t *) slabs[];
 } thread_t;
 
+_Static_assert(UMF_DISJOINT_MAX_BINS <= 64, "the hint has a bit for each bin");
 _Static_assert(sizeof(thread_t) + UMF_DISJOINT_MAX_BINS * sizeof(umf_slab_t *) <=
                    UMF_THREAD_SLOT_EMPTY_SIZE,
                "the empty block is too small");
@@ -70,10 +71,28 @@ static umf_slab_t *take_except(disjoint_pool_t *pool, uint32_t index, const thre
     return search.found;
 }
 
+/* The hint keeps a pool that grows from a walk over all threads at each miss. */
+static void offer(disjoint_pool_t *pool, uint32_t index) {
+    uint64_t bit = UINT64_C(1) << index;
+    if (umf_unlikely(!(atomic_load_explicit(&pool->offered, memory_order_relaxed) & bit))) {
+        atomic_fetch_or_explicit(&pool->offered, bit, memory_order_relaxed);
+    }
+}
+
 static UMF_COLD umf_slab_t *take_any(disjoint_pool_t *pool, uint32_t index) {
+    uint64_t bit = UINT64_C(1) << index;
     thread_t *own = thread_of(pool);
-    bool declines = own->head.owner && ++own->taken % TAKEN_MAX == 0;
-    return declines ? NULL : take_except(pool, index, NULL);
+    if (!(atomic_load_explicit(&pool->offered, memory_order_relaxed) & bit) ||
+        (own->head.owner && ++own->taken % TAKEN_MAX == 0)) {
+        return NULL;
+    }
+    /* Cleared before the walk, so that an offer during the walk is kept. */
+    atomic_fetch_and_explicit(&pool->offered, ~bit, memory_order_relaxed);
+    umf_slab_t *slab = take_except(pool, index, NULL);
+    if (slab) {
+        offer(pool, index); /* there may be more */
+    }
+    return slab;
 }
 
 static void count_one(umf_thread_slot_t *block, void *arg) {
@@ -148,6 +167,7 @@ static bool put(disjoint_pool_t *pool, umf_slab_t *slab) {
         return false;
     }
     atomic_store_explicit(&thread->slabs[index], slab, memory_order_release);
+    offer(pool, index);
     return true;
 }
 
