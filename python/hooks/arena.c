@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MAX_THREADS = 16 };
@@ -245,11 +246,11 @@ static bool arena_keep(arena_t *arena) {
     return is_kept;
 }
 
-/* NULL: none has that size. */
-static arena_t *arena_reuse(size_t size) {
+/* NULL: none has that size, near that device. */
+static arena_t *arena_reuse(size_t size, int device) {
     pthread_mutex_lock(&kept_mutex);
     arena_t **at = &kept;
-    while (*at && (*at)->size != size) {
+    while (*at && ((*at)->size != size || (*at)->device != device)) {
         at = &(*at)->next;
     }
     arena_t *found = *at;
@@ -282,6 +283,18 @@ void arena_release(arena_t *arena) {
     }
 }
 
+/* Copies are fastest from the node of the device. A failure does not matter, because the memory
+ * works on any node. */
+static void place(void *memory, size_t size, int device) {
+    enum { MODE_PREFERRED = 1, WORD_BITS = 8 * sizeof(unsigned long), MAX_NODES = 1024 };
+    unsigned long mask[MAX_NODES / WORD_BITS] = {0};
+    int node = cuda_host_node(device);
+    if (node >= 0 && node < MAX_NODES) {
+        mask[node / WORD_BITS] = 1UL << node % WORD_BITS;
+        syscall(SYS_mbind, memory, size, MODE_PREFERRED, mask, MAX_NODES, 0);
+    }
+}
+
 /* On whole huge pages where it has some: a driver pins these several times faster. */
 char *arena_map(size_t size) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), spare = size < HUGE_PAGE ? 0 : HUGE_PAGE;
@@ -300,6 +313,7 @@ char *arena_map(size_t size) {
         memory += head;
     }
     madvise(memory, size, MADV_HUGEPAGE);
+    place(memory, size, cuda_current_device());
     return memory;
 }
 
@@ -332,6 +346,7 @@ static arena_t *arena_create(size_t size, failure_t *error) {
     arena_t *arena = calloc(1, sizeof(*arena));
     if (arena) {
         arena->size = size;
+        arena->device = cuda_current_device();
         arena->units = calloc(arena_units(arena), sizeof(*arena->units));
         arena->memory = arena->units ? arena_map(size) : NULL;
     }
@@ -348,7 +363,7 @@ static arena_t *arena_create(size_t size, failure_t *error) {
 }
 
 arena_t *arena_make(size_t size, failure_t *error) {
-    arena_t *arena = arena_reuse(size);
+    arena_t *arena = arena_reuse(size, cuda_current_device());
     if (!arena) {
         arenas_drop(); /* of other sizes than what sleeps now */
         arena = arena_create(size, error);

@@ -2,6 +2,7 @@
  * Arenas: pinned memory of the host that several backups share. It is made in units, on huge pages.
  * A driver pins touched huge pages at copy speed; small pages, untouched ones, or many ranges that
  * many threads pin at once are several times slower. So several threads touch, and one pins.
+ * Functions that make memory are called with a context of the device that copies.
  */
 #ifndef UMF_PYTHON_HOOKS_ARENA_H
 #define UMF_PYTHON_HOOKS_ARENA_H
@@ -21,6 +22,7 @@ typedef struct unit_t {
 typedef struct arena_t {
     char *memory;
     size_t size;
+    int device;          /* on whose node it is, where that is known */
     atomic_size_t users; /* backups in it */
     unit_t *units;
     bool is_driver_own;   /* allocated by the driver, not pinned by it */
@@ -40,7 +42,8 @@ size_t arena_unit_size(const arena_t *arena, size_t unit);
  * context of the device is current. Ends at the first failure. */
 CUresult arena_make_units(arena_t *arena, CUresult (*use)(void *arg, size_t unit), void *arg);
 
-/* Ordinary memory of the host; NULL if there is none. munmap gives it back. */
+/* Ordinary memory of the host, on the node of the current device where there is room; NULL if there
+ * is none. munmap gives it back. */
 char *arena_map(size_t size);
 /* Pinned memory of the driver. 0: success. */
 int arena_host_alloc(void **memory, size_t size);

@@ -1,8 +1,10 @@
 /* The CUDA driver, found at run time. */
 #include "cuda.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 
 enum { MAX_DEVICES = 64 };
 
@@ -68,6 +70,34 @@ CUresult cuda_enter(int device) {
 void cuda_leave(void) {
     CUcontext gone;
     cuda()->pop(&gone);
+}
+
+/* As the system tells it, for drivers that do not. */
+static int node_of_bus(int device) {
+    char bus[32] = "", path[96];
+    int node = -1;
+    if (cuda()->bus(bus, sizeof(bus), device) != CUDA_SUCCESS) {
+        return -1;
+    }
+    for (char *at = bus; *at; at++) {
+        *at = (char)tolower((unsigned char)*at);
+    }
+    snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", bus);
+    FILE *file = fopen(path, "re");
+    if (file) {
+        node = fscanf(file, "%d", &node) == 1 ? node : -1;
+        fclose(file);
+    }
+    return node;
+}
+
+int cuda_host_node(int device) {
+    int node = -1;
+    if (!cuda()) {
+        return -1;
+    }
+    CUresult result = cuda()->attribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device);
+    return result == CUDA_SUCCESS && node >= 0 ? node : node_of_bus(device);
 }
 
 CUresult cuda_drain(int device) {

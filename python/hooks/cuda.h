@@ -30,6 +30,8 @@ int cuda_current_device(void);
 /* Makes the primary context of a device current in this thread until cuda_leave. */
 CUresult cuda_enter(int device);
 void cuda_leave(void);
+/* The NUMA node of the host that is nearest to a device; -1 if it is not known. */
+int cuda_host_node(int device);
 /* Waits for all work on a device. */
 CUresult cuda_drain(int device);
 

@@ -87,7 +87,9 @@ device_t &device_locked(int number) {
         umf_result_t result = umfMemoryProviderCreateFromText(text.c_str(), &device.provider);
         if (result != UMF_RESULT_SUCCESS) {
             device.provider = nullptr;
-            throw_error("umf: provider " + text + " cannot be made: " + umfResultText(result));
+            std::string why = umfTextError();
+            throw_error("umf: provider " + text +
+                        " cannot be made: " + (why.empty() ? umfResultText(result) : why));
         }
         if (umfPoolGroupCreate(SIZE_MAX, &device.group) != UMF_RESULT_SUCCESS) {
             device.group = nullptr;

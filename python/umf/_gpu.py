@@ -35,6 +35,8 @@ class Addresses:
 
     def allocate(self, nbytes: int, stream: Any = None) -> int:
         """Address of new memory, a multiple of 256; MemoryError if there is none."""
+        if nbytes < 0:
+            raise ValueError(f"the size must not be negative, it is {nbytes}")
         try:
             buffer = self.pool.allocate(max(nbytes, 1), alignment=256, stream=stream)
         except Error as error:

@@ -1,6 +1,7 @@
 """Pools of libumf as the allocator of all of torch."""
 
 import ctypes
+import operator
 from pathlib import Path
 from typing import Any, Iterable, List, Optional, Tuple
 
@@ -9,6 +10,7 @@ import torch
 from . import _core, _memory, _suspend
 
 _FILE = Path(__file__).parent / "umf_torch_process.abi3.so"
+_KINDS = ("cuda_vmm", "cuda")
 _SETTERS = (
     ("set_record_stream_fn", "umf_torch_process_record_stream"),
     ("set_reset_fn", "umf_torch_process_reset"),
@@ -33,6 +35,10 @@ class ProcessAllocator:
             raise RuntimeError("libumf was built without CUDA, so it cannot be torch's allocator")
         if keep is not None and keep not in _memory._KEEPS:
             raise ValueError(f"keep must be one of {', '.join(_memory._KEEPS)}; it is {keep!r}")
+        if not isinstance(provider, str) or provider.partition(":")[0].strip() not in _KINDS:
+            raise ValueError(
+                f"provider must be {' or '.join(_KINDS)}, with settings as it goes; it is {provider!r}"
+            )
         self.provider = provider
         self._library = ctypes.CDLL(str(_FILE))
         self._library.umf_torch_process_pools.restype = ctypes.c_size_t
@@ -52,7 +58,7 @@ class ProcessAllocator:
             getattr(self.allocator.allocator(), setter)(address)
 
     def _handles(self, device: Optional[int]) -> List[int]:
-        number = -1 if device is None else device
+        number = -1 if device is None else operator.index(device)
         count, room = 16, 0
         while count > room:
             room = count
@@ -120,6 +126,7 @@ def install(provider: str = "cuda_vmm", keep: Optional[str] = "pinned") -> Proce
         the allocator, the same at each call.
 
     Raises:
+        ValueError: the provider is no memory of GPUs by NVIDIA, or ``keep`` is unknown.
         RuntimeError: torch has no CUDA, or has allocated already: call this first.
 
     Frees follow the order of streams; ``record_stream`` delays them until the other streams are done.
@@ -131,7 +138,10 @@ def install(provider: str = "cuda_vmm", keep: Optional[str] = "pinned") -> Proce
     check_torch("umf.torch.install")
     if _installed is None:
         made = ProcessAllocator(provider, keep)
-        torch.cuda.memory.change_current_allocator(made.allocator)
+        try:
+            torch.cuda.memory.change_current_allocator(made.allocator)
+        except RuntimeError as error:
+            raise RuntimeError(f"call umf.torch.install before torch has allocated: {error}") from error
         _installed = made
     elif _installed.provider != provider:
         raise RuntimeError(f"torch allocates from {_installed!r} already")

@@ -5,8 +5,9 @@ import gc
 import sys
 import types
 
+import fake_driver
 import pytest
-from gpu_helpers import MIB, full, holds, torch, used
+from gpu_helpers import MIB, full, holds, needs_fake, torch, used
 
 import umf
 import umf.vllm
@@ -99,6 +100,24 @@ def test_host_memory_is_retained(allocator):
         allocator.retain_cpu_backup = False
     asleep()
     assert holds(tensor, 2) and holds(more, 3)
+
+
+@needs_fake
+def test_calls_of_the_driver(allocator):
+    count = 12
+    with allocator.use_memory_pool("weights"):
+        tensors = [full(12, value) for value in range(count)]
+    with fake_driver.counted() as sleep:
+        allocator.sleep("weights")
+    with fake_driver.counted() as wake:
+        allocator.wake_up()
+    assert sleep["cuMemHostRegister"] <= 2 and wake["cuMemHostUnregister"] == 1  # a unit, a page
+    assert sleep["cuMemUnmap"] == sleep["cuMemRelease"] == count
+    assert wake["cuMemCreate"] == wake["cuMemMap"] == wake["cuMemSetAccess"] == count
+    for made in (sleep, wake):
+        assert made["cuMemcpyAsync"] == count
+        assert made["cuStreamCreate"] == 1 and made.get("cuCtxSynchronize", 0) <= 3
+    assert all(holds(one, value) for value, one in enumerate(tensors))
 
 
 def test_defaults_and_words_that_are_wrong(allocator):

@@ -7,6 +7,7 @@ import sys
 import threading
 import types
 
+import fake_driver
 import pytest
 from gpu_helpers import MIB, full, holds, needs_fake, needs_gpu, torch, used
 from helpers import run_python
@@ -203,6 +204,59 @@ print("paused", flush=True)
     assert sizes == [256 * MIB, 256 * MIB, 88 * MIB] and "host alloc" not in lines
     assert len({thread for _, _, thread in made}) == 1
     assert all(int(at, 16) % (2 * MIB) == 0 for at, size, _ in made if int(size) > MIB)
+
+
+@needs_fake
+@pytest.mark.parametrize("backend", ["pinned", "mmap"])
+def test_backups_are_near_the_device(saver, monkeypatch, backend):
+    def policy(address):
+        mode, nodes = ctypes.c_int(-1), (ctypes.c_ulong * 16)()
+        get_mempolicy, of_address = 239, 2
+        result = ctypes.CDLL(None).syscall(
+            get_mempolicy, ctypes.byref(mode), nodes, 1024, ctypes.c_void_p(address), of_address
+        )
+        if result != 0:
+            pytest.skip("the system does not tell on which node memory is")
+        return mode.value, nodes[0]
+
+    preferred = 1
+    with saver.region("near", enable_cpu_backup=True, cpu_backup_backend=backend):
+        tensor = full(4, 1)
+    for node, wanted in ((0, (preferred, 1)), (-1, (0, 0))):
+        monkeypatch.setattr(fake_driver.control(), "host_node", node)
+        saver.pause("near")
+        found = policy(saver.get_cpu_backup(tensor, zero_copy=True).data_ptr())
+        saver.resume("near")
+        assert found == wanted
+
+
+@needs_fake
+def test_calls_of_the_driver(saver):
+    """Of a pause and a resume that retain: one of each kind for a block."""
+    count = 12
+    with saver.region("counted", enable_cpu_backup=True):
+        tensors = [full(12, value) for value in range(count)]
+    saver.retain_cpu_backup = True
+    try:
+        saver.pause("counted")
+        saver.resume("counted")
+        with fake_driver.counted() as pause:
+            saver.pause("counted")
+        with fake_driver.counted() as resume:
+            saver.resume("counted")
+    finally:
+        saver.retain_cpu_backup = False
+    assert pause["cuMemUnmap"] == pause["cuMemRelease"] == count
+    assert resume["cuMemCreate"] == resume["cuMemMap"] == resume["cuMemSetAccess"] == count
+    for made in (pause, resume):
+        assert made["cuMemcpyAsync"] == count
+        assert made["cuStreamCreate"] == made["cuStreamSynchronize"] == 1
+        assert made.get("cuCtxSynchronize", 0) <= 2
+        assert not {"cuMemHostRegister", "cuMemHostUnregister", "cuMemHostAlloc"} & set(made)
+    with fake_driver.counted() as nothing:
+        saver.resume("counted")
+    assert not {"cuMemCreate", "cuMemcpyAsync", "cuCtxSynchronize", "cuStreamCreate"} & set(nothing)
+    assert all(holds(one, value) for value, one in enumerate(tensors))
 
 
 @needs_fake

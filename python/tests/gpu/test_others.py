@@ -107,6 +107,8 @@ def test_numba(monkeypatch):
     assert manager._addresses.pool.statistics().allocations == 0
     with pytest.raises(MemoryError):
         manager.memalloc(1 << 50)
+    with pytest.raises(ValueError, match="-1"):
+        manager.memalloc(-1)
     assert not manager.deallocations
 
 

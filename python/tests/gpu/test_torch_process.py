@@ -178,11 +178,36 @@ except ValueError as error:
     assert "pinned" in str(error)
 else:
     raise AssertionError("no error")
+for provider in ("os", "nix:device=0", 3):
+    try:
+        umf.torch.install(provider)
+    except ValueError as error:
+        assert "cuda_vmm or cuda" in str(error) and repr(provider) in str(error)
+    else:
+        raise AssertionError("no error")
 torch.zeros(1, device="cuda")
 try:
     umf.torch.install()
-except RuntimeError:
-    pass
+except RuntimeError as error:
+    assert "before torch has allocated" in str(error)
 else:
     raise AssertionError("no error")
 """)
+
+
+def test_settings_that_are_wrong_are_named():
+    run_python("""
+import torch, umf.torch
+umf.torch.install("cuda_vmm:bogus=1")
+try:
+    torch.empty(1 << 20, device="cuda")
+except RuntimeError as error:
+    assert "unknown setting 'bogus'" in str(error), error
+else:
+    raise AssertionError("no error")
+""")
+
+
+def test_a_device_is_a_number():
+    with pytest.raises(TypeError):
+        allocator.statistics(device="cuda:0")
