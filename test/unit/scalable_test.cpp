@@ -259,6 +259,19 @@ TEST_P(Granularity, LargeAllocationsRequestMultiples) {
 INSTANTIATE_TEST_SUITE_P(MiB, Granularity, testing::Values(2 * MiB, 3 * MiB, 4 * MiB, 5 * MiB),
                          [](const auto &test) { return std::to_string(test.param / MiB); });
 
+// oneTBB uses 1 or 2 MiB of a region for them, however large the region is.
+TEST_P(Granularity, LargeObjectsFillTheirRegions) {
+    ASSERT_EQ(umfScalablePoolParamsSetGranularity(params, GetParam()), OK);
+    ASSERT_EQ(create(), OK);
+    for (size_t size : {24 << 10, 300 << 10}) {
+        size_t before = fake.live_bytes();
+        for (size_t i = 0; i < 96 * MiB / size; i++) {
+            alloc(size - 256);
+        }
+        EXPECT_LE(fake.live_bytes() - before, 128 * MiB) << size;
+    }
+}
+
 TEST_F(Scalable, OddGranularities) {
     for (size_t granularity : {size_t{1}, size_t{4097}, size_t{100000}, 7 * MiB + 3}) {
         ASSERT_EQ(umfScalablePoolParamsSetGranularity(params, granularity), OK);

@@ -10,10 +10,13 @@
  * - It keeps its metadata inside the memory it serves, so the CPU must be able to read and write
  *   that memory. Over memory that a child of fork shares with its parent (an os provider with
  *   UMF_MEM_MAP_SHARED) only one of the two may go on using the pool.
- * - It takes memory in blocks of the granularity, often four at once, and gives a block back only
- *   when nothing in it is in use or cached. By itself it does so late or never.
- *   The exception: blocks of 64 MiB and more, and of at least the granularity, that are allocated
- *   without an alignment. Each is an allocation of the provider, and goes back when it is freed.
+ * - It takes memory in blocks, often four at once, and gives a block back only when nothing in it
+ * is in use or cached. By itself it does so late or never. The exception: blocks of 64 MiB and
+ * more, and of at least the granularity, that are allocated without an alignment. Each is an
+ * allocation of the provider, and goes back when it is freed.
+ * - Small objects lie in slabs (16 KiB) of the thread that first allocated from them. A slab whose
+ *   last objects other threads have freed is free again only when its thread next uses the pool, or
+ *   ends: neither a trim nor decay by another thread can have it.
  * - umfPoolTrimMemory empties the caches of oneTBB and ignores its byte count. If then nothing at
  *   all is in use or cached, everything goes back. Otherwise these blocks are still held: those
  *   with an object in use, however small; those with the slabs (16 KiB) that a thread using the
@@ -68,8 +71,9 @@ umf_result_t umfScalablePoolParamsDestroy(umf_scalable_pool_params_handle_t hPar
 
 /// @brief Sets the granularity of the requests to the provider. Default: 2 MiB.
 ///
-/// Small allocations make requests of exactly that size, with alignment 0, if it is at least 2 MiB;
-/// larger ones make requests of multiples of it.
+/// Small allocations make requests of exactly that size, with alignment 0, if it is at least 2 MiB.
+/// Those above 8,128 bytes make requests of multiples of it if that adds at most a quarter, else of
+/// whole pages of the provider, because oneTBB would use no more.
 ///
 /// @param hParams parameters
 /// @param granularity in bytes; above a quarter of the address space the creation of the pool gives

@@ -115,7 +115,8 @@ typedef struct scalable_pool_t {
                                       before it leaves oneTBB */
     umf_withheld_t withheld; /* what the trimmer has taken, and memory on its way out of oneTBB */
     umf_lock_t lock;         /* of the records */
-    umf_tbb_policy_t policy; /* Immutable after create */
+    umf_tbb_policy_t policy; /* Immutable after create, as the next */
+    size_t granularity;      /* of requests to the provider; oneTBB knows a smaller one */
     char name[UMF_NAME_MAX];
 } scalable_pool_t;
 
@@ -130,6 +131,9 @@ static struct {
 /* It is set to UNKNOWN before a call of oneTBB that may fail. The hook changes it if there is no
  * memory. */
 static __thread umf_result_t scalable_last_error;
+
+/* The calling thread takes objects from slabs. */
+static __thread bool takes_slabs;
 
 /* An identity of the calling thread. */
 static const void *this_thread(void) {
@@ -343,11 +347,40 @@ static void *span_take(scalable_pool_t *pool, size_t size, record_t *record, boo
     return ptr;
 }
 
+/* The limits of sizes and granularities exclude an overflow. */
+static size_t in_granules(const scalable_pool_t *pool, size_t size) {
+    size_t rest = size % pool->granularity;
+    return rest ? size + pool->granularity - rest : size;
+}
+
+/* oneTBB uses a region for slabs up to its end, but of a region for larger objects only as much as
+ * it has asked for, often little more than 1 MiB. So these become multiples of the granularity only
+ * where that adds little. */
+static size_t region_size(const scalable_pool_t *pool, size_t size) {
+    size_t whole = in_granules(pool, size);
+    return takes_slabs || whole - size <= size / 4 ? whole : size;
+}
+
+static void *region_take(scalable_pool_t *pool, size_t size) {
+    return span_take(pool, size, record_make(size), true);
+}
+
 static void *hook_alloc(intptr_t id, size_t *size) {
     scalable_pool_t *pool = (scalable_pool_t *)id;
     /* The trimmer asks for memory only so that oneTBB empties its caches. */
-    bool is_trimmer = atomic_load_explicit(&pool->trimmer, memory_order_relaxed) == this_thread();
-    return is_trimmer ? NULL : span_take(pool, *size, record_make(*size), true);
+    if (atomic_load_explicit(&pool->trimmer, memory_order_relaxed) == this_thread()) {
+        return NULL;
+    }
+    size_t least = *size;
+    *size = region_size(pool, least);
+    void *ptr = region_take(pool, *size);
+    /* Between smaller regions a provider of limited size may have gaps that are no granule. */
+    if (!ptr && *size > least && *size / 2 <= least &&
+        scalable_last_error == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY) {
+        *size = least;
+        ptr = region_take(pool, least);
+    }
+    return ptr;
 }
 
 /* Only one of several trims gets the span. */
@@ -460,6 +493,8 @@ static void *take_one(const scalable_pool_t *pool, const take_t *take) {
 static bool take(void *self, void *request) {
     scalable_pool_t *pool = self;
     take_t *take = request;
+    bool took_slabs = takes_slabs; /* the provider of another pool may take from this one */
+    takes_slabs = take->size <= BIN_SMALL_LARGEST;
     atomic_fetch_add_explicit(&pool->takes, 1, memory_order_relaxed);
     umf_tbb_enter();
     for (take->got = 0; take->got < take->n; take->got++) {
@@ -469,6 +504,7 @@ static bool take(void *self, void *request) {
     }
     atomic_fetch_add_explicit(&pool->out_count, (int64_t)take->got, memory_order_acquire);
     umf_tbb_leave();
+    takes_slabs = took_slabs;
     return take->got > 0;
 }
 
@@ -602,13 +638,12 @@ static bool take_direct(void *self, void *request) {
 }
 
 static bool has_direct(const scalable_pool_t *pool, size_t size, size_t alignment) {
-    return size >= DIRECT_SMALLEST && size >= pool->policy.granularity && alignment == 0 &&
+    return size >= DIRECT_SMALLEST && size >= pool->granularity && alignment == 0 &&
            !keeps_all(pool);
 }
 
 static void *direct_alloc(scalable_pool_t *pool, size_t size) {
-    size_t rest = size % pool->policy.granularity;
-    direct_t direct = {.size = rest ? size + pool->policy.granularity - rest : size};
+    direct_t direct = {.size = in_granules(pool, size)};
     if (!try_or_reclaim(pool, take_direct, &direct)) {
         return NULL;
     }
@@ -842,10 +877,15 @@ static umf_result_t below_build(scalable_pool_t *pool) {
 
 static umf_result_t pool_build(scalable_pool_t *pool, const umf_scalable_pool_params_t *params,
                                umf_memory_provider_handle_t provider) {
+    size_t page;
+    if (umf_provider_page_size(provider, &page) != UMF_RESULT_SUCCESS) {
+        page = params->granularity;
+    }
+    pool->granularity = params->granularity;
     pool->policy = (umf_tbb_policy_t){
         .alloc = hook_alloc,
         .free = hook_free,
-        .granularity = params->granularity,
+        .granularity = params->granularity < page ? params->granularity : page,
         .version = UMF_TBB_POLICY_VERSION,
         .flags = params->keep_all_memory ? UMF_TBB_KEEP_ALL_MEMORY : 0,
     };
