@@ -305,6 +305,8 @@ TEST(MakePool, PassesEveryOperationOn) {
     EXPECT_EQ(umfPoolCalloc(pool.get(), SIZE_MAX / 2, 3), nullptr);
     EXPECT_NE(umfPoolRealloc(pool.get(), bytes, 200), nullptr);
     EXPECT_EQ(pool.usable_size(bytes), 32u);
+    EXPECT_EQ(umfPoolMallocUsableSize(pool.get(), bytes, nullptr),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_TRUE(pool.trim(1));
     EXPECT_EQ(pool.trim(7).code(), UMF_RESULT_ERROR_USER_SPECIFIC);
 }

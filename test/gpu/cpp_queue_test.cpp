@@ -69,10 +69,12 @@ TEST_F(CppQueues, TellThatAWaitWouldNotEnd) {
     CU(cuStreamBeginCapture(first, CU_STREAM_CAPTURE_MODE_RELAXED));
     umf::buffer_on<char>(pool, SIZE, first);
     auto waited = pool.wait_pending(std::chrono::milliseconds(1));
+    auto looked = pool.wait_pending(std::chrono::seconds(-1)); // a deadline that has passed
     CUgraph graph = nullptr;
     CU(cuStreamEndCapture(first, &graph));
     driver().cuGraphDestroy(graph);
     ASSERT_EQ(waited.code(), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(looked.code(), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
     EXPECT_NE(waited.error().text().find("1048576 freed bytes"), std::string::npos)
         << waited.error().text();
     EXPECT_TRUE(pool.wait_pending());

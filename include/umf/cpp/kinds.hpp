@@ -424,6 +424,9 @@ template <class T, class Params> struct pool_calls {
     }
     static umf_result_t usable_size([[maybe_unused]] void *pool, [[maybe_unused]] const void *ptr,
                                     std::size_t *size) noexcept {
+        if (!size) {
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        }
         *size = 0;
         if constexpr (has_usable_size<T>::value) {
             return ptr ? run<T>(

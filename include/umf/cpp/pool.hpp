@@ -150,10 +150,11 @@ class pool_ref {
     }
 
     /// @brief Waits until the work has passed that freed memory waits for.
-    /// @param timeout how long at most; 0: only look
+    /// @param timeout how long at most; 0, or a time that is over: only look
     /// @return success, or why not: ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if some has not passed
     result<void> wait_pending(std::chrono::nanoseconds timeout = forever) const {
-        auto limit = timeout == forever ? UINT64_MAX : static_cast<std::uint64_t>(timeout.count());
+        auto left = static_cast<std::uint64_t>(timeout.count() > 0 ? timeout.count() : 0);
+        auto limit = timeout == forever ? UINT64_MAX : left;
         std::size_t bytes = 0;
         umf_result_t code = umfPoolWaitPending(handle_, limit, &bytes);
         if (code != UMF_RESULT_SUCCESS) {
