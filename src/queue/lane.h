@@ -118,30 +118,6 @@ static inline bool umf_lane_has_filled(const umf_lane_t *lane, uint32_t class) {
     return lane->filled[class / 64] >> class % 64 & 1;
 }
 
-/* The lock where a call would cost as much as the work under it. Hot. */
-UMF_INLINE void umf_lane_lock(umf_lane_t *lane) {
-#ifdef NDEBUG
-    uint32_t expected = UMF_LOCK_FREE;
-    if (umf_unlikely(!__atomic_compare_exchange_n(&lane->lock.state, &expected, UMF_LOCK_HELD,
-                                                  false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))) {
-        umf_lock_wait(&lane->lock);
-    }
-#else
-    umf_lock(&lane->lock);
-#endif
-}
-
-UMF_INLINE void umf_lane_unlock(umf_lane_t *lane) {
-#ifdef NDEBUG
-    if (umf_unlikely(__atomic_exchange_n(&lane->lock.state, UMF_LOCK_FREE, __ATOMIC_RELEASE) ==
-                     UMF_LOCK_AWAITED)) {
-        umf_lock_wake(&lane->lock);
-    }
-#else
-    umf_unlock(&lane->lock);
-#endif
-}
-
 /* --- blocks of a lane (the lock is held) --- */
 
 UMF_INLINE umf_lane_block_t *umf_lane_find_locked(umf_lane_t *lane, const void *ptr) {

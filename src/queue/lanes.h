@@ -105,8 +105,6 @@ bool umf_lanes_resizes(umf_memory_pool_handle_t pool, const void *ptr);
 
 /* Looks how far all queues are; `waits`: until they have passed. */
 void umf_lanes_update(umf_lanes_t *lanes, bool waits);
-/* Gives what has passed of a lane's frees up to `freed` to the pool. */
-void umf_lanes_give_back_of(umf_lanes_t *lanes, umf_lane_t *lane, uint64_t freed);
 /* Gives what has passed, of blocks of at least `size` bytes, to the pool. true: there was some. */
 bool umf_lanes_give_back(umf_lanes_t *lanes, size_t size);
 size_t umf_lanes_pending(umf_lanes_t *lanes);

@@ -216,7 +216,7 @@ static UMF_COLD void *malloc_slow(umf_memory_pool_handle_t pool, size_t size, si
 UMF_INLINE void *malloc_cached(const umf_lanes_cached_t *cached, uint32_t class, size_t alignment) {
     umf_lane_t *lane = cached->lane;
     void *ptr = NULL;
-    umf_lane_lock(lane);
+    umf_lock(&lane->lock);
     umf_lane_block_t *block = umf_likely(lane->generation == cached->generation)
                                   ? umf_lane_newest_locked(lane, class)
                                   : NULL;
@@ -225,7 +225,7 @@ UMF_INLINE void *malloc_cached(const umf_lanes_cached_t *cached, uint32_t class,
         umf_lane_pull_locked(lane, block);
         ptr = (void *)block->addr;
     }
-    umf_lane_unlock(lane);
+    umf_unlock(&lane->lock);
     return ptr;
 }
 

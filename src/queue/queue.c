@@ -95,7 +95,7 @@ static umf_result_t recorded_free(umf_memory_pool_handle_t pool, void *ptr, cons
 /* Frees a block that was allocated on the same queue and is used there only. Hot. */
 UMF_INLINE bool free_cached(const umf_lanes_cached_t *cached, const void *ptr) {
     umf_lane_t *lane = cached->lane;
-    umf_lane_lock(lane);
+    umf_lock(&lane->lock);
     umf_lane_block_t *block =
         umf_likely(lane->generation == cached->generation) ? umf_lane_find_locked(lane, ptr) : NULL;
     bool is_simple =
@@ -103,7 +103,7 @@ UMF_INLINE bool free_cached(const umf_lanes_cached_t *cached, const void *ptr) {
     if (umf_likely(is_simple)) {
         umf_lane_push_locked(lane, block);
     }
-    umf_lane_unlock(lane);
+    umf_unlock(&lane->lock);
     return is_simple;
 }
 

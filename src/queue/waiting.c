@@ -23,7 +23,8 @@ static void give(umf_lanes_t *lanes, umf_list_t *passed) {
     umf_provider_free_batch(lanes->pool->provider, false);
 }
 
-void umf_lanes_give_back_of(umf_lanes_t *lanes, umf_lane_t *lane, uint64_t freed) {
+/* Gives what has passed of a lane's frees up to `freed` to the pool. */
+static void give_back_of(umf_lanes_t *lanes, umf_lane_t *lane, uint64_t freed) {
     umf_list_t passed;
     umf_list_init(&passed);
     umf_lane_collect(lane, freed, 0, &passed);
@@ -72,7 +73,7 @@ static void lane_tick(umf_lanes_t *lanes, umf_lane_t *lane, bool is_pass) {
     until = lane->kind == UMF_LANE_OPEN ? until : UINT64_MAX;
     lane->aged = is_pass ? lane->freed : lane->aged;
     umf_unlock(&lane->lock);
-    umf_lanes_give_back_of(lanes, lane, until);
+    give_back_of(lanes, lane, until);
 }
 
 static void ticks(umf_memory_pool_handle_t pool) {
