@@ -156,6 +156,10 @@ bool umf_record_file_is_written(const char *path);
 void umf_record_file_unmap(void);
 /* Writes to [at, at + size) cannot fail from now on. false: there is no space. */
 bool umf_record_touch(umf_recording_t *r, const void *at, size_t size);
+/* Has `write` fill a file that gets its name when it is whole, in the place of one that exists.
+ * Returns an error number. */
+int umf_record_write_whole(const char *path, unsigned mode, int (*write)(int fd, void *arg),
+                           void *arg);
 /* Writes a copy; `umfRecordSave`. */
 umf_result_t umf_record_file_save(umf_recording_t *r, const char *path);
 /* Takes the second reading of the clocks. */

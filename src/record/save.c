@@ -50,7 +50,8 @@ static int write_pages(umf_recording_t *r, size_t first, size_t end, int fd) {
     return error;
 }
 
-static int write_all(umf_recording_t *r, int fd) {
+static int write_all(int fd, void *recording) {
+    umf_recording_t *r = recording;
     const umf_record_section_t *blocks = &r->header->sections[UMF_RECORD_BLOCKS];
     uint64_t count = __atomic_load_n(&blocks->count, __ATOMIC_ACQUIRE);
     int error = umf_os_truncate(fd, r->header->file_size);
@@ -67,23 +68,31 @@ static int write_all(umf_recording_t *r, int fd) {
     return error ? error : umf_os_write_at(fd, &header, sizeof(header), 0);
 }
 
-/* The copy has its name when it is whole. */
-umf_result_t umf_record_file_save(umf_recording_t *r, const char *path) {
+int umf_record_write_whole(const char *path, unsigned mode, int (*write)(int fd, void *arg),
+                           void *arg) {
+    static _Atomic unsigned parts; /* of threads that write at once */
     char part[4096];
     int fd = -1;
-    int length = snprintf(part, sizeof(part), "%s.%d.part", path, umf_os_pid());
-    int error = length < (int)sizeof(part) ? 0 : ENAMETOOLONG;
-    if (error == 0) {
-        error = umf_os_open(part, O_RDWR | O_CREAT | O_EXCL, 0600, &fd);
+    int length = snprintf(part, sizeof(part), "%s.%d.%u.part", path, umf_os_pid(), parts++);
+    if (length >= (int)sizeof(part)) {
+        return ENAMETOOLONG;
     }
-    if (error == 0) {
-        error = write_all(r, fd);
-        umf_os_close(fd);
-        error = error ? error : umf_os_rename(part, path);
-        if (error) {
-            umf_os_unlink(part);
-        }
+    umf_os_unlink(part);
+    int error = umf_os_open(part, O_RDWR | O_CREAT | O_EXCL, mode, &fd);
+    if (error) {
+        return error;
     }
+    error = write(fd, arg);
+    umf_os_close(fd);
+    error = error ? error : umf_os_rename(part, path);
+    if (error) {
+        umf_os_unlink(part);
+    }
+    return error;
+}
+
+umf_result_t umf_record_file_save(umf_recording_t *r, const char *path) {
+    int error = umf_record_write_whole(path, 0600, write_all, r);
     if (error) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, "umfRecordSave", "%s cannot be written", path);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;

@@ -1,14 +1,12 @@
 #include "record/snapshot.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <umf/record.h>
 
 #include "base/log.h"
+#include "record/recording.h"
 #include "record/snapshot_own.h"
 #include "system/os.h"
 
@@ -21,12 +19,6 @@ typedef struct layout_t {
     umf_items_t objects; /* umf_record_object_t */
     const umf_items_t *items[UMF_RECORD_SECTIONS];
 } layout_t;
-
-static uint64_t clock_ns(clockid_t clock) {
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* Times of what lives are by the recording's clock. */
 static void header_take(umf_record_header_t *header, const umf_record_header_t *recording) {
@@ -42,7 +34,7 @@ static void header_take(umf_record_header_t *header, const umf_record_header_t *
 }
 
 static umf_record_header_t header_make(void) {
-    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    uint64_t now = umf_record_ns(CLOCK_MONOTONIC);
     umf_record_header_t header = {
         .version = UMF_RECORD_VERSION,
         .kind = UMF_RECORD_FILE_SNAPSHOT,
@@ -51,7 +43,7 @@ static umf_record_header_t header_make(void) {
         .ticks = {now, now},
         .ns = {now, now},
         .ticks_per_second = 1000000000u,
-        .realtime = clock_ns(CLOCK_REALTIME),
+        .realtime = umf_record_ns(CLOCK_REALTIME),
         .rate = 1,
         .max_size = UINT64_MAX,
     };
@@ -156,32 +148,17 @@ int umf_snapshot_write(int fd, umf_snapshot_what_t what, bool (*is_enough)(void)
 
 /* --- the public function --- */
 
-/* Written under another name, so that a file that exists is replaced by a whole one. */
-static int write_to(const char *path, const char *fresh) {
-    int fd = -1;
-    int error = umf_os_open(fresh, O_RDWR | O_CREAT | O_TRUNC, 0666, &fd);
-    if (error != 0) {
-        return error;
-    }
-    error = umf_snapshot_write(fd, UMF_SNAPSHOT_ALL, NULL);
-    umf_os_close(fd);
-    if (error == 0) {
-        error = umf_os_rename(fresh, path);
-    }
-    if (error != 0) {
-        umf_os_unlink(fresh);
-    }
-    return error;
+static int write_to(int fd, void *arg) {
+    (void)arg;
+    return umf_snapshot_write(fd, UMF_SNAPSHOT_ALL, NULL);
 }
 
 UMF_API_EXT_1 umf_result_t umfRecordSnapshot(const char *path) {
-    char fresh[4096];
     if (!path) {
         UMF_LOG_ERROR("path is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    int length = snprintf(fresh, sizeof(fresh), "%s.%d.new", path, umf_os_pid());
-    int error = (size_t)length < sizeof(fresh) ? write_to(path, fresh) : ENAMETOOLONG;
+    int error = umf_record_write_whole(path, 0666, write_to, NULL);
     if (error == 0) {
         return UMF_RESULT_SUCCESS;
     }

@@ -374,6 +374,25 @@ TEST(Snapshot, WhatLivesOfARecordingWithoutStacks) {
     umfPoolFree(pool.handle, ptr);
 }
 
+TEST(Snapshot, OfOneNameByThreadsAtOnceIsWhole) {
+    Pool pool("disjoint");
+    void *ptr = umfPoolMalloc(pool.handle, 100);
+    File file;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; i++) {
+        threads.emplace_back([&] {
+            for (size_t round = 0; round < scaled(100); round++) {
+                EXPECT_EQ(umfRecordSnapshot(file.path.c_str()), UMF_RESULT_SUCCESS);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    EXPECT_FALSE(Snapshot(file.path).spans.empty());
+    umfPoolFree(pool.handle, ptr);
+}
+
 TEST(Snapshot, WhatCannotBeWrittenLeavesNothingBehind) {
     EXPECT_EQ(umfRecordSnapshot(nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(umfRecordSnapshot("/nonexistent/a"), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
