@@ -95,18 +95,25 @@ static void *export_data(umf_export_t *export) {
 
 /* --- one export --- */
 
-static umf_result_t export_create(umf_span_t *span, umf_memory_provider_handle_t provider,
-                                  umf_export_t **out) {
-    size_t data_size, size;
+/* The size of a handle. */
+static umf_result_t export_size(umf_memory_provider_handle_t provider, size_t *size) {
+    size_t data_size;
     umf_result_t result = umfMemoryProviderGetIPCHandleSize(provider, &data_size);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    if (!umf_wire_size(data_size, &size)) {
+    if (result == UMF_RESULT_SUCCESS && !umf_wire_size(data_size, size)) {
         UMF_LOG_ERROR(
             "the provider wants %zu bytes in its IPC handles, more than a handle can hold",
             data_size);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return result;
+}
+
+static umf_result_t export_create(umf_span_t *span, umf_memory_provider_handle_t provider,
+                                  umf_export_t **out) {
+    size_t size;
+    umf_result_t result = export_size(provider, &size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
     umf_export_t *export = umf_meta_alloc(sizeof(*export) + size);
     if (export == NULL) {
@@ -531,19 +538,12 @@ UMF_API_1_0 umf_result_t umfPoolGetIPCHandleSize(umf_memory_pool_handle_t hPool,
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    size_t data_size, total;
-    result = umfMemoryProviderGetIPCHandleSize(provider, &data_size);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
+    size_t total;
+    result = export_size(provider, &total);
+    if (result == UMF_RESULT_SUCCESS) {
+        *size = total;
     }
-    if (!umf_wire_size(data_size, &total)) {
-        UMF_LOG_ERROR(
-            "the provider wants %zu bytes in its IPC handles, more than a handle can hold",
-            data_size);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *size = total;
-    return UMF_RESULT_SUCCESS;
+    return result;
 }
 
 umf_export_stats_t umf_export_stats(void) {
