@@ -311,7 +311,8 @@ TEST_P(Freed, ObjectGoesBackToThePoolWithThePut) {
         bool is_back = false;
         for (int i = 0; i < 4096 && !is_back; i++) {
             made.push_back(alloc(size));
-            is_back = made.back() == ptr;
+            // Coalesced memory may be divided in another way.
+            is_back = made.back() <= ptr && ptr < made.back() + size;
         }
         EXPECT_TRUE(is_back) << size;
         for (char *each : made) {
