@@ -17,6 +17,7 @@
 #include "record/attach.h"
 #include "record/record.h"
 #include "suspend/suspend.h"
+#include "system/keep_errno.h"
 #include "topology/topology.h"
 #include "track/span.h"
 
@@ -47,7 +48,9 @@ static void start_locked(void) {
     umf_attach_init();
 }
 
+/* A program finds errno as 0 at its start, whatever was tried when the library was loaded. */
 UMF_API_1_0 umf_result_t umfInit(void) {
+    UMF_KEEP_ERRNO;
     umf_lock(&start_lock);
     if (umf_started == 0) {
         start_locked();

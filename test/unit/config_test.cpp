@@ -250,6 +250,20 @@ TEST_F(Config, is_read_at_the_start_of_the_library) {
     EXPECT_EQ(stored("toy.b"), "file");
 }
 
+/* Programs find errno as 0 when they begin. */
+TEST_F(Config, a_start_that_finds_no_file_keeps_errno) {
+    int starts = 0;
+    setenv("UMF_CONF_FILE", "/nonexistent/conf", 1);
+    for (; is_started(); starts++) {
+        ASSERT_EQ(umfTearDown(), UMF_RESULT_SUCCESS);
+    }
+    for (; starts > 0; starts--) {
+        errno = EDOM;
+        ASSERT_EQ(umfInit(), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(errno, EDOM);
+    }
+}
+
 TEST_F(Config, defaults_from_text_are_kept_as_text) {
     apply("umf.pool.default.toy.a=0x10");
     char room[5] = "****";
