@@ -218,10 +218,6 @@ static umf_result_t grow(coalescing_pool_t *pool, shard_t *shard, size_t size,
     return result;
 }
 
-static void count_all(const shard_t *shard, size_t *bytes) {
-    *bytes += umf_range_total_bytes(shard->range);
-}
-
 /*
  * The size of the next span. `least` is the request in whole pages.
  *
@@ -230,7 +226,7 @@ static void count_all(const shard_t *shard, size_t *bytes) {
  * be wasteful, the span has at least SPAN_PAGES pages.
  */
 static size_t span_size_for(coalescing_pool_t *pool, const request_t *request, size_t least) {
-    size_t growth = umf_coalescing_count(pool, count_all) / GROWTH_PARTS;
+    size_t growth = umf_coalescing_bytes(pool) / GROWTH_PARTS;
     growth = growth < GROWTH_MAX ? growth : GROWTH_MAX;
     bool is_wasteful = least - request->size > request->size / GROWTH_PARTS;
     growth = is_wasteful ? larger(growth, SPAN_PAGES * pool->page) : growth;
@@ -249,16 +245,11 @@ static bool is_small(const coalescing_pool_t *pool, const request_t *request) {
     return request->size <= limit && request->alignment <= limit;
 }
 
-static void count_one(const shard_t *shard, size_t *shards) {
-    (void)shard;
-    ++*shards;
-}
-
 /* A good part of the pool's memory is in use, or the pool has not even a span for each shard: it
  * may grow although other shards have room. */
 static bool is_well_used(coalescing_pool_t *pool) {
-    size_t total = umf_coalescing_count(pool, count_all);
-    return total < umf_coalescing_count(pool, count_one) * pool->params.span_size ||
+    size_t total = umf_coalescing_bytes(pool);
+    return total < umf_coalescing_shards(pool) * pool->params.span_size ||
            umf_coalescing_count(pool, count_used) >= total / WELL_USED_PARTS;
 }
 

@@ -35,10 +35,6 @@ static void count_used_memory(const shard_t *shard, size_t *bytes) {
     *bytes -= umf_purge_isolated_bytes(&shard->part);
 }
 
-static void count_reserved_memory(const shard_t *shard, size_t *bytes) {
-    *bytes += umf_range_total_bytes(shard->range);
-}
-
 static void count_spans(const shard_t *shard, size_t *count) {
     *count += umf_range_region_count(shard->range);
 }
@@ -54,24 +50,17 @@ static void count_largest_free(const shard_t *shard, size_t *largest) {
     umf_range_free_segments(shard->range, note_larger, largest);
 }
 
-static void count_shards(const shard_t *shard, size_t *count) {
-    (void)shard;
-    ++*count;
+/* Withheld blocks are free. */
+static size_t counted(coalescing_pool_t *pool, void (*count)(const shard_t *shard, size_t *total)) {
+    umf_coalescing_reclaim(pool);
+    return umf_coalescing_count(pool, count);
 }
 
-#define COUNTER(member)                                                                            \
-    static umf_result_t get_##member(void *object, size_t index, void *value, size_t size) {       \
-        (void)index, (void)size;                                                                   \
-        umf_coalescing_reclaim(object);                                                            \
-        *(size_t *)value = umf_coalescing_count(object, count_##member);                           \
-        return UMF_RESULT_SUCCESS;                                                                 \
-    }
-
-COUNTER(used_memory)
-COUNTER(reserved_memory)
-COUNTER(spans)
-COUNTER(largest_free)
-COUNTER(shards)
+UMF_FIELD_GETTER(get_used_memory, size_t, counted(object, count_used_memory))
+UMF_FIELD_GETTER(get_reserved_memory, size_t, umf_coalescing_bytes(object))
+UMF_FIELD_GETTER(get_spans, size_t, counted(object, count_spans))
+UMF_FIELD_GETTER(get_largest_free, size_t, counted(object, count_largest_free))
+UMF_FIELD_GETTER(get_shards, size_t, umf_coalescing_shards(object))
 
 static umf_result_t run_post_initialize(void *object) {
     ((coalescing_pool_t *)object)->sealed = true;
@@ -79,24 +68,12 @@ static umf_result_t run_post_initialize(void *object) {
 }
 
 static const umf_field_t field_list[] = {
-    {.path = "stats.used_memory",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_used_memory},
-    {.path = "stats.reserved_memory",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_reserved_memory},
-    {.path = "stats.spans", .type = UMF_FIELD_SIZE, .access = UMF_FIELD_READ, .get = get_spans},
-    {.path = "stats.largest_free",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_largest_free},
-    {.path = "stats.shards", .type = UMF_FIELD_SIZE, .access = UMF_FIELD_READ, .get = get_shards},
-    {.path = "stats.parts",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_shards}, /* deprecated name */
+    {.path = "stats.used_memory", UMF_FIELD_COUNTER(get_used_memory)},
+    {.path = "stats.reserved_memory", UMF_FIELD_COUNTER(get_reserved_memory)},
+    {.path = "stats.spans", UMF_FIELD_COUNTER(get_spans)},
+    {.path = "stats.largest_free", UMF_FIELD_COUNTER(get_largest_free)},
+    {.path = "stats.shards", UMF_FIELD_COUNTER(get_shards)},
+    {.path = "stats.parts", UMF_FIELD_COUNTER(get_shards)}, /* deprecated name */
     {.path = "post_initialize", .access = UMF_FIELD_RUN, .run = run_post_initialize},
 };
 static const umf_fields_t fields = UMF_FIELDS(field_list);

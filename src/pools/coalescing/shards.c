@@ -55,10 +55,7 @@ umf_purge_part_t *umf_coalescing_shard_part(void *pool, uint32_t index) {
 static shard_t *shard_add_locked(coalescing_pool_t *pool) {
     size_t cpus = umf_os_cpu_count();
     size_t limit = cpus < UMF_COALESCING_SHARDS_MAX ? cpus : UMF_COALESCING_SHARDS_MAX;
-    uint32_t index = 1;
-    while (umf_coalescing_shard(pool, index)) {
-        index++;
-    }
+    uint32_t index = (uint32_t)umf_coalescing_shards(pool);
     shard_t *shard = index < limit ? shard_create(pool, index) : NULL;
     if (!shard) {
         return NULL;
@@ -215,6 +212,22 @@ size_t umf_coalescing_count(coalescing_pool_t *pool,
         umf_unlock(&shard->lock);
     }
     return total;
+}
+
+static void count_bytes(const shard_t *shard, size_t *bytes) {
+    *bytes += umf_range_total_bytes(shard->range);
+}
+
+size_t umf_coalescing_bytes(coalescing_pool_t *pool) {
+    return umf_coalescing_count(pool, count_bytes);
+}
+
+size_t umf_coalescing_shards(const coalescing_pool_t *pool) {
+    size_t shards = 0;
+    while (umf_coalescing_shard(pool, shards)) {
+        shards++;
+    }
+    return shards;
 }
 
 void umf_coalescing_reclaim(coalescing_pool_t *pool) {

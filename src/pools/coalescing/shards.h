@@ -43,6 +43,10 @@ void umf_coalescing_shard_leave(umf_coalescing_pool_t *pool, umf_coalescing_thre
 size_t umf_coalescing_count(umf_coalescing_pool_t *pool,
                             void (*count)(const umf_coalescing_shard_t *shard, size_t *total));
 
+/* Bytes of all spans. */
+size_t umf_coalescing_bytes(umf_coalescing_pool_t *pool);
+size_t umf_coalescing_shards(const umf_coalescing_pool_t *pool);
+
 /* Frees the withheld blocks of all shards. Call it before free memory is counted. */
 void umf_coalescing_reclaim(umf_coalescing_pool_t *pool);
 

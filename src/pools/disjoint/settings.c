@@ -1,6 +1,8 @@
 /* Parameters, settings and counters of the disjoint pool. */
-#include "pools/shared/settings.h"
+#include <string.h>
+
 #include "pools/disjoint/disjoint.h"
+#include "pools/shared/settings.h"
 
 typedef umf_disjoint_pool_t pool_t;
 
@@ -57,23 +59,18 @@ bool umf_disjoint_params_check(const void *params) {
 
 /* --- fields: counters. The object is the pool. --- */
 
-static umf_result_t get_used_memory(void *object, size_t index, void *value, size_t size) {
-    (void)index, (void)size;
-    pool_t *pool = object;
+static size_t used_memory(pool_t *pool) {
     size_t sum = 0;
     for (uint32_t i = 0; i < pool->layout->bins; i++) {
         sum += umf_disjoint_used_chunks(pool, i) * pool->layout->sizes[i];
     }
-    *(size_t *)value = sum;
-    return UMF_RESULT_SUCCESS;
+    return sum;
 }
 
 /* First the calling thread's caches are flushed, because their chunks would keep unused slabs
  * alive. Then withheld slabs go to their bins, because with them more may be kept than the
  * capacity. */
-static umf_result_t get_reserved_memory(void *object, size_t index, void *value, size_t size) {
-    (void)index, (void)size;
-    pool_t *pool = object;
+static size_t reserved_memory(pool_t *pool) {
     size_t sum = 0;
     umf_magazines_flush(&pool->magazines);
     umf_disjoint_settle(pool);
@@ -85,9 +82,12 @@ static umf_result_t get_reserved_memory(void *object, size_t index, void *value,
             umf_unlock(&bin->lock);
         }
     }
-    *(size_t *)value = sum;
-    return UMF_RESULT_SUCCESS;
+    return sum;
 }
+
+UMF_FIELD_GETTER(get_used_memory, size_t, used_memory(object))
+UMF_FIELD_GETTER(get_reserved_memory, size_t, reserved_memory(object))
+UMF_FIELD_GETTER(get_bucket_count, size_t, ((pool_t *)object)->layout->bins)
 
 static void add_counters(pool_t *pool, uint32_t index, umf_bin_counters_t *sum) {
     umf_bin_t *bin = umf_disjoint_bin(pool, index);
@@ -113,28 +113,32 @@ static umf_bin_counters_t all_counters(pool_t *pool) {
     return sum;
 }
 
+/* One counter of all bins, or of one. */
+static umf_result_t counter(pool_t *pool, umf_bin_counters_t counters, size_t member, void *value) {
+    if (pool->params.pool_trace == 0) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    memcpy(value, (char *)&counters + member, sizeof(size_t));
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t bin_counter(pool_t *pool, size_t index, size_t member, void *value) {
+    umf_bin_counters_t counters = {0};
+    if (index >= pool->layout->bins) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    add_counters(pool, (uint32_t)index, &counters);
+    return counter(pool, counters, member, value);
+}
+
 #define COUNTER(member)                                                                            \
     static umf_result_t get_##member(void *object, size_t index, void *value, size_t size) {       \
         (void)index, (void)size;                                                                   \
-        if (((pool_t *)object)->params.pool_trace == 0) {                                          \
-            return UMF_RESULT_ERROR_NOT_SUPPORTED;                                                 \
-        }                                                                                          \
-        *(size_t *)value = all_counters(object).member;                                            \
-        return UMF_RESULT_SUCCESS;                                                                 \
+        return counter(object, all_counters(object), offsetof(umf_bin_counters_t, member), value); \
     }                                                                                              \
     static umf_result_t get_bin_##member(void *object, size_t index, void *value, size_t size) {   \
         (void)size;                                                                                \
-        pool_t *pool = object;                                                                     \
-        if (index >= pool->layout->bins) {                                                         \
-            return UMF_RESULT_ERROR_INVALID_ARGUMENT;                                              \
-        }                                                                                          \
-        if (pool->params.pool_trace == 0) {                                                        \
-            return UMF_RESULT_ERROR_NOT_SUPPORTED;                                                 \
-        }                                                                                          \
-        umf_bin_counters_t counters = {0};                                                         \
-        add_counters(pool, (uint32_t)index, &counters);                                            \
-        *(size_t *)value = counters.member;                                                        \
-        return UMF_RESULT_SUCCESS;                                                                 \
+        return bin_counter(object, index, offsetof(umf_bin_counters_t, member), value);            \
     }
 
 COUNTER(alloc_num)
@@ -144,12 +148,6 @@ COUNTER(slabs_in_use)
 COUNTER(slabs_in_pool)
 COUNTER(max_slabs_in_use)
 COUNTER(max_slabs_in_pool)
-
-static umf_result_t get_bucket_count(void *object, size_t index, void *value, size_t size) {
-    (void)index, (void)size;
-    *(size_t *)value = ((pool_t *)object)->layout->bins;
-    return UMF_RESULT_SUCCESS;
-}
 
 static umf_result_t get_bucket_size(void *object, size_t index, void *value, size_t size) {
     (void)size;
@@ -167,26 +165,15 @@ static umf_result_t run_post_initialize(void *object) {
 }
 
 #define COUNTER_FIELDS(name, member)                                                               \
-    {.path = "stats." name,                                                                        \
-     .type = UMF_FIELD_SIZE,                                                                       \
-     .access = UMF_FIELD_READ,                                                                     \
-     .get = get_##member},                                                                         \
-    {                                                                                              \
-        .path = "buckets.{}.stats." name, .type = UMF_FIELD_SIZE, .access = UMF_FIELD_READ,        \
-        .get = get_bin_##member                                                                    \
+    {.path = "stats." name, UMF_FIELD_COUNTER(get_##member)}, {                                    \
+        .path = "buckets.{}.stats." name, UMF_FIELD_COUNTER(get_bin_##member)                      \
     }
 
 static const umf_field_t field_list[] = {
     /* First, because every creation searches for it. */
     {.path = "post_initialize", .access = UMF_FIELD_RUN, .run = run_post_initialize},
-    {.path = "stats.used_memory",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_used_memory},
-    {.path = "stats.reserved_memory",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_reserved_memory},
+    {.path = "stats.used_memory", UMF_FIELD_COUNTER(get_used_memory)},
+    {.path = "stats.reserved_memory", UMF_FIELD_COUNTER(get_reserved_memory)},
     COUNTER_FIELDS("alloc_num", alloc_num),
     COUNTER_FIELDS("alloc_pool_num", alloc_pool_num),
     COUNTER_FIELDS("free_num", free_num),
@@ -194,14 +181,8 @@ static const umf_field_t field_list[] = {
     COUNTER_FIELDS("curr_slabs_in_pool", slabs_in_pool),
     COUNTER_FIELDS("max_slabs_in_use", max_slabs_in_use),
     COUNTER_FIELDS("max_slabs_in_pool", max_slabs_in_pool),
-    {.path = "buckets.count",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_bucket_count},
-    {.path = "buckets.{}.size",
-     .type = UMF_FIELD_SIZE,
-     .access = UMF_FIELD_READ,
-     .get = get_bucket_size},
+    {.path = "buckets.count", UMF_FIELD_COUNTER(get_bucket_count)},
+    {.path = "buckets.{}.size", UMF_FIELD_COUNTER(get_bucket_size)},
     /* Known but never usable: the result is INVALID_ARGUMENT instead of INVALID_CTL_PATH. */
     {.path = "buckets.size", .type = UMF_FIELD_SIZE},
     {.path = "buckets.{}.count", .type = UMF_FIELD_SIZE},
