@@ -24,11 +24,15 @@ static void fail_system(umf_attach_answer_t *answer, const char *what, int error
 
 /* --- snapshots --- */
 
-static void give_snapshot(umf_snapshot_what_t what, umf_attach_answer_t *answer) {
+static void serve_snapshot(unsigned client, const umf_attach_request_t *request,
+                           umf_attach_answer_t *answer) {
+    bool is_all = request->kind == UMF_ATTACH_SNAPSHOT;
     int fd = -1;
+    (void)client;
     int error = umf_memory_file("umf-snapshot", &fd);
     if (error == 0) {
-        error = umf_snapshot_write(fd, what, umf_attach_is_closing);
+        error = umf_snapshot_write(fd, is_all ? UMF_SNAPSHOT_ALL : UMF_SNAPSHOT_FIGURES,
+                                   umf_attach_is_closing);
     }
     if (error == 0) {
         answer->fd = fd;
@@ -38,18 +42,6 @@ static void give_snapshot(umf_snapshot_what_t what, umf_attach_answer_t *answer)
     if (fd != -1) {
         umf_os_close(fd);
     }
-}
-
-static void serve_figures(unsigned client, const umf_attach_request_t *request,
-                          umf_attach_answer_t *answer) {
-    (void)client, (void)request;
-    give_snapshot(UMF_SNAPSHOT_FIGURES, answer);
-}
-
-static void serve_snapshot(unsigned client, const umf_attach_request_t *request,
-                           umf_attach_answer_t *answer) {
-    (void)client, (void)request;
-    give_snapshot(UMF_SNAPSHOT_ALL, answer);
 }
 
 /* --- recordings --- */
@@ -200,20 +192,13 @@ static umf_result_t resume(umf_memory_pool_handle_t *pool) {
     return umfPoolsResume(pool, 1, NULL, NULL);
 }
 
-static void serve_suspend(unsigned client, const umf_attach_request_t *request,
-                          umf_attach_answer_t *answer) {
+static void serve_sleep(unsigned client, const umf_attach_request_t *request,
+                        umf_attach_answer_t *answer) {
+    bool begins = request->kind == UMF_ATTACH_SUSPEND;
     wanted_t wanted = {.handle = request->object};
     (void)client;
-    with_pinned(&wanted, suspend);
-    fail_pool(&wanted, "suspended", answer);
-}
-
-static void serve_resume(unsigned client, const umf_attach_request_t *request,
-                         umf_attach_answer_t *answer) {
-    wanted_t wanted = {.handle = request->object};
-    (void)client;
-    with_pinned(&wanted, resume);
-    fail_pool(&wanted, "resumed", answer);
+    with_pinned(&wanted, begins ? suspend : resume);
+    fail_pool(&wanted, begins ? "suspended" : "resumed", answer);
 }
 
 /* --- all --- */
@@ -224,10 +209,10 @@ typedef void (*serve_t)(unsigned client, const umf_attach_request_t *request,
 void umf_attach_serve(unsigned client, const umf_attach_request_t *request,
                       umf_attach_answer_t *answer) {
     static const serve_t kinds[] = {
-        [UMF_ATTACH_FIGURES] = serve_figures, [UMF_ATTACH_SNAPSHOT] = serve_snapshot,
-        [UMF_ATTACH_LIVE] = serve_live,       [UMF_ATTACH_RECORD] = serve_record,
-        [UMF_ATTACH_STOP] = serve_stop,       [UMF_ATTACH_TRIM] = serve_trim,
-        [UMF_ATTACH_SUSPEND] = serve_suspend, [UMF_ATTACH_RESUME] = serve_resume,
+        [UMF_ATTACH_FIGURES] = serve_snapshot, [UMF_ATTACH_SNAPSHOT] = serve_snapshot,
+        [UMF_ATTACH_LIVE] = serve_live,        [UMF_ATTACH_RECORD] = serve_record,
+        [UMF_ATTACH_STOP] = serve_stop,        [UMF_ATTACH_TRIM] = serve_trim,
+        [UMF_ATTACH_SUSPEND] = serve_sleep,    [UMF_ATTACH_RESUME] = serve_sleep,
     };
     if (request->kind < UMF_COUNT_OF(kinds) && kinds[request->kind]) {
         kinds[request->kind](client, request, answer);

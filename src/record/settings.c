@@ -12,10 +12,9 @@
 /* What "start" starts with. Programs write it before they start, from one thread. */
 static struct {
     char path[4096];
-    size_t size, min_size, max_size, rate;
-    unsigned stacks;
     bool leaks;
-} settings;
+    umf_record_params_t params; /* the rest */
+} settings = {.params = UMF_RECORD_PARAMS_INIT};
 
 static umf_record_state_report_t state(void) {
     umf_record_state_report_t report = UMF_RECORD_STATE_REPORT_INIT;
@@ -49,14 +48,9 @@ static umf_result_t set_path(void *object, const void *value) {
 
 static umf_result_t start(void *object) {
     (void)object;
-    umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
+    umf_record_params_t params = settings.params;
     params.path = settings.path[0] ? settings.path : NULL;
-    params.size = settings.size;
-    params.stack_depth = settings.stacks;
     params.leaks = settings.leaks;
-    params.min_size = settings.min_size;
-    params.max_size = settings.max_size;
-    params.rate = settings.rate;
     return umfRecordStart(&params);
 }
 
@@ -94,16 +88,18 @@ static const umf_field_t settings_list[] = {
     {.path = "path",
      UMF_FIELD_SETTING(STRING, get_path, set_path),
      .help = "file of the running recording; written: that of the next, empty for memory"},
-    {.path = "size", RECORD_MEMBER(SIZE, size), .help = "bytes of the file, 0: 256 MiB"},
+    {.path = "size", RECORD_MEMBER(SIZE, params.size), .help = "bytes of the file, 0: 256 MiB"},
     {.path = "stacks",
-     RECORD_MEMBER(UINT, stacks),
+     RECORD_MEMBER(UINT, params.stack_depth),
      .rules = UMF_RULE_RANGE,
      .max = UMF_RECORD_FRAMES,
      .help = "the most frames of a stack, 0: no stacks"},
     {.path = "leaks", RECORD_MEMBER(BOOL, leaks), .help = "whether what lives is known"},
-    {.path = "rate", RECORD_MEMBER(SIZE, rate), .help = "one allocation of so many, 0: all"},
-    {.path = "min_size", RECORD_MEMBER(SIZE, min_size), .help = "smallest allocation"},
-    {.path = "max_size", RECORD_MEMBER(SIZE, max_size), .help = "largest allocation, 0: any"},
+    {.path = "rate", RECORD_MEMBER(SIZE, params.rate), .help = "one allocation of so many, 0: all"},
+    {.path = "min_size", RECORD_MEMBER(SIZE, params.min_size), .help = "smallest allocation"},
+    {.path = "max_size",
+     RECORD_MEMBER(SIZE, params.max_size),
+     .help = "largest allocation, 0: any"},
     {.path = "start",
      .type = UMF_FIELD_NONE,
      .access = UMF_FIELD_RUN,
