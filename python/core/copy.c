@@ -39,11 +39,17 @@ static bool side_has(const side_t *side, Py_ssize_t size, const char *name) {
     return true;
 }
 
+static const umf_py_why_t no_copy[] = {
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "a pool of the memory is suspended: resume it before"},
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT,
+     "an address is not known or reaches too far, or the pattern has a size of 0"},
+    {UMF_RESULT_SUCCESS, NULL}};
+
 static PyObject *result_of(umf_result_t result, size_t done) {
     if (result != UMF_RESULT_SUCCESS) {
         char what[96];
         PyOS_snprintf(what, sizeof(what), "the copy failed, %zu bytes are right", done);
-        return umf_py_raise(result, what, NULL, 0);
+        return umf_py_raise_why(result, what, no_copy, 0);
     }
     Py_RETURN_NONE;
 }

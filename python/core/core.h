@@ -67,6 +67,17 @@ extern PyTypeObject *umf_py_provider_type, *umf_py_pool_type, *umf_py_buffer_typ
 /* Raises what umf._errors makes of a result. `what` was tried; `missing` bytes, or 0. NULL always.
  */
 PyObject *umf_py_raise(umf_result_t result, const char *what, const char *text, size_t missing);
+/* What a result means for one function, where the library's own words say less. */
+typedef struct umf_py_why_t {
+    umf_result_t result; /* UMF_RESULT_SUCCESS: the last one */
+    const char *text;
+} umf_py_why_t;
+
+/* As umf_py_raise, with the text that `whys` has for the result. */
+PyObject *umf_py_raise_why(umf_result_t result, const char *what, const umf_py_why_t *whys,
+                           size_t missing);
+/* None, or raises so. */
+PyObject *umf_py_none_or_why(umf_result_t result, const char *what, const umf_py_why_t *whys);
 /* What the provider that failed last in this thread said; NULL if it said nothing. */
 const char *umf_py_native_text(void);
 /* None, or raises. */

@@ -34,6 +34,21 @@ PyObject *umf_py_raise(umf_result_t result, const char *what, const char *text, 
     return NULL;
 }
 
+PyObject *umf_py_raise_why(umf_result_t result, const char *what, const umf_py_why_t *whys,
+                           size_t missing) {
+    while (whys->result != UMF_RESULT_SUCCESS && whys->result != result) {
+        whys++;
+    }
+    return umf_py_raise(result, what, whys->text, missing);
+}
+
+PyObject *umf_py_none_or_why(umf_result_t result, const char *what, const umf_py_why_t *whys) {
+    if (result != UMF_RESULT_SUCCESS) {
+        return umf_py_raise_why(result, what, whys, 0);
+    }
+    Py_RETURN_NONE;
+}
+
 PyObject *umf_py_none_or_raise(umf_result_t result, const char *what) {
     if (result != UMF_RESULT_SUCCESS) {
         return umf_py_raise(result, what, NULL, 0);

@@ -4,6 +4,18 @@
 #include <umf/ipc.h>
 #include <umf/ipc_ext.h>
 
+static const umf_py_why_t no_share[] = {
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT,
+     "it is of no pool, or of a provider that does not share (os:visibility=shared, "
+     "cuda_vmm:share=fd)"},
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "its pool is suspended: resume it before"},
+    {UMF_RESULT_SUCCESS, NULL}};
+static const umf_py_why_t no_open[] = {
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT,
+     "the handle is damaged, its memory is gone or was suspended since, or the provider is of "
+     "another kind"},
+    {UMF_RESULT_SUCCESS, NULL}};
+
 /* ipc_handle(buffer) -> bytes. The handle is out until the buffer is freed. */
 static PyObject *ipc_handle(PyObject *module, PyObject *object) {
     (void)module;
@@ -24,7 +36,7 @@ static PyObject *ipc_handle(PyObject *module, PyObject *object) {
     result = umfGetIPCHandle(buffer->ptr, &made, &size);
     Py_END_ALLOW_THREADS;
     if (result != UMF_RESULT_SUCCESS) {
-        return umf_py_raise(result, "memory cannot be shared", NULL, 0);
+        return umf_py_raise_why(result, "memory cannot be shared", no_share, 0);
     }
     if (buffer->ipc) {
         umfPutIPCHandle(buffer->ipc);
@@ -48,7 +60,7 @@ static PyObject *ipc_get(PyObject *module, PyObject *address) {
     result = umfGetIPCHandle(ptr, &made, &size);
     Py_END_ALLOW_THREADS;
     if (result != UMF_RESULT_SUCCESS) {
-        return umf_py_raise(result, "memory cannot be shared", NULL, 0);
+        return umf_py_raise_why(result, "memory cannot be shared", no_share, 0);
     }
     return Py_BuildValue("y#K", (const char *)made, (Py_ssize_t)size,
                          (unsigned long long)(uintptr_t)made);
@@ -84,7 +96,7 @@ static PyObject *ipc_open(PyObject *module, PyObject *args) {
         Py_END_ALLOW_THREADS;
     }
     if (result != UMF_RESULT_SUCCESS) {
-        return umf_py_raise(result, "memory of another process cannot be opened", NULL, 0);
+        return umf_py_raise_why(result, "memory of another process cannot be opened", no_open, 0);
     }
     PyObject *made = (PyObject *)umf_py_buffer_new((PyTypeObject *)type, (umf_py_pool_t *)pool, ptr,
                                                    (size_t)size, ORIGIN_IPC);

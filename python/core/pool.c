@@ -233,17 +233,24 @@ static PyObject *pool_trim(PyObject *object, PyObject *args) {
     return umf_py_none_or_raise(result, "a pool cannot be trimmed");
 }
 
+static const umf_py_why_t no_forbid[] = {
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "the pool is suspended: resume it before"},
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "it was allowed as often as it was forbidden"},
+    {UMF_RESULT_SUCCESS, NULL}};
+
 static PyObject *pool_forbid_suspend(PyObject *object, PyObject *unused) {
     (void)unused;
     umf_memory_pool_handle_t pool = umf_py_pool_open((umf_py_pool_t *)object);
-    return pool ? umf_py_none_or_raise(umfPoolForbidSuspend(pool), "suspend cannot be forbidden")
+    return pool ? umf_py_none_or_why(umfPoolForbidSuspend(pool), "suspend cannot be forbidden",
+                                     no_forbid)
                 : NULL;
 }
 
 static PyObject *pool_allow_suspend(PyObject *object, PyObject *unused) {
     (void)unused;
     umf_memory_pool_handle_t pool = umf_py_pool_open((umf_py_pool_t *)object);
-    return pool ? umf_py_none_or_raise(umfPoolAllowSuspend(pool), "suspend cannot be allowed")
+    return pool ? umf_py_none_or_why(umfPoolAllowSuspend(pool), "suspend cannot be allowed",
+                                     no_forbid)
                 : NULL;
 }
 

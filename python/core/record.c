@@ -29,6 +29,11 @@ static bool pools_of(PyObject *pools, umf_memory_pool_handle_t **handles, size_t
     return true;
 }
 
+static const umf_py_why_t no_start[] = {
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES,
+     "the file cannot be written, or a recording is at work: end that before"},
+    {UMF_RESULT_SUCCESS, NULL}};
+
 /* record_start(path, size, stack_depth, leaks, min_size, max_size, rate, pools) */
 static PyObject *record_start(PyObject *module, PyObject *args) {
     (void)module;
@@ -49,7 +54,7 @@ static PyObject *record_start(PyObject *module, PyObject *args) {
     umf_result_t result;
     Py_BEGIN_ALLOW_THREADS result = umfRecordStart(&params);
     Py_END_ALLOW_THREADS free(handles);
-    return umf_py_none_or_raise(result, "the recording cannot be started");
+    return umf_py_none_or_why(result, "the recording cannot be started", no_start);
 }
 
 static PyObject *record_stop(PyObject *module, PyObject *unused) {

@@ -67,12 +67,36 @@ static const umf_suspend_params_t *call_params(const call_t *call) {
     return call->params.queues || call->params.events ? &call->params : NULL;
 }
 
+#define NO_VIRTUAL_MEMORY                                                                          \
+    {                                                                                              \
+        UMF_RESULT_ERROR_NOT_SUPPORTED, "the provider of a pool has no virtual memory, as "        \
+                                        "linux_vmm, cuda_vmm and level_zero_vmm "                  \
+                                        "have"                                                     \
+    }
+
+static const umf_py_why_t no_suspend[] = {
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES,
+     "views of a pool's memory are in use (memoryview, NumPy, DLPack), forbid_suspend forbids it, "
+     "a "
+     "stream is captured, or another call is at work: end that before"},
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT,
+     "there is no pool, or the folder of its policy cannot be written to"},
+    NO_VIRTUAL_MEMORY,
+    {UMF_RESULT_SUCCESS, NULL}};
+static const umf_py_why_t no_resume[] = {
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES,
+     "a stream is captured, or another call is at work: try again after it"},
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "there is no pool"},
+    NO_VIRTUAL_MEMORY,
+    {UMF_RESULT_SUCCESS, NULL}};
+
 static PyObject *report_or_raise(umf_result_t result, const umf_suspend_report_t *report,
                                  bool is_resume) {
     if (result != UMF_RESULT_SUCCESS) {
-        return umf_py_raise(result,
-                            is_resume ? "pools cannot be resumed" : "pools cannot be suspended",
-                            NULL, report->missing);
+        return is_resume
+                   ? umf_py_raise_why(result, "pools cannot be resumed", no_resume, report->missing)
+                   : umf_py_raise_why(result, "pools cannot be suspended", no_suspend,
+                                      report->missing);
     }
     return Py_BuildValue("nnnnn", (Py_ssize_t)report->bytes, (Py_ssize_t)report->kept,
                          (Py_ssize_t)report->shared, (Py_ssize_t)report->exported,
@@ -196,6 +220,13 @@ bool umf_py_add_job(PyObject *module) {
 
 /* --- of one pool ------------------------------------------------------------------------------ */
 
+static const umf_py_why_t no_policy[] = {
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "the pool is suspended: resume it before"},
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "'file' needs a folder, and 'peer' a device"},
+    {UMF_RESULT_ERROR_NOT_SUPPORTED,
+     "the provider of the pool has no virtual memory, or cannot keep content so"},
+    {UMF_RESULT_SUCCESS, NULL}};
+
 /* (pool, keep, folder or None, device) */
 static PyObject *suspend_set_policy(PyObject *module, PyObject *args) {
     (void)module;
@@ -208,8 +239,8 @@ static PyObject *suspend_set_policy(PyObject *module, PyObject *args) {
     }
     policy.keep = (umf_suspend_keep_t)keep;
     umf_memory_pool_handle_t handle = umf_py_pool_open((umf_py_pool_t *)pool);
-    return handle ? umf_py_none_or_raise(umfPoolSetSuspendPolicy(handle, &policy),
-                                         "the policy cannot be set")
+    return handle ? umf_py_none_or_why(umfPoolSetSuspendPolicy(handle, &policy),
+                                       "the policy cannot be set", no_policy)
                   : NULL;
 }
 

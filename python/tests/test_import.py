@@ -75,10 +75,11 @@ sys.kept = [pool.allocate(100), memoryview(pool.allocate(100))]
     )
 
 
-def test_types_are_strict():
+@pytest.mark.parametrize("of", [PACKAGE, Path(__file__).parent / "typed_client.py"])
+def test_types_are_strict(of):
     pytest.importorskip("mypy")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", str(PACKAGE)],
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", str(of)],
         capture_output=True,
         text=True,
         cwd=PACKAGE.parents[1],

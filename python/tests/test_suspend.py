@@ -101,3 +101,34 @@ def test_a_job_that_nobody_waits_for(sleeper):
     umf.resume(sleeper)
     assert sleeper.residency().state == "resident"
     umf.trim()
+
+
+def test_refusals_say_what_to_do():
+    suspended = "suspended: resume it before"
+    with umf.Pool("disjoint over linux_vmm") as pool, umf.Pool("disjoint over os") as plain:
+        buffer, other = pool.allocate(4096), plain.allocate(4096)
+        with memoryview(buffer):
+            with pytest.raises(umf.OutOfResourcesError, match="views of a pool's memory are in use"):
+                umf.suspend(pool)
+        with pytest.raises(umf.NotSupportedError, match="no virtual memory"):
+            umf.suspend(plain)
+        with pytest.raises(umf.InvalidArgumentError, match="there is no pool"):
+            umf.suspend([])
+        with pytest.raises(umf.InvalidArgumentError, match="as often as it was forbidden"):
+            pool.allow_suspend()
+        with pytest.raises(umf.InvalidArgumentError, match="'file' needs a folder"):
+            pool.set_policy("file")
+        with pytest.raises(umf.InvalidArgumentError, match="does not share"):
+            other.ipc_handle()
+        umf.suspend(pool)
+        for call in (
+            pool.forbid_suspend,
+            buffer.ipc_handle,
+            lambda: pool.set_policy("host"),
+            lambda: pool.allocate(8),
+            lambda: umf.copy(other, buffer),
+            lambda: umf.fill(buffer, 1),
+        ):
+            with pytest.raises(umf.OutOfResourcesError, match=suspended):
+                call()
+        umf.resume(pool)

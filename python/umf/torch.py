@@ -168,6 +168,28 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
         """Brings it back; see ``umf.resume``."""
         return _suspend.resume(self.pool, queues=[stream.cuda_stream for stream in streams])
 
+    @contextlib.contextmanager
+    def registered(self, backend: Any) -> Iterator["Pool"]:
+        """The pool's memory is registered with a process group inside, and cannot be suspended: the
+        group would go on with memory that is gone.
+
+        Args:
+            backend: has ``register_mem_pool`` and ``deregister_mem_pool``, as torch's
+                ``ProcessGroupNCCL``: ``group._get_backend(torch.device("cuda"))``.
+
+        Raises:
+            umf.OutOfResourcesError: the pool is suspended. A suspend inside raises it, too.
+        """
+        self.pool.forbid_suspend()
+        try:
+            backend.register_mem_pool(self)
+            try:
+                yield self
+            finally:
+                backend.deregister_mem_pool(self)
+        finally:
+            self.pool.allow_suspend()
+
     def residency(self) -> _memory.Residency:
         """Where the memory is."""
         return self.pool.residency()

@@ -134,3 +134,35 @@ def test_a_registration_can_forbid_the_sleep():
     pool.suspend()
     pool.resume()
     assert holds(tensor, 1)
+
+
+class _Group:
+    """As much of ProcessGroupNCCL as there is to call."""
+
+    def __init__(self):
+        self.calls = []
+
+    def register_mem_pool(self, pool):
+        self.calls.append(("register", pool))
+
+    def deregister_mem_pool(self, pool):
+        self.calls.append(("deregister", pool))
+
+
+def test_a_pool_that_a_group_has_registered_stays():
+    pool, group = umf.torch.Pool(), _Group()
+    with pool.use():
+        tensor = full(4, 3)
+    with pytest.raises(KeyError):
+        with pool.registered(group):
+            with pytest.raises(umf.OutOfResourcesError, match="forbid_suspend forbids it"):
+                pool.suspend()
+            raise KeyError
+    assert group.calls == [("register", pool), ("deregister", pool)]
+    pool.suspend()
+    with pytest.raises(umf.OutOfResourcesError, match="the pool is suspended: resume it before"):
+        with pool.registered(group):
+            pass
+    assert len(group.calls) == 2
+    pool.resume()
+    assert holds(tensor, 3)

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import ContextManager
 
 from ..utils import change_env, get_binary_path_from_package
 from .base import HookUtilBase
@@ -13,6 +14,7 @@ class HookUtilModePreload(HookUtilBase):
     """The library that LD_PRELOAD names."""
 
     def get_path_binary(self) -> Path:
+        """The entry of LD_PRELOAD; AssertionError if there is not exactly one."""
         value = os.environ.get("LD_PRELOAD", "")
         found = [one for one in value.replace(" ", ":").split(":") if "torch_memory_saver" in one]
         assert len(found) == 1, (
@@ -22,7 +24,7 @@ class HookUtilModePreload(HookUtilBase):
         return Path(found[0])
 
 
-def configure_subprocess():  # type: ignore[no-untyped-def]
+def configure_subprocess() -> ContextManager[None]:
     """Processes that are started inside have the hook library in LD_PRELOAD.
 
     It stands first; other entries are kept, and the variable is restored.

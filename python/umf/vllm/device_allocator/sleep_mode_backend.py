@@ -4,7 +4,6 @@ import importlib
 from typing import Any, List, Optional
 
 
-
 class _Base:
     """What vLLM's base class has, where vLLM is not."""
 
@@ -74,18 +73,22 @@ class UmfSleepModeBackend(SleepModeBackend):  # type: ignore[misc]
 
     @classmethod
     def preserves_compiled_artifacts(cls) -> bool:
+        """False: vLLM compiles again."""
         return False
 
     @classmethod
     def preserves_graphs_with_communicators(cls) -> bool:
+        """False: graphs with collectives are captured again."""
         return False
 
     @classmethod
     def preserves_graphs_with_nccl(cls) -> bool:
+        """The older name of the above."""
         return False
 
     @classmethod
     def supports_durable_storage(cls) -> bool:
+        """False: content is kept in memory of the host."""
         return False
 
 

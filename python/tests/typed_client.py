@@ -1,0 +1,148 @@
+"""Uses the public names with their types: mypy --strict reads it (test_import.py), nothing runs it."""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+import umf
+import umf.compat
+import umf.torch_memory_saver
+import umf.vllm
+from umf.torch_memory_saver import TorchMemorySaver, configure_subprocess, torch_memory_saver
+from umf.vllm.device_allocator import (
+    DEFERRABLE_TAGS,
+    AllocationData,
+    HandleType,
+    MemAllocator,
+    get_mem_allocator_instance,
+)
+from umf.vllm.device_allocator.cumem import CuMemAllocator
+from umf.vllm.device_allocator.sleep_mode_backend import UmfSleepModeBackend
+
+
+def errors() -> List[type]:
+    return [
+        umf.CallbackError,
+        umf.DependencyError,
+        umf.Error,
+        umf.InvalidAlignmentError,
+        umf.InvalidArgumentError,
+        umf.InvalidPathError,
+        umf.NotSupportedError,
+        umf.OutOfMemoryError,
+        umf.OutOfResourcesError,
+        umf.ProviderError,
+    ]
+
+
+async def main() -> None:
+    info: Dict[str, Any] = umf.info()
+    version: str = umf.__version__
+    provider = umf.Provider("os", numa_mode="default")
+    with umf.Pool("disjoint", provider, capacity=2) as pool:
+        stats: umf.Statistics = pool.statistics()
+        residency: umf.Residency = pool.residency()
+        n: Optional[int] = provider.statistics().allocated
+        used: Optional[int] = stats.used
+        state: str = residency.state
+        kept: int = residency.pinned
+        with pool.allocate(100, alignment=64, stream=None) as buffer:
+            size: int = buffer.nbytes
+            address: int = buffer.ptr
+            view = memoryview(buffer)
+            data: bytes = bytes(buffer)
+            length: int = len(buffer)
+            handle: umf.IPCHandle = buffer.ipc_handle()
+            other: umf.Buffer = handle.open()
+            raw: bytes = handle.data
+            device: Tuple[int, int] = buffer.__dlpack_device__()
+            capsule: object = buffer.__dlpack__(
+                stream=None, max_version=(1, 0), dl_device=None, copy=None
+            )
+            about: Dict[str, Any] = buffer.__cuda_array_interface__
+            array = buffer.numpy("float32", (5, 5))
+            origin: str = buffer.origin
+            freed: bool = buffer.freed
+            read_only: bool = buffer.read_only
+            stream: Optional[int] = buffer.stream
+            buffer.use_on(0)
+            umf.copy(buffer, b"x" * 100)
+            umf.copy(buffer, other, 10, queue=0)
+            umf.fill(buffer, 0)
+            umf.fill(buffer, b"ab", 10)
+            foreign: umf.Buffer = umf.from_dlpack(buffer)
+            buffer.free(stream=None)
+        pool.set_policy("pinned")
+        pool.trim()
+        pool.trim(0, None)
+        left: int = pool.wait_pending(1.0)
+        pool.forbid_suspend()
+        pool.allow_suspend()
+        report: umf.Report = umf.suspend(pool, queues=[0])
+        bytes_: int = report.bytes
+        report = umf.resume([pool])
+        job: umf.Job = umf.suspend_async(pool)
+        report = await job
+        report = umf.resume_async(pool).wait()
+        done: bool = job.done()
+        text: str = pool.text
+        closed: bool = pool.closed
+        number: int = pool.handle
+        umf.trim()
+        umf.queue_ends(0)
+        with umf.record(stacks=True, leaks=True) as recording:
+            recording.mark("x")
+        r: umf.Recording = recording
+        events: List[umf.Event] = list(r.events())
+        leaks: List[umf.Leak] = list(r.leaks())
+        html: str = r.html()
+        now: Dict[str, Any] = umf.snapshot()
+        pool.close()
+    try:
+        pass
+    except umf.Error as error:
+        code: int = error.code
+        name: str = error.name
+        why: str = error.text
+        missing: int = error.missing
+
+
+def saver() -> None:
+    with torch_memory_saver.region("a", enable_cpu_backup=True, cpu_backup_backend="mmap"):
+        pass
+    with torch_memory_saver.disable():
+        pass
+    with configure_subprocess():
+        pass
+    with torch_memory_saver.cuda_graph(None, tag="g"):
+        pass
+    torch_memory_saver.pause()
+    torch_memory_saver.resume("a")
+    torch_memory_saver.set_disk_backup_dir("/tmp")
+    torch_memory_saver.retain_cpu_backup = True
+    torch_memory_saver.memory_margin_bytes = 1
+    torch_memory_saver.hook_mode = "torch"
+    enabled: bool = torch_memory_saver.enabled
+    backup: Any = torch_memory_saver.get_cpu_backup(None, zero_copy=True)
+    another = TorchMemorySaver()
+
+
+def vllm() -> None:
+    allocator: CuMemAllocator = CuMemAllocator.get_instance()
+    base: MemAllocator = get_mem_allocator_instance()
+    with allocator.use_memory_pool("weights"):
+        pass
+    with allocator.cudagraph_pool() as pool_id:
+        print(pool_id)
+    allocator.sleep(("weights",))
+    allocator.discard("kv_cache")
+    allocator.wake_up(["weights"])
+    usage: int = allocator.get_current_usage()
+    record: AllocationData = allocator.pointer_to_data[0]
+    handle: HandleType = record.handle
+    allocator.release_pools()
+    allocator.close()
+    backend = UmfSleepModeBackend()
+    backend.suspend(1)
+    backend.resume()
+    umf.vllm.register()
+    umf.compat.install("vllm")
+    print(DEFERRABLE_TAGS)
