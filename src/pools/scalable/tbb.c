@@ -1,7 +1,6 @@
 /*
- * Two gates, `calls` and `endings`. A thread that enters a gate is counted in one of its stripes,
- * which costs one atomic addition on a cache line that it rarely shares. A thread that closes a
- * gate makes newcomers wait, and then waits until the stripes add up to 0.
+ * Two gates, `calls` and `endings`. A thread that enters a gate is counted. A thread that closes it
+ * makes newcomers wait, and then waits until nobody is inside.
  *
  * Every call of oneTBB enters `calls`. Fork closes it before it takes the locks of this library, so
  * that threads inside can finish: oneTBB calls the provider, and the provider takes locks. A thread
@@ -26,22 +25,17 @@
 #include "system/os.h"
 #include "system/pause.h"
 
-#define GATE_STRIPES 64
-#define GATE_STRIPES_SHIFT 58 /* of a 64-bit hash */
-
 /* Pauses before a wait gives up. The long wait takes about a second, because each pause takes
  * longer than it asks for. */
 #define PAUSES_LONG 10000
 #define PAUSES_SHORT 40
 
-typedef struct stripe_t {
-    _Alignas(UMF_CACHE_ISOLATION) _Atomic uint32_t inside;
-} stripe_t;
-
 typedef struct gate_t {
-    _Atomic uint32_t closed; /* by how many threads */
-    stripe_t stripes[GATE_STRIPES];
+    /* The threads inside, and GATE_CLOSER for each that has closed the gate. */
+    _Alignas(UMF_CACHE_ISOLATION) _Atomic uint32_t word;
 } gate_t;
+
+#define GATE_CLOSER (1u << 24)
 
 static gate_t calls, endings;
 
@@ -55,46 +49,28 @@ static __thread tbb_thread_t self;
 
 /* --- gates --- */
 
-static _Atomic uint32_t *gate_stripe(gate_t *gate) {
-    uint64_t hash = (uintptr_t)&self * UINT64_C(0x9e3779b97f4a7c15);
-    return &gate->stripes[hash >> GATE_STRIPES_SHIFT].inside;
-}
-
 static UMF_COLD void gate_wait(gate_t *gate) {
-    for (unsigned round = 0; atomic_load(&gate->closed); round++) {
+    for (unsigned round = 0; atomic_load(&gate->word) >= GATE_CLOSER; round++) {
         umf_pause(round);
     }
 }
 
-/* All these atomics are sequentially consistent. Hence either the closer sees the newcomer in its
- * stripe, or the newcomer sees that the gate is closed. */
 static void gate_enter(gate_t *gate) {
-    _Atomic uint32_t *inside = gate_stripe(gate);
-    atomic_fetch_add(inside, 1);
-    while (umf_unlikely(atomic_load(&gate->closed))) {
-        atomic_fetch_sub(inside, 1);
+    while (umf_unlikely(atomic_fetch_add(&gate->word, 1) >= GATE_CLOSER)) {
+        atomic_fetch_sub(&gate->word, 1);
         gate_wait(gate);
-        atomic_fetch_add(inside, 1);
     }
 }
 
 static void gate_leave(gate_t *gate) {
-    atomic_fetch_sub_explicit(gate_stripe(gate), 1, memory_order_release);
-}
-
-static uint32_t gate_count(gate_t *gate) {
-    uint32_t count = 0;
-    for (size_t i = 0; i < GATE_STRIPES; i++) {
-        count += atomic_load(&gate->stripes[i].inside);
-    }
-    return count;
+    atomic_fetch_sub_explicit(&gate->word, 1, memory_order_release);
 }
 
 /* Closes the gate and waits. `own`: how often the caller itself is inside. false: other threads are
  * still inside. */
 static bool gate_close(gate_t *gate, uint32_t own, unsigned pauses) {
-    atomic_fetch_add(&gate->closed, 1);
-    for (unsigned round = 0; gate_count(gate) != own; round++) {
+    atomic_fetch_add(&gate->word, GATE_CLOSER);
+    for (unsigned round = 0; atomic_load(&gate->word) % GATE_CLOSER != own; round++) {
         if (round == pauses) {
             return false;
         }
@@ -104,16 +80,12 @@ static bool gate_close(gate_t *gate, uint32_t own, unsigned pauses) {
 }
 
 static void gate_open(gate_t *gate) {
-    atomic_fetch_sub(&gate->closed, 1);
+    atomic_fetch_sub(&gate->word, GATE_CLOSER);
 }
 
 /* In a child of fork: the other threads are gone. */
 static void gate_reset(gate_t *gate, uint32_t own) {
-    for (size_t i = 0; i < GATE_STRIPES; i++) {
-        atomic_store(&gate->stripes[i].inside, 0);
-    }
-    atomic_store(gate_stripe(gate), own);
-    atomic_store(&gate->closed, 0);
+    atomic_store(&gate->word, own);
 }
 
 static uint32_t own_calls(void) {
