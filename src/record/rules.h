@@ -51,14 +51,18 @@ static inline size_t umf_record_rule_place(uint64_t address) {
     return (size_t)((address * UINT64_C(0x9E3779B97F4A7C15)) >> 48);
 }
 
+static inline umf_record_rule_t umf_record_rule_at(umf_record_rules_t *rules, size_t place) {
+    uint64_t word = atomic_load_explicit(&rules->entries[place].rule, memory_order_relaxed);
+    umf_record_rule_t rule;
+    __builtin_memcpy(&rule, &word, sizeof(rule));
+    return rule;
+}
+
 static inline umf_record_rule_t umf_record_rule(umf_record_rules_t *rules, uint64_t address) {
     size_t place = umf_record_rule_place(address);
     if (umf_likely(atomic_load_explicit(&rules->entries[place].address, memory_order_acquire) ==
                    address)) {
-        uint64_t word = atomic_load_explicit(&rules->entries[place].rule, memory_order_relaxed);
-        umf_record_rule_t rule;
-        __builtin_memcpy(&rule, &word, sizeof(rule));
-        return rule;
+        return umf_record_rule_at(rules, place);
     }
     return umf_record_rule_slow(rules, address);
 }

@@ -2,8 +2,9 @@
  * Return addresses of the calling thread, by the rules of rules.h: a few nanoseconds for each
  * frame. Code without unwind information is taken for one that has frame pointers, as compilers at
  * run time make it; where there are no rules at all (other C libraries than glibc 2.35) that goes
- * for all code. What neither can pass is left to the unwinder of the compiler, which takes a
- * hundred nanoseconds and more for each frame.
+ * for all code. What neither can pass, as the frame of a signal handler, is left to the unwinder of
+ * the compiler, which takes a hundred nanoseconds and more for each frame: it walked 2 stacks
+ * of 2.9 million of a Python program. Were all left to it, that program would run for 19 s, not 2.
  *
  * A word is read only from pages of the stack that are known to be readable. Each page is tried
  * once for a thread.
@@ -187,7 +188,8 @@ static _Unwind_Reason_Code visit(struct _Unwind_Context *context, void *arg) {
     return unwound->count < unwound->depth ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
-/* --- stacks that are known --- */
+/* --- stacks that are known: without them an event with a stack of 16 frames takes 354 ns (57) ---
+ */
 
 static umf_record_seen_t *seen_of(umf_record_thread_t *thread, const umf_record_frame_t *from) {
     uint64_t hash = umf_record_hash(from->address ^ from->end << 16 ^ from->fp);
