@@ -199,7 +199,7 @@ static void hold_link_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) {
 
 static void hold_unlink_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) {
     hold_remove_locked(&pool->holds, hold);
-    hold->pool = NULL;
+    __atomic_store_n(&hold->pool, NULL, __ATOMIC_RELAXED);
     atomic_fetch_sub_explicit(&hold_spans[hold->span % HOLD_SPANS], 1, memory_order_release);
     hold_install_locked(pool);
 }
@@ -259,6 +259,9 @@ static uintptr_t hold_end_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold
 }
 
 void umf_hold_end(umf_hold_t *hold) {
+    if (!__atomic_load_n(&hold->pool, __ATOMIC_RELAXED)) {
+        return; /* it was never linked, or its pool has ended */
+    }
     umf_lock(&hold_lock);
     umf_memory_pool_handle_t pool = hold->pool;
     uintptr_t aside = pool ? hold_end_locked(pool, hold) : 0;

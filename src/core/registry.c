@@ -200,9 +200,11 @@ static umf_result_t kind_check_head(const char *what, const kind_head_t *head) {
         UMF_LOG_ERROR("the descriptor of a kind of %s is NULL", what);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (head->struct_size < sizeof(*head)) {
+    size_t size; /* what is too short may lie anywhere */
+    memcpy(&size, head, sizeof(size));
+    if (size < sizeof(*head)) {
         UMF_LOG_ERROR("the descriptor of a kind of %s has struct_size %zu, at least %zu is needed",
-                      what, head->struct_size, sizeof(*head));
+                      what, size, sizeof(*head));
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!head->name || !kind_name_is_valid(head->name)) {
