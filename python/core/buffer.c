@@ -85,12 +85,11 @@ static PyObject *buffer_free(PyObject *object, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     umf_py_buffer_t before = *self;
-    if (stream && stream != Py_None) {
-        if (!umf_py_queue(stream, &self->queue)) {
-            return NULL;
-        }
-        self->has_queue = true;
+    bool has_queue;
+    if (!umf_py_queue_or_none(stream, &has_queue, &self->queue)) {
+        return NULL;
     }
+    self->has_queue = self->has_queue || has_queue;
     umf_result_t result = umf_py_buffer_end(self);
     if (result != UMF_RESULT_SUCCESS && self->has_queue) { /* that stream cannot free it */
         self->ptr = before.ptr;

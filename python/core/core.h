@@ -107,6 +107,8 @@ umf_memory_pool_handle_t umf_py_kind_create(const char *kind, umf_memory_provide
 
 /* The native queue of an address or of a stream of another library. False and TypeError. */
 bool umf_py_queue(PyObject *stream, void **queue);
+/* The same for an argument that may be None or, left out, NULL: then there is no queue. */
+bool umf_py_queue_or_none(PyObject *stream, bool *has_queue, void **queue);
 /* Methods of buffers and pools. */
 PyObject *umf_py_buffer_use_on(PyObject *buffer, PyObject *stream);
 PyObject *umf_py_pool_wait_pending(PyObject *pool, PyObject *args);

@@ -139,24 +139,61 @@ static bool is_alignment(size_t size, size_t alignment) {
     return false;
 }
 
-static bool allocate_arguments(PyObject *args, PyObject *kwargs, size_t *size, size_t *alignment,
-                               PyObject **stream) {
-    if (PyTuple_Size(args) == 1 && !kwargs) { /* the usual call */
-        *size = PyLong_AsSize_t(PyTuple_GetItem(args, 0));
-        return *size != (size_t)-1 || !PyErr_Occurred();
-    }
+/* What allocate was asked for. */
+typedef struct request_t {
+    size_t size, alignment; /* 0: the pool's own */
+    bool has_queue;
+    void *queue;
+} request_t;
+
+static bool request_words(request_t *request, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"size", "alignment", "stream", NULL};
-    Py_ssize_t wanted, at = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|nO:allocate", names, &wanted, &at, stream)) {
+    Py_ssize_t size, alignment = 0;
+    PyObject *stream = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|nO:allocate", names, &size, &alignment,
+                                     &stream)) {
         return false;
     }
-    if (wanted < 0 || at < 0) {
+    if (size < 0 || alignment < 0) {
         PyErr_SetString(PyExc_ValueError, "size and alignment must not be negative");
         return false;
     }
-    *size = (size_t)wanted;
-    *alignment = (size_t)at;
-    return is_alignment(*size, *alignment);
+    request->size = (size_t)size;
+    request->alignment = (size_t)alignment;
+    return is_alignment(request->size, request->alignment) &&
+           umf_py_queue_or_none(stream, &request->has_queue, &request->queue);
+}
+
+static bool request_begin(request_t *request, PyObject *args, PyObject *kwargs) {
+    *request = (request_t){.size = 0};
+    if (PyTuple_Size(args) == 1 && !kwargs) { /* the usual call */
+        request->size = PyLong_AsSize_t(PyTuple_GetItem(args, 0));
+        if (request->size == (size_t)-1 && PyErr_Occurred()) {
+            return false;
+        }
+    } else if (!request_words(request, args, kwargs)) {
+        return false;
+    }
+    if (request->size == 0) {
+        PyErr_SetString(PyExc_ValueError, "size must be at least 1, it is 0");
+    }
+    return request->size > 0;
+}
+
+static void *request_serve(const request_t *request, umf_memory_pool_handle_t pool) {
+    bool is_plain = !request->alignment && !request->has_queue;
+    /* What the thread cache has takes less time than giving the GIL up. */
+    void *ptr = is_plain ? umfPoolTryMalloc(pool, request->size) : NULL;
+    if (ptr) {
+        return ptr;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    ptr = request->has_queue
+              ? umfPoolMallocOn(pool, request->size, request->alignment, request->queue)
+          : is_plain ? umfPoolMalloc(pool, request->size)
+                     : umfPoolAlignedMalloc(pool, request->size, request->alignment);
+    Py_END_ALLOW_THREADS;
+    return ptr;
 }
 
 /* _allocate(type, ...) would cost a look-up: the subclass says once which type its buffers have. */
@@ -171,54 +208,34 @@ static PyObject *pool_set_buffer_class(PyObject *unused, PyObject *class) {
 
 static PyObject *pool_allocate(PyObject *object, PyObject *args, PyObject *kwargs) {
     umf_py_pool_t *self = (umf_py_pool_t *)object;
-    size_t size, alignment = 0;
-    PyObject *stream = Py_None;
+    request_t request;
     umf_memory_pool_handle_t pool = umf_py_pool_open(self);
-    if (!pool || !allocate_arguments(args, kwargs, &size, &alignment, &stream)) {
+    if (!pool || !request_begin(&request, args, kwargs)) {
         return NULL;
     }
-    bool has_queue = stream != Py_None;
-    void *queue = NULL;
-    if (has_queue && !umf_py_queue(stream, &queue)) {
-        return NULL;
-    }
-    if (size == 0) {
-        PyErr_SetString(PyExc_ValueError, "size must be at least 1, it is 0");
-        return NULL;
-    }
-    /* What the thread cache has takes less time than giving the GIL up. */
-    void *ptr = alignment || has_queue ? NULL : umfPoolTryMalloc(pool, size);
+    void *ptr = request_serve(&request, pool);
     if (!ptr) {
-        Py_BEGIN_ALLOW_THREADS;
-        ptr = has_queue   ? umfPoolMallocOn(pool, size, alignment, queue)
-              : alignment ? umfPoolAlignedMalloc(pool, size, alignment)
-                          : umfPoolMalloc(pool, size);
-        Py_END_ALLOW_THREADS;
-    }
-    if (!ptr) {
-        return raise_no_memory(pool, size);
+        return raise_no_memory(pool, request.size);
     }
     PyTypeObject *type = buffer_class ? buffer_class : umf_py_buffer_type;
-    umf_py_buffer_t *made = umf_py_buffer_new(type, self, ptr, size, ORIGIN_POOL);
+    umf_py_buffer_t *made = umf_py_buffer_new(type, self, ptr, request.size, ORIGIN_POOL);
     if (!made) {
         umfPoolFree(pool, ptr);
         return NULL;
     }
-    made->has_queue = has_queue;
-    made->queue = queue;
+    made->has_queue = request.has_queue;
+    made->queue = request.queue;
     return (PyObject *)made;
 }
 
 static PyObject *pool_trim(PyObject *object, PyObject *args) {
     Py_ssize_t keep = 0;
-    PyObject *stream = Py_None;
-    void *queue = NULL;
+    PyObject *stream = NULL;
+    bool has_queue;
+    void *queue;
     umf_memory_pool_handle_t pool = umf_py_pool_open((umf_py_pool_t *)object);
-    if (!pool || !PyArg_ParseTuple(args, "|nO:trim", &keep, &stream)) {
-        return NULL;
-    }
-    bool has_queue = stream != Py_None;
-    if (has_queue && !umf_py_queue(stream, &queue)) {
+    if (!pool || !PyArg_ParseTuple(args, "|nO:trim", &keep, &stream) ||
+        !umf_py_queue_or_none(stream, &has_queue, &queue)) {
         return NULL;
     }
     if (keep < 0) {

@@ -43,6 +43,11 @@ bool umf_py_queue(PyObject *stream, void **queue) {
     return !PyErr_Occurred();
 }
 
+bool umf_py_queue_or_none(PyObject *stream, bool *has_queue, void **queue) {
+    *has_queue = stream && stream != Py_None;
+    return !*has_queue || umf_py_queue(stream, queue);
+}
+
 /* --- of a buffer ------------------------------------------------------------------------------ */
 
 PyObject *umf_py_buffer_use_on(PyObject *object, PyObject *stream) {
