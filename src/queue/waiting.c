@@ -146,9 +146,12 @@ static void pool_ends(umf_memory_pool_handle_t pool) {
         return;
     }
     atomic_store(&pool->lanes, NULL);
+    UMF_LANES_EACH(lanes, lane) {
+        umf_lane_fini(lane);
+    }
+    /* Now that no block names a lane any more. */
     for (umf_lane_t *lane = atomic_load(&lanes->first), *next; lane; lane = next) {
         next = atomic_load(&lane->next);
-        umf_lane_fini(lane);
         umf_meta_free(lane, sizeof(*lane));
     }
     umf_lanes_delete(lanes);

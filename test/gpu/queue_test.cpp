@@ -449,6 +449,15 @@ TEST_P(Queue, ThePoolWaitsForItsQueuesAtItsEnd) {
     make(GetParam().pool);
 }
 
+// Its record names both queues, of which the first is forgotten first.
+TEST_P(Queue, APoolEndsWithMemoryThatTwoQueuesUse) {
+    void *ptr = umfPoolMallocOn(pool, SMALL, 0, first);
+    EXPECT_EQ(umfUseOn(ptr, first), OK);
+    EXPECT_EQ(umfUseOn(ptr, second), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    make(GetParam().pool);
+}
+
 TEST_P(Queue, TheDefaultQueueIsAQueue) {
     for (CUstream stream : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
         void *ptr = umfPoolMallocOn(pool, SMALL, 0, stream);
