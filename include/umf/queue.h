@@ -107,6 +107,9 @@ umf_result_t umfUseOn(const void *ptr, umf_queue_t queue);
 ///
 /// All pools forget it. What was freed on it goes back to its pool when its work has passed. No
 /// other thread may use the queue for an allocation or a free during the call.
+/// If the provider cannot mark what is on it, as without memory, only a wait for the whole device
+/// tells that its work has passed. Over a provider of your own that has no `wait` (umf/plugin.h)
+/// such memory is used again only when its pool has ended.
 ///
 /// Without this call the queue must exist for as long as memory that was freed on it waits: drivers
 /// crash when they are asked about a queue that is gone. Only ::umfPoolDestroy asks none, over
