@@ -31,30 +31,43 @@ static void objects_tell(const umf_starts_seen_t *seen, uintptr_t page, uintptr_
     }
 }
 
-static void slab_tell(const pages_walk_t *walked, const umf_range_piece_t *piece,
+static void page_see(const pages_walk_t *walked, size_t page, umf_starts_seen_t *seen) {
+    umf_starts_see(&walked->records[page], &umf_jemalloc_sizes.starts, walked->lock, seen);
+}
+
+static bool has_states(const umf_starts_seen_t *seen) {
+    bool has_any = false;
+    for (size_t i = 0; seen->kind && i < seen->count && !has_any; i++) {
+        has_any = seen->states[i] != UMF_STATE_NONE;
+    }
+    return has_any;
+}
+
+/* A page has the kind of an earlier slab until one of its objects is handed out. So the kind of the
+ * slab is that of a page with states. 0: nothing of the slab is handed out, or it is a block on its
+ * way between the page cache and a user. */
+static uint32_t slab_kind(const pages_walk_t *walked, size_t first, size_t pages) {
+    umf_starts_seen_t seen;
+    for (size_t i = 0; i < pages; i++) {
+        page_see(walked, first + i, &seen);
+        if (has_states(&seen)) {
+            return seen.kind;
+        }
+    }
+    return 0;
+}
+
+static void slab_tell(const pages_walk_t *walked, const umf_range_piece_t *piece, uint32_t kind,
                       umf_walk_t *walk) {
     size_t first = (piece->base - walked->span->base) >> UMF_PAGE_SHIFT;
     uintptr_t end = piece->base + piece->size;
     umf_starts_seen_t seen;
     for (size_t i = piece->size >> UMF_PAGE_SHIFT; i-- > 0;) {
-        umf_starts_see(&walked->records[first + i], &umf_jemalloc_sizes.starts, walked->lock,
-                       &seen);
-        if (seen.kind) {
+        page_see(walked, first + i, &seen);
+        if (seen.kind == kind) {
             objects_tell(&seen, piece->base + (i << UMF_PAGE_SHIFT), &end, walk);
         }
     }
-}
-
-/* Pages without objects are of a slab of which nothing was handed out yet, or of a block on its way
- * between the page cache and a user. */
-static bool has_objects(const pages_walk_t *walked, const umf_range_piece_t *piece) {
-    const umf_starts_t *record =
-        walked->records + ((piece->base - walked->span->base) >> UMF_PAGE_SHIFT);
-    bool has_any = false;
-    for (size_t i = 0; i < piece->size >> UMF_PAGE_SHIFT && !has_any; i++) {
-        has_any = __atomic_load_n(&record[i].kind, __ATOMIC_RELAXED) != 0;
-    }
-    return has_any;
 }
 
 static void used_tell(const umf_range_piece_t *piece, umf_walk_t *walk, void *arg) {
@@ -62,8 +75,11 @@ static void used_tell(const umf_range_piece_t *piece, umf_walk_t *walk, void *ar
     size_t first = (piece->base - walked->span->base) >> UMF_PAGE_SHIFT;
     if (__atomic_load_n(&walked->records[first].own, __ATOMIC_ACQUIRE)) {
         umf_walk_live(piece, walk, NULL);
-    } else if (has_objects(walked, piece)) {
-        slab_tell(walked, piece, walk);
+        return;
+    }
+    uint32_t kind = slab_kind(walked, first, piece->size >> UMF_PAGE_SHIFT);
+    if (kind) {
+        slab_tell(walked, piece, kind, walk);
     } else {
         umf_walk_add(walk, piece->base, piece->size, 1, UMF_RECORD_STATE_CACHED);
     }
