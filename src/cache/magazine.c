@@ -134,17 +134,19 @@ static size_t depots_flush(umf_magazines_t *m, uint32_t bin, size_t n, bool only
 
 static void age(umf_magazines_t *m, bool is_new);
 
-/* true: some large objects are left for the next pass, so that no caller waits long. */
+#define DECAY_LEAST ((size_t)4 << 10) /* a smaller object takes as long to flush */
+
+/* true: some objects are left for the next pass, so that no caller waits long. */
 static bool depots_decay(umf_magazines_t *m, bool is_new) {
     size_t left = UMF_DECAY_BYTES;
     bool goes_on = false;
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        size_t size = is_large(m, bin) ? m->capacity[bin].size : 0;
+        size_t size = larger(m->capacity[bin].size, DECAY_LEAST);
         umf_depots_t *depots = depots_of(m, bin);
         /* A continued pass goes on with the objects that the new pass found idle: a second count
          * would let objects decay that were idle for a moment only. */
         if (depots && (!is_new || umf_depots_count_idle(depots))) {
-            size_t limit = size ? left / size : SIZE_MAX;
+            size_t limit = left / size;
             size_t flushed = depots_flush(m, bin, limit, true);
             left -= flushed * size;
             goes_on |= flushed == limit;

@@ -42,6 +42,7 @@ typedef enum range_age_t {
     RANGE_FRESH, /* dirty: some of it may have been used a moment ago */
     RANGE_AGED,  /* dirty: at least part of it was free at the last decay pass */
     RANGE_CLEAN, /* purged */
+    RANGE_NEW,   /* as it was added: likely to have no pages, because nobody has used it */
 } range_age_t;
 
 typedef struct segment_t {
@@ -464,6 +465,7 @@ umf_result_t umf_range_add(umf_range_t *range, uintptr_t base, size_t size) {
     }
     segment_t *segment = segment_new(range, base, size, RANGE_FREE);
     segment_t *last = segment_new(range, end, size, RANGE_END);
+    segment->age = RANGE_NEW;
     segment_link(segment, last);
     bin_add(range, segment);
     for (size_t i = range->region_count++; i > at; i--) {
@@ -636,12 +638,16 @@ umf_result_t umf_range_alloc(umf_range_t *range, size_t size, size_t alignment, 
 
 /* --- free, split, merge ----------------------------------------------------------------------- */
 
+static uint8_t age_once_used(const segment_t *segment) {
+    return segment->age == RANGE_NEW ? (uint8_t)RANGE_FRESH : segment->age;
+}
+
 /* Merges two neighbours into the low one. If their ages differ, the result counts as aged: part of
  * it may be dirty, and part of it was free before. */
 static void segment_absorb(umf_range_t *range, segment_t *low, segment_t *high) {
     assert(low->next == high && high->prev == low && low->base + low->size == high->base);
     low->size += high->size;
-    low->age = low->age == high->age ? low->age : RANGE_AGED;
+    low->age = age_once_used(low) == age_once_used(high) ? age_once_used(low) : RANGE_AGED;
     segment_link(low, high->next);
     segment_delete(range, high);
 }
@@ -855,10 +861,14 @@ static bool segment_is_any(segment_t *segment) {
     return true;
 }
 
+static bool segment_is_dirty(segment_t *segment) {
+    return segment->age == RANGE_FRESH || segment->age == RANGE_AGED;
+}
+
 /* Aged by an earlier pass. A fresh segment is aged now. */
 static bool segment_is_idle(segment_t *segment) {
     bool is_idle = segment->age == RANGE_AGED;
-    segment->age = segment->age == RANGE_FRESH ? RANGE_AGED : segment->age;
+    segment->age = segment->age == RANGE_CLEAN ? RANGE_CLEAN : RANGE_AGED;
     return is_idle;
 }
 
@@ -896,6 +906,11 @@ static size_t range_take(umf_range_t *range, uintptr_t *cursor, size_t min, segm
 size_t umf_range_take_free(umf_range_t *range, uintptr_t *cursor, size_t min,
                            umf_range_segment_t *segments, size_t n) {
     return range_take(range, cursor, min, segment_is_any, segments, n);
+}
+
+size_t umf_range_take_dirty(umf_range_t *range, uintptr_t *cursor, size_t min,
+                            umf_range_segment_t *segments, size_t n) {
+    return range_take(range, cursor, min, segment_is_dirty, segments, n);
 }
 
 size_t umf_range_take_region(umf_range_t *range, uintptr_t base, uintptr_t *cursor,

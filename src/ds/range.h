@@ -138,6 +138,9 @@ size_t umf_range_take_free(umf_range_t *range, uintptr_t *cursor, size_t min,
 /* The same for the free segments of one region, of any size. None if no region starts at `base`. */
 size_t umf_range_take_region(umf_range_t *range, uintptr_t base, uintptr_t *cursor,
                              umf_range_segment_t *segments, size_t n);
+/* The same for dirty segments that were in use since they were added. */
+size_t umf_range_take_dirty(umf_range_t *range, uintptr_t *cursor, size_t min,
+                            umf_range_segment_t *segments, size_t n);
 /* The same for dirty segments that an earlier run of this function over all segments has aged. The
  * run ages the dirty segments that it does not take. A free segment that is cut or merged stays
  * aged. */

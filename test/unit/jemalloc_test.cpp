@@ -114,6 +114,20 @@ TEST_F(Jemalloc, TailsOfShrunkBlocksAreUsedAgain) {
     EXPECT_EQ(fake.live_bytes(), most);
 }
 
+// Before a pool takes more memory it uses what it caches for other sizes.
+TEST_F(Jemalloc, APoolDoesNotGrowBesideWhatItCaches) {
+    std::vector<void *> list;
+    for (size_t bytes = 0; bytes < 1536 * K; bytes += 64 * K) {
+        list.push_back(alloc(64 * K));
+    }
+    for (void *object : list) {
+        free(object);
+    }
+    size_t allocs = fake.allocs;
+    free(alloc(1024 * K));
+    EXPECT_EQ(fake.allocs, allocs);
+}
+
 // Each step of a growing block would leave a hole that is too small for the next one.
 TEST_F(Jemalloc, ABlockGrowsInPlace) {
     void *block = alloc(256 * K);

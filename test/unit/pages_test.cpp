@@ -98,6 +98,29 @@ TEST_F(PagesTest, SpansGrowWithWhatIsHeld) {
     EXPECT_LE(shim_total(pages), 512 * MiB + 64 * MiB);
 }
 
+/* What is resident grows by what is used, and not by what is free in too small pieces besides. */
+TEST_F(PagesTest, GrowthPurgesWhatIsTooSmall) {
+    memory.protection = PROT_READ | PROT_WRITE;
+    char *pieces[5];
+    for (size_t i = 0; i < std::size(pieces); i++) {
+        size_t size = i % 2 ? PAGE : (i == 4 ? 2 : 128) * PAGE;
+        pieces[i] = alloc(size);
+        memset(pieces[i], 1, size);
+    }
+    char *last = alloc(PAGE);
+    shim_put(pages, pieces[0], 128 * PAGE);
+    shim_put(pages, pieces[2], 128 * PAGE);
+    shim_put(pages, pieces[4], 2 * PAGE);
+    EXPECT_EQ(memory.purges, 0u);
+    alloc(400 * PAGE);
+    EXPECT_EQ(memory.purges, 2u) << "nothing small, and nothing that was never used";
+    EXPECT_EQ(pieces[0][0], 0);
+    EXPECT_EQ(pieces[2][128 * PAGE - 1], 0);
+    EXPECT_EQ(pieces[4][0], 1);
+    EXPECT_EQ(pieces[1][0], 1);
+    (void)last;
+}
+
 TEST_F(PagesTest, LargeRequestGetsItsOwnSpan) {
     char *ptr = alloc(100 * MiB);
     EXPECT_EQ(memory.last_size, 100 * MiB);

@@ -43,8 +43,19 @@
 #define JEMALLOC_ARENAS_MAX UMF_JEMALLOC_ARENAS_MAX
 
 #define BATCH 64 /* large objects that are moved at once, through an array on the stack */
+/* Objects that come from jemalloc and go back there cost more than in other pools: more wait in
+ * between. They go back before the pool grows. */
+#define DEPOT_BATCHES (4 * UMF_MAGAZINE_DEPOT_BATCHES)
 #define BIN_LARGEST UMF_JEMALLOC_BIN_LARGEST
 _Static_assert(UMF_PAGE_SIZE == UMF_STARTS_PAGE, "a record is for a page");
+
+/* Slabs of jemalloc have one page for most sizes; its record of a slab has 152 bytes. Of larger
+ * slabs there are fewer. */
+#if UMF_JEMALLOC_LG_PAGE == 12
+#define SLAB_SIZES ",slab_sizes:1-512:4"
+#else
+#define SLAB_SIZES ""
+#endif
 
 /*
  * Decay 0: free extents come back at once. No tcache: the magazines take its place. No retain:
@@ -54,7 +65,7 @@ _Static_assert(UMF_PAGE_SIZE == UMF_STARTS_PAGE, "a record is for a page");
 extern const char *umf_je_malloc_conf;
 const char *umf_je_malloc_conf = "narenas:1,tcache:false,retain:false,dirty_decay_ms:0,"
                                  "muzzy_decay_ms:0,oversize_threshold:0,thp:never,"
-                                 "background_thread:false,percpu_arena:disabled";
+                                 "background_thread:false,percpu_arena:disabled" SLAB_SIZES;
 
 #define UMF_PARAMS umf_jemalloc_pool_params
 #define UMF_PARAMS_TABLE "pools/jemalloc/jemalloc_params.def"
@@ -264,11 +275,6 @@ static size_t refill_from_pages(jemalloc_pool_t *pool, const refill_t *refill) {
     return got;
 }
 
-/* Before the provider is asked, most large objects go back to the page cache. */
-static void release_some(jemalloc_pool_t *pool, uint32_t bin) {
-    umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
-}
-
 /* Before a request fails, all free objects go back: each may keep a slab from being free. */
 static void give_back(void *pool) {
     umf_magazines_trim(&((jemalloc_pool_t *)pool)->magazines);
@@ -329,13 +335,13 @@ static bool refill_or_grow(void *self, void *request) {
     return is_done;
 }
 
-/* In order of cost: what is at hand, large objects, the provider, all caches.
- */
+/* In order of cost: what is at hand, what this thread and the depots cache, the provider, all
+ * caches. A pool grows rarely; with what is cached a program may not need to. */
 static bool refill_below(jemalloc_pool_t *pool, refill_t *refill) {
     if (refill_at_hand(pool, refill)) {
         return true;
     }
-    release_some(pool, refill->bin);
+    umf_magazines_flush(&pool->magazines);
     return refill_or_grow(pool, refill) || reclaim(pool, refill_or_grow, refill);
 }
 
@@ -431,7 +437,7 @@ static bool block_alloc(void *self, void *request) {
 
 static UMF_COLD void *large_alloc_slow(jemalloc_pool_t *pool, size_t bytes, size_t alignment) {
     block_t block = {.bytes = bytes, .alignment = alignment};
-    release_some(pool, UMF_MAGAZINE_EXCEPT_NONE);
+    umf_magazines_flush(&pool->magazines);
     return block_alloc(pool, &block) || reclaim(pool, block_alloc, &block) ? block.ptr : NULL;
 }
 
@@ -711,7 +717,7 @@ static umf_result_t pool_build(jemalloc_pool_t *pool, const umf_jemalloc_pool_pa
     }
     result = umf_magazines_init(&pool->magazines, umf_tracked_magazine_index(pool->tracked), pool,
                                 &jemalloc_magazine_ops, umf_jemalloc_sizes.capacity,
-                                umf_jemalloc_sizes.bins, UMF_MAGAZINE_DEPOT_BATCHES);
+                                umf_jemalloc_sizes.bins, DEPOT_BATCHES);
     if (result != UMF_RESULT_SUCCESS) {
         umf_tracked_release(pool->tracked);
         return result;

@@ -343,7 +343,9 @@ static size_t span_request(umf_pages_t *pages, size_t need) {
 
 /* Requests less and less memory, down to what is needed. */
 static umf_result_t grow_down_to(umf_pages_t *pages, size_t need, size_t alignment) {
-    for (size_t size = span_request(pages, need);;) {
+    size_t size = span_request(pages, need);
+    umf_purge_before_growth(&pages->purge, size);
+    for (;;) {
         umf_result_t result = span_create(pages, size, alignment);
         if (result == UMF_RESULT_SUCCESS || size == need) {
             return result;

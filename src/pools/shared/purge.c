@@ -43,7 +43,7 @@ typedef struct isolated_t {
     umf_range_segment_t segments[ISOLATED_MAX];
 } isolated_t;
 
-/* umf_range_take_free or umf_range_take_idle. */
+/* umf_range_take_free, umf_range_take_idle or take_large. */
 typedef size_t (*choice_t)(umf_range_t *range, uintptr_t *cursor, size_t min,
                            umf_range_segment_t *segments, size_t n);
 
@@ -214,6 +214,23 @@ void umf_purge_all(umf_purge_t *purge) {
         uintptr_t cursor = UINTPTR_MAX;
         size_t bytes = SIZE_MAX;
         part_purge(part, umf_range_take_free, &cursor, &bytes);
+    }
+}
+
+/* Smaller segments are not worth a system call, and are likely to be used soon. */
+#define LARGE_SEGMENT ((size_t)64 << 10)
+
+static size_t take_large(umf_range_t *range, uintptr_t *cursor, size_t min,
+                         umf_range_segment_t *segments, size_t n) {
+    return umf_range_take_dirty(range, cursor, min > LARGE_SEGMENT ? min : LARGE_SEGMENT, segments,
+                                n);
+}
+
+void umf_purge_before_growth(umf_purge_t *purge, size_t bytes) {
+    umf_purge_part_t *part;
+    for (uint32_t i = 0; bytes && (part = purge->part(purge->pool, i)) != NULL; i++) {
+        uintptr_t cursor = UINTPTR_MAX;
+        part_purge(part, take_large, &cursor, &bytes);
     }
 }
 

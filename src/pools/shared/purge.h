@@ -53,6 +53,9 @@ void umf_purge_part_fini(umf_purge_part_t *part);
 
 /* Purges all free segments of all parts. */
 void umf_purge_all(umf_purge_t *purge);
+/* Before a pool takes `bytes` from its provider because nothing fits: purges as many bytes of large
+ * free segments, so that what is resident grows only by what is used. */
+void umf_purge_before_growth(umf_purge_t *purge, size_t bytes);
 /* A decay pass (cache/decay.h): purges segments that have been free for a while. true: there may be
  * more. */
 bool umf_purge_decay(umf_purge_t *purge);
