@@ -135,6 +135,13 @@ static umf_memory_pool_handle_t *pools_of(group_t **groups, size_t count, bool i
     return pools;
 }
 
+/* As the library says: what it took and could not bring back stays suspended. */
+static bool is_suspended(const group_t *group) {
+    umf_residency_t now = UMF_RESIDENCY_INIT;
+    return umfPoolGetResidency(group->pool, &now) == UMF_RESULT_SUCCESS &&
+           now.state != UMF_SUSPEND_STATE_RESIDENT;
+}
+
 static bool groups_move(group_t **groups, size_t count, bool is_asleep, failure_t *error) {
     size_t found;
     umf_memory_pool_handle_t *pools = pools_of(groups, count, is_asleep, &found);
@@ -152,6 +159,9 @@ static bool groups_move(group_t **groups, size_t count, bool is_asleep, failure_
     error->result = result;
     error->missing = report.missing;
     if (result != UMF_RESULT_SUCCESS) {
+        for (size_t i = 0; i < count; i++) {
+            groups[i]->is_asleep = is_suspended(groups[i]);
+        }
         return is_asleep ? fail(error, "memory cannot be given back: %s", reason(result))
                          : fail(error, "no memory to come back to: %s", reason(result));
     }

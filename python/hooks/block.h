@@ -49,7 +49,7 @@ bool block_create(block_t *block, group_t *group, size_t size, failure_t *error)
 void block_destroy(block_t *block);
 
 /* All of the groups, or none. Those that are in the wanted state already are passed over. The
- * content is lost. */
+ * content is lost, and may be when the call fails, too. */
 bool groups_sleep(group_t **groups, size_t count, failure_t *error);
 bool groups_wake(group_t **groups, size_t count, failure_t *error);
 

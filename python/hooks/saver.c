@@ -314,10 +314,24 @@ static bool move_begin_locked(move_t *move, const char *tag, bool is_asleep, fai
 /* A backup that was kept over a resume stays, others go. */
 static void drop_new(const move_t *move, const bool *were_full) {
     for (size_t i = 0; i < move->count; i++) {
-        if (!were_full[i]) {
+        const entry_t *entry = move->entries[i];
+        if (!were_full[i] && !entry->family->group.is_asleep) {
             backup_drop(&move->entries[i]->backup);
         }
     }
+}
+
+/* Content may have gone before the call failed: it comes back to what is awake. What could not be
+ * brought back stays asleep, with its backup. */
+static void load_awake(move_t *move, const backup_options_t *options) {
+    failure_t again;
+    size_t awake = 0;
+    for (size_t i = 0; i < move->count; i++) {
+        if (!move->keeps[i].block->group->is_asleep) {
+            move->keeps[awake++] = move->keeps[i];
+        }
+    }
+    backups_load(move->keeps, awake, options, &again);
 }
 
 static bool pause_locked(move_t *move, failure_t *error) {
@@ -331,6 +345,7 @@ static bool pause_locked(move_t *move, failure_t *error) {
     backup_options_t options = options_locked();
     bool is_done = backups_save(move->keeps, move->count, &options, error);
     if (is_done && !groups_sleep(move->groups, move->group_count, error)) {
+        load_awake(move, &options);
         drop_new(move, were_full);
         is_done = false;
     }

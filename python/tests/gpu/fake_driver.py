@@ -52,3 +52,14 @@ def counted():
     yield made
     after = list(control().calls)
     made.update({name: b - a for name, a, b in zip(_NAMES, before, after) if b != a})
+
+
+@contextlib.contextmanager
+def failing(name, at, code=2):
+    """The `at`-th call of a function inside fails; the default is for the lack of memory."""
+    now = control()
+    now.fail_function, now.fail_on, now.fail_with, now.fail_at = _NAMES.index(name), 0, code, at
+    try:
+        yield
+    finally:
+        now.fail_at = 0

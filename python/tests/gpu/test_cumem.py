@@ -103,6 +103,19 @@ def test_host_memory_is_retained(allocator):
 
 
 @needs_fake
+@pytest.mark.parametrize("function", ["cuMemUnmap", "cuMemRelease"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_sleep_that_fails_midway_brings_content_back(allocator, function, at):
+    with allocator.use_memory_pool("weights"):
+        tensors = [full(24, 1), full(24, 2)]
+    with fake_driver.failing(function, at):
+        with pytest.raises(RuntimeError, match="memory cannot be given back"):
+            allocator.sleep("weights")
+    assert states(allocator) == {"weights": (False, False)}
+    assert holds(tensors[0], 1) and holds(tensors[1], 2)
+
+
+@needs_fake
 def test_calls_of_the_driver(allocator):
     count = 12
     with allocator.use_memory_pool("weights"):

@@ -231,6 +231,22 @@ def test_backups_are_near_the_device(saver, monkeypatch, backend):
 
 
 @needs_fake
+@pytest.mark.parametrize("function", ["cuMemUnmap", "cuMemRelease"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_pause_that_fails_midway_brings_content_back(saver, function, at):
+    with saver.region("midway", enable_cpu_backup=True):
+        tensors = [full(24, 1), full(24, 2)]
+    with fake_driver.failing(function, at):
+        with pytest.raises(RuntimeError, match="memory cannot be given back"):
+            saver.pause("midway")
+    assert saver.get_cpu_backup(tensors[0]) is None
+    assert holds(tensors[0], 1) and holds(tensors[1], 2)
+    saver.pause("midway")
+    saver.resume("midway")
+    assert holds(tensors[0], 1) and holds(tensors[1], 2)
+
+
+@needs_fake
 def test_calls_of_the_driver(saver):
     """Of a pause and a resume that retain: one of each kind for a block."""
     count = 12

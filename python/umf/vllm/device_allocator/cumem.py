@@ -227,6 +227,10 @@ def _put_to_sleep(records: _Records, kept: _Records) -> None:
         _take_memory(records)
     except BaseException:
         _wake([one for one in records if one[1].is_asleep])
+        # The library may have taken and given back some of it before it failed.
+        awake = [one for one in kept if one[1].cpu_backup_tensor is not None]
+        if awake:
+            _copy_back(awake)
         raise
     finally:
         for _, data in records:
