@@ -7,7 +7,7 @@
 set -euo pipefail
 
 python=$1
-built=$2
+built=$(cd "$2" && pwd)
 part=$3
 tests=$(cd "$(dirname "$0")" && pwd)
 deps=$tests/../../build/deps
