@@ -316,7 +316,9 @@ TEST_P(Content, MemoryThatNobodyDescribes) {
             if (protection == PROT_NONE) {
                 EXPECT_EQ(zero, nullptr);
                 EXPECT_EQ(last_error(), UMF_RESULT_ERROR_NOT_SUPPORTED);
-                EXPECT_EQ(umfPoolRealloc(pool, p, size + (4 << 20)), nullptr);
+                // It may grow where it is; elsewhere it would have to be copied.
+                void *larger = umfPoolRealloc(pool, p, size + (4 << 20));
+                EXPECT_TRUE(larger == nullptr || (larger == p && size > (64 << 10))) << size;
                 EXPECT_EQ(last_error(), UMF_RESULT_ERROR_NOT_SUPPORTED);
             } else {
                 ASSERT_NE(zero, nullptr);

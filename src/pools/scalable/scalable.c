@@ -128,20 +128,21 @@ static struct {
     umf_starts_sizes_t starts; /* by bin + 1 */
 } bins;                        /* Immutable after bins_init */
 
-/* It is set to UNKNOWN before a call of oneTBB that may fail. The hook changes it if there is no
- * memory. */
-static __thread umf_result_t scalable_last_error;
-
-/* The calling thread takes objects from slabs. */
-static __thread bool takes_slabs;
+/* What a thread has, in one word: libraries have little room for thread-local memory. */
+static __thread struct {
+    /* An umf_result_t. It is set to UNKNOWN before a call of oneTBB that may fail. The hook changes
+     * it if there is no memory. */
+    uint32_t last_error : 31;
+    uint32_t takes_slabs : 1; /* it takes objects from slabs */
+} of_thread;
 
 /* An identity of the calling thread. */
 static const void *this_thread(void) {
-    return &scalable_last_error;
+    return &of_thread;
 }
 
 static void *fail(void) {
-    scalable_last_error = UMF_RESULT_ERROR_UNKNOWN;
+    of_thread.last_error = UMF_RESULT_ERROR_UNKNOWN;
     return NULL;
 }
 
@@ -274,7 +275,7 @@ static bool unmark(const umf_span_t *span, const void *object) {
 /* --- hooks: called by oneTBB --- */
 
 static void *refuse_memory(void) {
-    scalable_last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    of_thread.last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     return NULL;
 }
 
@@ -358,7 +359,7 @@ static size_t in_granules(const scalable_pool_t *pool, size_t size) {
  * where that adds little. */
 static size_t region_size(const scalable_pool_t *pool, size_t size) {
     size_t whole = in_granules(pool, size);
-    return takes_slabs || whole - size <= size / 4 ? whole : size;
+    return of_thread.takes_slabs || whole - size <= size / 4 ? whole : size;
 }
 
 static void *region_take(scalable_pool_t *pool, size_t size) {
@@ -376,7 +377,7 @@ static void *hook_alloc(intptr_t id, size_t *size) {
     void *ptr = region_take(pool, *size);
     /* Between smaller regions a provider of limited size may have gaps that are no granule. */
     if (!ptr && *size > least && *size / 2 <= least &&
-        scalable_last_error == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY) {
+        of_thread.last_error == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY) {
         *size = least;
         ptr = region_take(pool, least);
     }
@@ -493,8 +494,9 @@ static void *take_one(const scalable_pool_t *pool, const take_t *take) {
 static bool take(void *self, void *request) {
     scalable_pool_t *pool = self;
     take_t *take = request;
-    bool took_slabs = takes_slabs; /* the provider of another pool may take from this one */
-    takes_slabs = take->size <= BIN_SMALL_LARGEST;
+    bool took_slabs =
+        of_thread.takes_slabs; /* the provider of another pool may take from this one */
+    of_thread.takes_slabs = take->size <= BIN_SMALL_LARGEST;
     atomic_fetch_add_explicit(&pool->takes, 1, memory_order_relaxed);
     umf_tbb_enter();
     for (take->got = 0; take->got < take->n; take->got++) {
@@ -504,7 +506,7 @@ static bool take(void *self, void *request) {
     }
     atomic_fetch_add_explicit(&pool->out_count, (int64_t)take->got, memory_order_acquire);
     umf_tbb_leave();
-    takes_slabs = took_slabs;
+    of_thread.takes_slabs = took_slabs;
     return take->got > 0;
 }
 
@@ -532,7 +534,7 @@ static void give_back(scalable_pool_t *pool, const umf_item_t *items, size_t n);
 
 static UMF_COLD void no_states(scalable_pool_t *pool, const umf_item_t *items, size_t n) {
     give_back(pool, items, n);
-    scalable_last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    of_thread.last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 static size_t scalable_refill(void *arg, uint32_t bin, umf_item_t *items, size_t n) {
@@ -679,7 +681,7 @@ static void *block_alloc(scalable_pool_t *pool, size_t size, size_t alignment) {
 static UMF_COLD void *large_alloc(scalable_pool_t *pool, size_t size, size_t alignment) {
     fail();
     if (size > SIZE_LIMIT || alignment > SIZE_LIMIT) {
-        umf_tell_refused("scalable", scalable_last_error);
+        umf_tell_refused("scalable", (umf_result_t)of_thread.last_error);
         return NULL;
     }
     umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
@@ -846,7 +848,7 @@ static void *scalable_realloc(void *arg, void *ptr, size_t size) {
         return fail();
     }
     if (size == 0) {
-        scalable_last_error = scalable_free(pool, ptr);
+        of_thread.last_error = scalable_free(pool, ptr);
         return NULL;
     }
     if (size <= old && size > old / 2) {
@@ -978,7 +980,7 @@ static umf_result_t scalable_trim(void *arg, size_t keep) {
 
 static umf_result_t scalable_last_allocation_error(void *arg) {
     (void)arg;
-    return scalable_last_error;
+    return (umf_result_t)of_thread.last_error;
 }
 
 UMF_POOL_GET_NAME(scalable, scalable_pool_t, name, umf_scalable_pool_params)
