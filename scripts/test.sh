@@ -98,7 +98,7 @@ part "testing ${presets[*]}" run_tests || status=$?
 
 echo "== the slowest tests"
 sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9]+\.[0-9]+) sec.*/\2 s  \1/p' build/all/log |
-    sort -rn | head -n 15
+    sort -rn | sed -n 1,15p # all is read: a pipe that breaks would end the script
 echo "== times"
 printf '%s\n' "${times[@]}"
 [ $status -eq 0 ] && echo "== passed" || echo "== FAILED: build/all/Testing/Temporary/LastTest.log"
