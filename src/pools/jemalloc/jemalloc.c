@@ -86,6 +86,7 @@ typedef struct jemalloc_pool_t {
     extent_hooks_t hooks;
     _Atomic int64_t large_count; /* live blocks without bin */
     bool is_closing;             /* the spans are about to go: hooks put nothing back */
+    _Atomic size_t flushed_at;   /* spans that the pool had when its caches were last flushed */
     umf_lock_t lock;
     umf_arenas_t arenas;
     char name[UMF_NAME_MAX];
@@ -275,6 +276,18 @@ static size_t refill_from_pages(jemalloc_pool_t *pool, const refill_t *refill) {
     return got;
 }
 
+/* Before the provider is asked, free objects go back to the page cache: all that this thread and
+ * the depots have, once for each span, because threads that fill and flush their caches in turn
+ * would never let the pool grow; else most large ones. */
+static void release_some(jemalloc_pool_t *pool, uint32_t bin) {
+    size_t spans = umf_tracked_span_count(pool->tracked);
+    if (atomic_exchange_explicit(&pool->flushed_at, spans, memory_order_relaxed) != spans) {
+        umf_magazines_flush(&pool->magazines);
+    } else {
+        umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
+    }
+}
+
 /* Before a request fails, all free objects go back: each may keep a slab from being free. */
 static void give_back(void *pool) {
     umf_magazines_trim(&((jemalloc_pool_t *)pool)->magazines);
@@ -336,12 +349,12 @@ static bool refill_or_grow(void *self, void *request) {
 }
 
 /* In order of cost: what is at hand, what this thread and the depots cache, the provider, all
- * caches. A pool grows rarely; with what is cached a program may not need to. */
+ * caches. */
 static bool refill_below(jemalloc_pool_t *pool, refill_t *refill) {
     if (refill_at_hand(pool, refill)) {
         return true;
     }
-    umf_magazines_flush(&pool->magazines);
+    release_some(pool, refill->bin);
     return refill_or_grow(pool, refill) || reclaim(pool, refill_or_grow, refill);
 }
 
@@ -437,7 +450,7 @@ static bool block_alloc(void *self, void *request) {
 
 static UMF_COLD void *large_alloc_slow(jemalloc_pool_t *pool, size_t bytes, size_t alignment) {
     block_t block = {.bytes = bytes, .alignment = alignment};
-    umf_magazines_flush(&pool->magazines);
+    release_some(pool, UMF_MAGAZINE_EXCEPT_NONE);
     return block_alloc(pool, &block) || reclaim(pool, block_alloc, &block) ? block.ptr : NULL;
 }
 
