@@ -57,10 +57,6 @@ int count_entries(const char *path, const char *prefix = "") {
     return count;
 }
 
-int count_threads() {
-    return count_entries("/proc/self/task");
-}
-
 /* In a child that is forked while no other thread holds anything. */
 int exit_of(const std::function<int()> &body) {
     return exit_of_child(body, fork_at_rest);
@@ -82,12 +78,13 @@ bool has_broker_thread() {
     return found;
 }
 
-/* A thread gets its name when it runs. */
-bool wait_for_broker_thread() {
-    for (int i = 0; i < 5000 && !has_broker_thread(); i++) {
+/* A thread gets its name when it runs, and the kernel wakes who joins it before it leaves the list
+   of tasks. */
+bool wait_for_broker_thread(bool is_there = true) {
+    for (int i = 0; i < 5000 && has_broker_thread() != is_there; i++) {
         usleep(1000);
     }
-    return has_broker_thread();
+    return has_broker_thread() == is_there;
 }
 
 umf_fd_ticket_t publish(int fd) {
@@ -339,7 +336,7 @@ TEST_F(broker, ServesItsOwnProcess) {
     EXPECT_EQ(ask(ticket), ESTALE);
     close(fd);
     umf_broker_stop();
-    EXPECT_FALSE(has_broker_thread());
+    EXPECT_TRUE(wait_for_broker_thread(false));
     EXPECT_EQ(ask(ticket), ECONNREFUSED);
     EXPECT_EQ(count_descriptors(), before);
 }
@@ -816,7 +813,7 @@ TEST_F(broker, OnlyOneDescriptorIsTaken) {
 }
 
 TEST_F(broker, EveryFailureLeavesNothing) {
-    int before = count_descriptors(), fd = make_file("mine"), runs = 0, threads = count_threads();
+    int before = count_descriptors(), fd = make_file("mine"), runs = 0;
     for (fault::Nth nth(nullptr, EIO); nth.next(); runs++) {
         umf_fd_ticket_t ticket = {};
         if (umf_ticket_make(fd, &ticket) == UMF_RESULT_SUCCESS) {
@@ -828,7 +825,7 @@ TEST_F(broker, EveryFailureLeavesNothing) {
         nth.off();
         umf_broker_stop();
         ASSERT_EQ(count_descriptors(), before + 1) << "call " << nth.runs();
-        ASSERT_EQ(count_threads(), threads) << "call " << nth.runs();
+        ASSERT_TRUE(wait_for_broker_thread(false)) << "call " << nth.runs();
         ASSERT_LT(runs, 100);
     }
     EXPECT_GE(runs, 5);
