@@ -46,7 +46,9 @@ const char usage[] =
     "side: what gets slower with more threads nevertheless is the machine's.\n"
     "\n"
     "  pair      each thread allocates one object and frees it, 8 more stay alive\n"
-    "  batch     each thread allocates 1,000, then frees them in an order of chance\n"
+    "  batch     each thread allocates 1,000, then frees them in an order of chance; some "
+    "allocate\n"
+    "            while others free\n"
     "  handover  half of the threads allocate 200, each of the others frees those of one of them\n"
     "\n"
     "Pools change what threads share once these have met at a lock. In turns nobody meets, so\n"
@@ -220,6 +222,7 @@ class Case {
         }
         pthread_barrier_wait(&barrier);
         stay_on_one_cpu();
+        part_of_a_round(id, order, 0, lead(id));
         turns.take(id, [] { lines_meet(options.free ? 0 : MEET_EVERY); });
         for (unsigned i = 0; i < meet_rounds && !options.free; i++) {
             turn_round(id, order);
@@ -232,6 +235,8 @@ class Case {
         for (unsigned i = 0; i < counted_rounds; i++) {
             turn_round(id, order);
         }
+        turns.take(id, [] { lines_count(0); });
+        part_of_a_round(id, order, lead(id), steps());
     }
 
     void free_round(unsigned id, const std::vector<size_t> &order) {
@@ -253,23 +258,37 @@ class Case {
         }
     }
 
-    void turn_round(unsigned id, const std::vector<size_t> &order) {
-        for (size_t i = 0; i < load.objects; i++) {
-            turns.take(id, [&] {
-                if (allocates(id)) {
-                    lines_enter(id);
-                    allocate(&hands[id][i]);
-                    lines_leave();
-                }
-            });
-        }
+    size_t steps() const {
+        return 2 * load.objects;
+    }
+
+    // Threads are at different places of their rounds, as they are in a program.
+    size_t lead(unsigned id) const {
+        return load.handover ? 0 : id * steps() / options.threads;
+    }
+
+    void step(unsigned id, const std::vector<size_t> &order, size_t i) {
         const std::vector<void *> *objects = freed_by(id);
-        for (size_t i = 0; i < load.objects; i++) {
+        lines_enter(id);
+        if (i < load.objects && allocates(id)) {
+            allocate(&hands[id][i]);
+        } else if (i >= load.objects && objects) {
+            release((*objects)[order[i - load.objects]]);
+        }
+        lines_leave();
+    }
+
+    void turn_round(unsigned id, const std::vector<size_t> &order) {
+        for (size_t i = 0; i < steps(); i++) {
+            turns.take(id, [&] { step(id, order, (lead(id) + i) % steps()); });
+        }
+    }
+
+    void part_of_a_round(unsigned id, const std::vector<size_t> &order, size_t begin, size_t end) {
+        for (size_t i = 0; i < steps(); i++) {
             turns.take(id, [&] {
-                if (objects) {
-                    lines_enter(id);
-                    release((*objects)[order[i]]);
-                    lines_leave();
+                if (i >= begin && i < end) {
+                    step(id, order, i);
                 }
             });
         }

@@ -11,6 +11,7 @@ struct umf_depot_t {
     _Atomic size_t count; /* objects. Sync: lock, as the rest; without the lock it is a hint */
     size_t fewest;        /* smallest count since the last decay pass: so many were not needed */
     size_t idle;          /* objects that the last decay pass found idle and that still are */
+    _Atomic size_t kept;  /* so many are for its owner. Sync: as `count` */
     umf_item_t items[];
 };
 
@@ -29,6 +30,20 @@ static size_t depot_count(const umf_depot_t *depot) {
 
 static void depot_set_count(umf_depot_t *depot, size_t count) {
     atomic_store_explicit(&depot->count, count, memory_order_relaxed);
+}
+
+static size_t depot_kept(const umf_depot_t *depot) {
+    return depot ? atomic_load_explicit(&depot->kept, memory_order_relaxed) : 0;
+}
+
+static void depot_set_kept(umf_depot_t *depot, size_t kept) {
+    atomic_store_explicit(&depot->kept, kept, memory_order_relaxed);
+}
+
+/* What others may take. `user`: as for umf_depots_take. */
+static size_t depot_surplus(const umf_depot_t *depot, const umf_depot_user_t *user) {
+    size_t count = depot_count(depot), kept = user ? depot_kept(depot) : 0;
+    return count > kept ? count - kept : 0;
 }
 
 /* --- life --- */
@@ -85,16 +100,16 @@ static uint32_t depot_next(const umf_depots_t *depots, uint32_t index) {
     return index + 1 < depots->limit ? index + 1 : 0;
 }
 
-static void note_contention(bool *is_contended) {
-    if (is_contended) {
-        *is_contended = true;
+static void note_contention(umf_depot_user_t *user) {
+    if (user) {
+        user->is_contended = true;
     }
 }
 
 /* Locks the thread's own depot. The wait is short. In another depot are other threads' objects. */
-static void lock_own(umf_depot_t *depot, bool *is_contended) {
+static void lock_own(umf_depot_t *depot, umf_depot_user_t *user) {
     if (!umf_trylock(&depot->lock)) {
-        note_contention(is_contended);
+        note_contention(user);
         umf_lock(&depot->lock);
     }
 }
@@ -111,43 +126,49 @@ static size_t take_locked(umf_depot_t *depot, umf_item_t *items, size_t n) {
     return taken;
 }
 
+static size_t take_surplus(umf_depot_t *depot, const umf_depot_user_t *user, umf_item_t *items,
+                           size_t n) {
+    size_t surplus = depot_surplus(depot, user);
+    return take_locked(depot, items, n < surplus ? n : surplus);
+}
+
 /* Takes from one depot without waiting for its lock. `locked` keeps the first one that was
  * locked. */
-static size_t take_from(umf_depot_t *depot, umf_depot_t **locked, umf_item_t *items, size_t n) {
+static size_t take_from(umf_depot_t *depot, const umf_depot_user_t *user, umf_depot_t **locked,
+                        umf_item_t *items, size_t n) {
     if (!umf_trylock(&depot->lock)) {
         *locked = *locked ? *locked : depot;
         return 0;
     }
+    size_t taken = take_surplus(depot, user, items, n);
+    umf_unlock(&depot->lock);
+    return taken;
+}
+
+static size_t take_own(umf_depot_t *depot, umf_depot_user_t *user, umf_item_t *items, size_t n) {
+    lock_own(depot, user);
     size_t taken = take_locked(depot, items, n);
     umf_unlock(&depot->lock);
     return taken;
 }
 
-static size_t take_own(umf_depot_t *depot, bool *is_contended, umf_item_t *items, size_t n) {
-    lock_own(depot, is_contended);
-    size_t taken = take_locked(depot, items, n);
-    umf_unlock(&depot->lock);
-    return taken;
-}
-
-size_t umf_depots_take(umf_depots_t *depots, uint32_t number, bool *is_contended, umf_item_t *items,
-                       size_t n) {
+size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_user_t *user,
+                       umf_item_t *items, size_t n) {
     uint32_t own = own_depot(depots, number);
     umf_depot_t *locked = NULL;
-    size_t taken = depot_count(depot_at(depots, own))
-                       ? take_own(depot_at(depots, own), is_contended, items, n)
-                       : 0;
+    size_t taken =
+        depot_count(depot_at(depots, own)) ? take_own(depot_at(depots, own), user, items, n) : 0;
     for (uint32_t at = depot_next(depots, own); at != own && !taken; at = depot_next(depots, at)) {
         umf_depot_t *depot = depot_at(depots, at);
-        taken = depot_count(depot) ? take_from(depot, &locked, items, n) : 0;
+        taken = depot_surplus(depot, user) ? take_from(depot, user, &locked, items, n) : 0;
     }
     if (locked) {
-        note_contention(is_contended);
+        note_contention(user);
     }
     /* A wait is cheaper than a refill from the pool, which would also add objects to the cache. */
     if (!taken && locked) {
         umf_lock(&locked->lock);
-        taken = take_locked(locked, items, n);
+        taken = take_surplus(locked, user, items, n);
         umf_unlock(&locked->lock);
     }
     return taken;
@@ -167,20 +188,37 @@ static bool give_locked(const umf_depots_t *depots, umf_depot_t *depot, const um
     return fits;
 }
 
-static bool give_own(umf_depots_t *depots, uint32_t own, bool *is_contended,
+static size_t less(size_t a, size_t b) {
+    return a > b ? a - b : 0;
+}
+
+/* The owner gives `n`. Who gives more than it took, as a thread that frees what another allocates,
+ * needs so much less. */
+static void note_need(const umf_depots_t *depots, umf_depot_t *depot, umf_depot_user_t *user,
+                      size_t n) {
+    size_t needed = user->needed < depots->capacity ? user->needed : depots->capacity;
+    size_t kept = needed ? depot_kept(depot) : less(depot_kept(depot), n);
+    depot_set_kept(depot, needed > kept ? needed : kept);
+    user->needed = (uint16_t)less(needed, n);
+}
+
+static bool give_own(umf_depots_t *depots, uint32_t own, umf_depot_user_t *user,
                      const umf_item_t *items, size_t n) {
     umf_depot_t *depot = depot_made(depots, own);
     if (!depot || depot_count(depot) + n > depots->capacity) {
         return false;
     }
-    lock_own(depot, is_contended);
+    lock_own(depot, user);
     bool is_given = give_locked(depots, depot, items, n);
+    if (user) {
+        note_need(depots, depot, user, n);
+    }
     umf_unlock(&depot->lock);
     return is_given;
 }
 
 /* Gives to any depot but the thread's own, which is full. */
-static bool give_others(umf_depots_t *depots, uint32_t own, bool *is_contended,
+static bool give_others(umf_depots_t *depots, uint32_t own, umf_depot_user_t *user,
                         const umf_item_t *items, size_t n) {
     umf_depot_t *locked = NULL;
     bool is_given = false;
@@ -198,7 +236,7 @@ static bool give_others(umf_depots_t *depots, uint32_t own, bool *is_contended,
         }
     }
     if (locked) {
-        note_contention(is_contended);
+        note_contention(user);
     }
     /* A wait is cheaper than a flush to the pool, which takes the pool's own locks. */
     if (!is_given && locked) {
@@ -209,11 +247,10 @@ static bool give_others(umf_depots_t *depots, uint32_t own, bool *is_contended,
     return is_given;
 }
 
-bool umf_depots_give(umf_depots_t *depots, uint32_t number, bool *is_contended,
+bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_user_t *user,
                      const umf_item_t *items, size_t n) {
     uint32_t own = own_depot(depots, number);
-    return give_own(depots, own, is_contended, items, n) ||
-           give_others(depots, own, is_contended, items, n);
+    return give_own(depots, own, user, items, n) || give_others(depots, own, user, items, n);
 }
 
 /* --- counts --- */
@@ -237,6 +274,7 @@ size_t umf_depots_count_idle(umf_depots_t *depots) {
         /* The count never fell below `fewest` since the last pass, so that many were not used. */
         depot->idle = depot->fewest;
         depot->fewest = depot_count(depot);
+        depot_set_kept(depot, depot_kept(depot) / 2);
         idle += depot->idle;
         umf_unlock(&depot->lock);
     }

@@ -3,8 +3,13 @@
  *
  * Each thread that gives objects has a depot of its own, up to one depot for each CPU. A thread
  * uses the depots of others only while its own is empty or full. It therefore gets back
- * what it gave, which is still in its CPU's cache, and shares with other threads only while there
- * are too few objects for all.
+ * what it gave, which is still in its CPU's cache.
+ *
+ * From the depot of another, a thread takes only what its owner is not about to need: what is more
+ * than the owner took, from here or the pool, before it gave. Otherwise threads that
+ * allocate and free in turn would pass the same objects around, and would then write the states of
+ * objects that lie side by side, in the same cache line: 16 threads with 1,000 objects each took
+ * 90 ns instead of 12 for a pair.
  *
  * Thread-safe.
  */
@@ -28,6 +33,12 @@ typedef struct umf_item_t {
 
 typedef struct umf_depot_t umf_depot_t;
 
+/* A thread, as far as the depots of one bin are concerned. */
+typedef struct umf_depot_user_t {
+    uint16_t needed;   /* objects that it took, from here or the pool, and has not given yet */
+    bool is_contended; /* it found a depot locked. Set here, cleared by who looks at it */
+} umf_depot_user_t;
+
 typedef struct umf_depots_t {
     uint32_t capacity;                         /* objects per depot. Immutable, as the next */
     uint32_t limit;                            /* most depots that are made */
@@ -39,14 +50,14 @@ umf_depots_t *umf_depots_create(size_t capacity);
 /* Drops the objects in the depots: they belong to the pool. NULL: does nothing. */
 void umf_depots_destroy(umf_depots_t *depots);
 
-/* `number`: the calling thread's number. `is_contended` is set if it finds a depot locked; may be
- * NULL. */
+/* `number`: the calling thread's number. `user`: NULL for who speaks for all threads, or has no
+ * memory for objects of its own. */
 
-/* Takes up to `n` objects. 0: there are none. */
-size_t umf_depots_take(umf_depots_t *depots, uint32_t number, bool *is_contended, umf_item_t *items,
-                       size_t n);
+/* Takes up to `n` objects. 0: there are none, or `user` is not NULL and others need them. */
+size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_user_t *user,
+                       umf_item_t *items, size_t n);
 /* Gives all `n` objects. false: no depot has room, and none was given. */
-bool umf_depots_give(umf_depots_t *depots, uint32_t number, bool *is_contended,
+bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_user_t *user,
                      const umf_item_t *items, size_t n);
 
 /* Objects in all depots. */

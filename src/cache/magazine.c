@@ -86,15 +86,14 @@ static uint32_t thread_number(const umf_magazines_t *m) {
 static size_t depot_take(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, umf_item_t *items,
                          size_t n) {
     umf_depots_t *depots = depots_of(m, bin);
-    return depots ? umf_depots_take(depots, thread_number(m), mag ? &mag->is_contended : NULL,
-                                    items, n)
+    return depots ? umf_depots_take(depots, thread_number(m), mag ? &mag->user : NULL, items, n)
                   : 0;
 }
 
 static bool depot_give(umf_magazines_t *m, uint32_t bin, uint32_t number, umf_magazine_t *mag,
                        umf_item_t *items, size_t n) {
     umf_depots_t *depots = depots_made(m, bin);
-    return depots && umf_depots_give(depots, number, mag ? &mag->is_contended : NULL, items, n);
+    return depots && umf_depots_give(depots, number, mag ? &mag->user : NULL, items, n);
 }
 
 /* Counts in the thread's own cache, because a shared counter would be contended by all misses. A
@@ -295,11 +294,11 @@ static void magazine_free_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t
 /* false: the stack stays as it is. */
 static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     size_t old = magazine_capacity(mag), count = magazine_count(mag);
-    size_t most = mag->is_contended ? m->capacity[bin].contended : m->capacity[bin].usual;
+    size_t most = mag->user.is_contended ? m->capacity[bin].contended : m->capacity[bin].usual;
     size_t capacity = 2 * old < most ? 2 * old : most;
     /* A stack grows only if its capacity costs exchanges: it alternates between empty and full, or
      * the depots are contended. A thread that only frees needs no larger stack. */
-    if (!(mag->was_refilled || mag->is_contended) || capacity <= old) {
+    if (!(mag->was_refilled || mag->user.is_contended) || capacity <= old) {
         return false;
     }
     umf_item_t *stack = stack_make(m, bin, capacity, old);
@@ -310,7 +309,7 @@ static bool magazine_grow(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag)
     memcpy(stack, small, count * sizeof(umf_item_t));
     magazine_set_stack(mag, stack, count, capacity);
     umf_meta_free(small, stack_bytes(old));
-    mag->was_refilled = mag->is_contended = false;
+    mag->was_refilled = mag->user.is_contended = false;
     return true;
 }
 
@@ -347,7 +346,7 @@ static void stack_put_back(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag
 static void magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     held_stack_t stack = stack_take(mag);
     size_t batch = stack.capacity / 2, rest = stack.count - batch;
-    mag->was_refilled = mag->is_contended = false;
+    mag->was_refilled = mag->user.is_contended = false;
     pass_on(m, bin, mag, stack.items, batch);
     memmove(stack.items, stack.items + batch, rest * sizeof(umf_item_t));
     stack_put_back(m, bin, mag, &stack, rest);
@@ -555,12 +554,19 @@ static size_t stack_refill(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag
     return got;
 }
 
+/* Large objects are for any thread that wants one: a new one costs more than one that another CPU
+ * has used. */
+static void count_needed(const umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, size_t got) {
+    size_t needed = is_large(m, bin) ? 0 : mag->user.needed + got;
+    mag->user.needed = (uint16_t)(needed < UINT16_MAX ? needed : UINT16_MAX);
+}
+
 static void *pop_with(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     if (magazine_count(mag)) { /* another thread had hidden the cache when the caller looked */
         magazine_set_top(mag, mag->top - 1);
         return hand_out(mag->top);
     }
-    if (mag->is_contended) { /* a larger stack comes to the depots less often */
+    if (mag->user.is_contended) { /* a larger stack comes to the depots less often */
         magazine_grow(m, bin, mag);
     }
     size_t batch = magazine_capacity(mag) / 2;
@@ -573,6 +579,7 @@ static void *pop_with(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
         return NULL;
     }
     void *object = hand_out(&mag->base[got - 1]);
+    count_needed(m, bin, mag, got);
     mag->was_refilled = true;
     magazine_set_top(mag, mag->base + got - 1);
     return object;

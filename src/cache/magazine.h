@@ -28,10 +28,10 @@ typedef struct umf_magazine_t {
     umf_item_t *limit;
     umf_item_t *base;
     /* Sync: atomic. Its thread writes it; umf_magazines_check may set it to 0 */
-    uint64_t magic;    /* for checked pushes: umf_magic() of the distance between two states; 0: no
-                        * checked pushes, or no stack */
-    uint64_t mask;     /* address & mask is the offset from the first object of the slab */
-    bool is_contended; /* its thread found a depot locked */
+    uint64_t magic; /* for checked pushes: umf_magic() of the distance between two states; 0: no
+                     * checked pushes, or no stack */
+    uint64_t mask;  /* address & mask is the offset from the first object of the slab */
+    umf_depot_user_t user;
     bool was_refilled; /* since it was last full */
     uint16_t seen;     /* objects at the thread's last look at what it does not use */
 } umf_magazine_t;

@@ -26,8 +26,10 @@ static void objects_of(void **objects, umf_item_t *items, size_t n) {
 
 size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **objects, size_t n) {
     umf_item_t *items = calloc(n, sizeof(*items));
-    size_t taken = umf_depots_take(depots, thread->number,
-                                   thread->is_known ? &thread->is_contended : NULL, items, n);
+    umf_depot_user_t user = {thread->needed, thread->is_contended};
+    size_t taken =
+        umf_depots_take(depots, thread->number, thread->is_known ? &user : NULL, items, n);
+    thread->is_contended = user.is_contended;
     objects_of(objects, items, taken);
     return taken;
 }
@@ -38,8 +40,11 @@ bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const 
     for (size_t i = 0; i < n; i++) {
         items[i].object = objects[i];
     }
-    bool is_given = umf_depots_give(depots, thread->number,
-                                    thread->is_known ? &thread->is_contended : NULL, items, n);
+    umf_depot_user_t user = {thread->needed, thread->is_contended};
+    bool is_given =
+        umf_depots_give(depots, thread->number, thread->is_known ? &user : NULL, items, n);
+    thread->is_contended = user.is_contended;
+    thread->needed = user.needed;
     free(items);
     return is_given;
 }

@@ -15,6 +15,7 @@ typedef struct umf_depots_t shim_depots_t;
 typedef struct shim_thread_t {
     uint32_t number;
     bool is_contended, is_known; /* known: it has a magazine of its own */
+    uint16_t needed;             /* as in umf_depot_user_t */
 } shim_thread_t;
 
 /* `limit`: so many depots, whatever CPUs there are. */

@@ -35,7 +35,7 @@ std::vector<void *> objects(size_t first, size_t n) {
 class Thread {
   public:
     Thread(shim_depots_t *of, uint32_t number, bool is_known = true)
-        : depots(of), thread{number, false, is_known} {}
+        : depots(of), thread{number, false, is_known, 0} {}
 
     bool give(std::vector<void *> list) {
         return shim_depots_give(depots, &thread, list.data(), list.size());
@@ -44,6 +44,9 @@ class Thread {
         std::vector<void *> list(n);
         list.resize(shim_depots_take(depots, &thread, list.data(), n));
         return list;
+    }
+    void needs(uint16_t objects) {
+        thread.needed = objects;
     }
     bool is_contended() const {
         return thread.is_contended;
@@ -136,6 +139,46 @@ TEST_F(Depots, AThreadGetsItsOwnBack) {
     for (uint32_t i : {2u, 0u, 3u, 1u}) {
         EXPECT_EQ(threads[i].take(7), objects(1 + 8 * i, 7)) << i;
     }
+}
+
+TEST_F(Depots, WhatItsOwnerNeedsIsLeftByOthers) {
+    create(16);
+    Thread owner(depots, 0), other(depots, 1), all(depots, 1, false);
+    owner.needs(6);
+    ASSERT_TRUE(owner.give(objects(1, 8)));
+    EXPECT_EQ(other.take(8), objects(7, 2)) << "what is more";
+    EXPECT_TRUE(other.take(8).empty());
+    EXPECT_EQ(owner.take(2), objects(5, 2));
+    EXPECT_TRUE(other.take(8).empty());
+    EXPECT_EQ(all.take(1), objects(4, 1)) << "who has no memory takes any";
+    EXPECT_EQ(owner.take(8), objects(1, 3));
+}
+
+TEST_F(Depots, WhoGivesMoreThanItTookNeedsLess) {
+    create(32);
+    Thread owner(depots, 0), other(depots, 1);
+    owner.needs(8);
+    ASSERT_TRUE(owner.give(objects(1, 4)));
+    ASSERT_TRUE(owner.give(objects(5, 4)));
+    EXPECT_TRUE(other.take(8).empty()) << "it gave what it had taken";
+    ASSERT_TRUE(owner.give(objects(9, 4)));
+    EXPECT_EQ(other.take(16), objects(5, 8)) << "these 4, and 4 of the 8";
+    ASSERT_TRUE(owner.give(objects(13, 4)));
+    EXPECT_EQ(other.take(16).size(), 8u);
+}
+
+TEST_F(Depots, AnOwnerThatIsSilentKeepsLessAfterEachPass) {
+    create(16);
+    Thread owner(depots, 0), other(depots, 1);
+    owner.needs(8);
+    ASSERT_TRUE(owner.give(objects(1, 8)));
+    EXPECT_TRUE(other.take(8).empty());
+    shim_depots_count_idle(depots);
+    EXPECT_EQ(other.take(8), objects(5, 4));
+    for (int pass = 0; pass < 3; pass++) {
+        shim_depots_count_idle(depots);
+    }
+    EXPECT_EQ(other.take(8), objects(1, 4));
 }
 
 TEST_F(Depots, ThreadsBeyondTheLimitShare) {

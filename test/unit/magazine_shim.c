@@ -97,7 +97,7 @@ void shim_push(shim_magazines_t *m, uint32_t bin, void *object) {
     umf_magazine_push(&m->m, bin, (umf_item_t){.object = object});
 }
 void shim_meet_others(shim_magazines_t *m, uint32_t bin) {
-    umf_magazine_of(&m->m, bin)->is_contended = true;
+    umf_magazine_of(&m->m, bin)->user.is_contended = true;
 }
 size_t shim_capacity(shim_magazines_t *m, uint32_t bin) {
     const umf_magazine_t *mag = umf_magazine_of(&m->m, bin);
