@@ -1,7 +1,10 @@
-"""Trains a language model with 23 GB live, by several allocators: training.py <mode> in each process.
+"""Trains a language model with 28 GB live, by several allocators: training.py <mode> [--verbose].
 
-Prints the median time of a step in ms, the most device memory beyond the context, and the most that
-was live, both in MB.
+A process for each mode. Prints the median time of a step in ms, the most device memory beyond the
+context, and the most that was live, both in MB; before that, when verbose, what the allocators held
+when that was reached.
+
+With UMF_TEST_GPU=soft a small model tries the program on the software runtime.
 """
 
 import contextlib
@@ -14,8 +17,11 @@ import time
 from pathlib import Path
 
 ROUNDS = 3
-WARM_STEPS, STEPS = 3, 9
 MODES = ("native", "expandable", "process", "mempool")
+# A MemPool of torch alone, for comparison: with and without the memory of its backward passes.
+VERBOSE_MODES = (*MODES, "torch_mempool", "torch_mempool_backward")
+IS_SOFT = os.environ.get("UMF_TEST_GPU") == "soft"
+WARM_STEPS, STEPS = (0, 1) if IS_SOFT else (3, 9)
 RECORDER = Path(__file__).resolve().parents[2] / "benchmark"
 
 
@@ -45,16 +51,24 @@ def step(torch, model, optimizer, sizes, rng, watch):
     optimizer.zero_grad(set_to_none=True)
 
 
-def train(torch):
-    """(times of the steps in ms, most device memory)"""
+class Watch:
+    """The most device memory, and what `describe` said about it then."""
+
+    def __init__(self, torch, describe):
+        self.torch, self.describe, self.most, self.text = torch, describe, 0, ""
+
+    def __call__(self):
+        now = used(self.torch)
+        if now > self.most:
+            self.most, self.text = now, self.describe()
+
+
+def train(torch, watch):
+    """Times of the steps in ms."""
     sys.path.insert(0, str(RECORDER))
     from torch_record import Sizes, make_model
 
-    sizes, rng, seen = Sizes(False), random.Random(1), [0]
-
-    def watch():
-        seen[0] = max(seen[0], used(torch))
-
+    sizes, rng = Sizes(IS_SOFT), random.Random(1)
     torch.manual_seed(1)
     with torch.device("cuda"):
         model = make_model(torch, sizes)
@@ -66,50 +80,97 @@ def train(torch):
         step(torch, model, optimizer, sizes, rng, watch)
         torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - start))
-    return times, seen[0]
+    return times
 
 
-def here(mode):
+@contextlib.contextmanager
+def computing():
+    """What computes: a GPU, or the CPU in its place."""
+    if not IS_SOFT:
+        yield
+        return
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "soft"))
+    from soft_dispatch import SoftDispatch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with SoftDispatch(), sdpa_kernel(SDPBackend.MATH):  # the others are kernels of the GPU alone
+        yield
+
+
+@contextlib.contextmanager
+def torch_pool(torch, is_threaded):
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool), torch.autograd.set_multithreading_enabled(is_threaded):
+        yield pool
+
+
+def allocator(torch, mode):
+    """A context that yields what the memory comes from, None for torch's own allocator."""
+    if mode.startswith("torch_mempool"):
+        return torch_pool(torch, is_threaded=mode == "torch_mempool")
+    if mode not in ("process", "mempool"):
+        return contextlib.nullcontext()
+    import umf.torch
+
+    if mode == "process":
+        return contextlib.nullcontext(umf.torch.install())
+    return umf.torch.Pool().use()
+
+
+def describe(torch, memory):
+    """What there is now, in MB: by libumf, by the segments of a MemPool, by all of torch."""
+    if hasattr(memory, "statistics"):
+        now = memory.statistics()
+        yield f"libumf held {now.reserved / 1e6:.1f} live {now.used / 1e6:.1f} in {now.allocations}"
+    elif hasattr(memory, "residency"):
+        yield f"libumf held {memory.residency().resident / 1e6:.1f}"
+    if isinstance(memory, torch.cuda.MemPool):
+        segments = memory.snapshot(include_traces=False)
+        held, live = (sum(one[of] for one in segments) for of in ("total_size", "allocated_size"))
+        yield f"MemPool held {held / 1e6:.1f} live {live / 1e6:.1f} in {len(segments)}"
+    if torch.cuda.get_allocator_backend() != "pluggable":
+        now = torch.cuda.memory_stats()
+        held, live = (now.get(f"{of}_bytes.all.current", 0) for of in ("reserved", "allocated"))
+        yield f"torch held {held / 1e6:.1f} live {live / 1e6:.1f}"
+
+
+def here(mode, is_verbose):
     import torch
 
-    context = contextlib.nullcontext()
-    if mode in ("process", "mempool"):
-        import umf.torch
-
-        if mode == "process":
-            umf.torch.install()
-        else:
-            context = umf.torch.Pool().use()
-    torch.cuda.init()
-    torch.cuda.synchronize()
-    before = used(torch)
-    with context:
-        times, peak = train(torch)
+    with computing(), allocator(torch, mode) as memory:
+        torch.cuda.init()
+        torch.cuda.synchronize()
+        before = used(torch)
+        watch = Watch(torch, lambda: "; ".join(describe(torch, memory)) if is_verbose else "")
+        times = train(torch, watch)
     live = 0 if mode == "process" else torch.cuda.max_memory_allocated()
-    print(statistics.median(times[WARM_STEPS:]), (peak - before) / 1e6, live / 1e6)
+    if is_verbose:
+        print(f"# training, {mode}: {(watch.most - before) / 1e6:.1f} MB at the peak: {watch.text}")
+    print(statistics.median(times[WARM_STEPS:]), (watch.most - before) / 1e6, live / 1e6)
 
 
-def apart(mode):
+def apart(mode, is_verbose):
     environment = dict(os.environ)
     if mode == "expandable":
         environment["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-    done = subprocess.run(
-        [sys.executable, __file__, mode], env=environment, capture_output=True, text=True
-    )
+    command = [sys.executable, __file__, mode, *["--verbose"] * is_verbose]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{mode}: {done.stderr.strip().splitlines()[-1]}")
-    return tuple(float(word) for word in done.stdout.split()[-3:])
+    *told, last = done.stdout.splitlines()
+    print("".join(f"{line}\n" for line in told if line.startswith("#")), end="", flush=True)
+    return tuple(float(word) for word in last.split())
 
 
-def rows(end):
+def rows(end, is_verbose=False):
     """Interleaved runs: what the machine does meanwhile falls on all of them."""
-    runs = {mode: [] for mode in MODES}
+    runs = {mode: [] for mode in (VERBOSE_MODES if is_verbose else MODES)}
     for number in range(ROUNDS):
         if number and time.monotonic() > end:
             break
         for mode in list(runs):
             try:
-                runs[mode].append(apart(mode))
+                runs[mode].append(apart(mode, is_verbose))
             except RuntimeError as error:  # the other modes are worth having
                 print(f"training: FAILED: {error}", flush=True)
                 del runs[mode]
@@ -123,7 +184,10 @@ def rows(end):
     if "mempool" in runs:
         yield f"{live}: in a MemPool, ms a step", step["mempool"], step["native"], 1.0
         yield f"{live}: in a MemPool, MB", peak["mempool"], peak["native"], 1.02
+    for mode in VERBOSE_MODES[len(MODES) :]:
+        if mode in runs:
+            yield f"{live}: {mode}, MB", peak[mode], peak["native"], None
 
 
 if __name__ == "__main__":
-    here(sys.argv[1])
+    here(sys.argv[1], "--verbose" in sys.argv)

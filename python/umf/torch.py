@@ -146,7 +146,8 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
     def use(self) -> Iterator["Pool"]:
         """What this thread allocates on the pool's GPU inside comes from the pool.
 
-        Contexts nest: the inner pool holds.
+        That includes backward passes: they run in this thread inside, since torch serves only the
+        thread that entered a pool. Contexts nest: the inner pool holds.
 
         Raises:
             umf.OutOfResourcesError: it is suspended. Torch would hand out memory that is not there.
@@ -154,7 +155,8 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
         if self.pool.residency().state != "resident":
             raise OutOfResourcesError("the pool is suspended: resume it, or use another")
         with torch.cuda.device(self.device), _torch_pools.use(self):
-            yield self
+            with torch.autograd.set_multithreading_enabled(False):
+                yield self
 
     def suspend(self, streams: Iterable[Any] = ()) -> _suspend.Report:
         """Gives the memory back; see ``umf.suspend``.

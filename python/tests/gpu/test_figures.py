@@ -23,6 +23,21 @@ def test_a_part_works_alone(part, monkeypatch):
 
 
 @needs_fake
+@pytest.mark.parametrize("mode", ["mempool", "process"])
+def test_a_training_tells_what_is_held(mode, monkeypatch):
+    monkeypatch.setenv("UMF_TEST_GPU", "soft")
+    done = subprocess.run(
+        [sys.executable, BENCHMARK / "training.py", mode, "--verbose"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    held, last = done.stdout.splitlines()
+    assert held.startswith(f"# training, {mode}:") and len(last.split()) == 3
+    assert "libumf held" in held and ("MemPool held" in held) == (mode == "mempool")
+
+
+@needs_fake
 def test_the_host_is_touched_and_pinned(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARK))
     from plain import warm_host

@@ -44,6 +44,23 @@ def test_it_is_a_pool_of_torch(pool):
     assert "cuda_vmm" in repr(pool)
 
 
+def is_in(tensor, pool):
+    return any(
+        segment["address"] <= tensor.data_ptr() < segment["address"] + segment["total_size"]
+        for segment in pool.snapshot()
+    )
+
+
+def test_backward_allocates_from_the_pool(pool):
+    weights = torch.full((MIB,), 2.0, device="cuda", requires_grad=True)
+    assert torch._C._is_multithreading_enabled()
+    with pool.use():
+        (weights * weights).sum().backward()
+    assert is_in(weights.grad, pool) and not is_in(weights, pool)
+    assert torch._C._is_multithreading_enabled()
+    assert holds(weights.grad, 4)
+
+
 def test_pools_nest():
     outer, inner = umf.torch.Pool(), umf.torch.Pool(keep="discard")
     with outer.use():
