@@ -554,10 +554,12 @@ static size_t stack_refill(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag
     return got;
 }
 
-/* Large objects are for any thread that wants one: a new one costs more than one that another CPU
+/* A larger object is for any thread that wants one: a new one costs more than one that another CPU
  * has used. */
+#define KEPT_MOST ((size_t)16 << 10)
+
 static void count_needed(const umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, size_t got) {
-    size_t needed = is_large(m, bin) ? 0 : mag->user.needed + got;
+    size_t needed = m->capacity[bin].size > KEPT_MOST ? 0 : mag->user.needed + got;
     mag->user.needed = (uint16_t)(needed < UINT16_MAX ? needed : UINT16_MAX);
 }
 
