@@ -167,14 +167,30 @@ def events(history):
             yield f"f {numbers.pop(entry['addr'])}"
 
 
+def start(torch):
+    torch.cuda.memory._record_memory_history(
+        enabled="all", context=None, stacks="python", max_entries=MAX_EVENTS
+    )
+
+
+def write(torch, name, path):
+    """The trace of what was allocated since `start`."""
+    stats = torch.cuda.memory_stats()
+    history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    if len(history) >= MAX_EVENTS:
+        raise RuntimeError("the history is not whole")
+    with open(path, "w", encoding="ascii") as file:
+        file.write(f"# {name}, PyTorch {torch.__version__}\n")
+        file.write(f"t {stats['allocated_bytes.all.peak']} {stats['reserved_bytes.all.peak']}\n")
+        file.writelines(line + "\n" for line in events(history))
+
+
 def record(torch, name, sizes, path):
     rng = random.Random(1)
     torch.manual_seed(1)
     torch.cuda.init()
     if path:
-        torch.cuda.memory._record_memory_history(
-            enabled="all", context=None, stacks="python", max_entries=MAX_EVENTS
-        )
+        start(torch)
     WORKLOADS[name](torch, sizes, rng)
     torch.cuda.synchronize()
     stats = torch.cuda.memory_stats()
@@ -182,12 +198,7 @@ def record(torch, name, sizes, path):
     requested = stats.get("requested_bytes.all.peak", allocated)
     reserved = stats["reserved_bytes.all.peak"]
     if path:
-        history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
-        if len(history) >= MAX_EVENTS:
-            raise RuntimeError("the history is not whole")
-        with open(path, "w", encoding="ascii") as file:
-            file.write(f"# {name}, PyTorch {torch.__version__}\nt {allocated} {reserved}\n")
-            file.writelines(line + "\n" for line in events(history))
+        write(torch, name, path)
     print(
         f"{name:12} {requested / 1e9:10.3f} {allocated / 1e9:10.3f} {reserved / 1e9:10.3f} "
         f"{reserved / requested:10.3f}  {'recorded' if path else 'expandable segments'}",

@@ -1,4 +1,4 @@
-"""Figures of the package on a GPU, each beside its peer: figures.py [--gib N] [--seconds S] [--verbose] [part...]
+"""Figures of the package on a GPU, each beside its peer: figures.py [--gib N] [--seconds S] [--verbose] [--trace FILE] [part...]
 
 Prints rows `name ours peer ratio target`: ours / peer, which should be at most the target; where the
 target is 0, ours is what should be 0. The peer is plain calls of the CUDA driver, block by block, as
@@ -49,22 +49,22 @@ def package(*_):
     yield "a pair from Python, ns / the most it may take", 1e9 * pair, 300, 1
 
 
-def training(_, __, end, is_verbose=False):
+def training(_, __, end, options):
     import training
 
     if os.environ.get("UMF_TEST_GPU") == "soft":
         raise RuntimeError("left out: the software runtime has no kernels")
-    yield from training.rows(end, is_verbose)
+    yield from training.rows(end, options.verbose, options.trace)
 
 
-def parts(is_verbose):
+def parts(options):
     """What there is: a name, and a function of bytes, a peer and the end that yields rows."""
     yield "package", package
     import sleep
 
     for name in SLEEP:
         yield name, getattr(sleep, name)
-    yield "training", functools.partial(training, is_verbose=is_verbose)
+    yield "training", functools.partial(training, options=options)
 
 
 class Lazy:
@@ -114,11 +114,12 @@ def run_one(name, function, nbytes, peer, end):
     return True
 
 
-def run(nbytes, chosen, end, is_verbose):
+def run(options):
     """Names of the parts that failed."""
+    nbytes, end = int(options.gib * GIB), time.monotonic() + options.seconds
     peer, failed = Lazy(nbytes), []
-    for name, function in parts(is_verbose):
-        if chosen and name not in chosen:
+    for name, function in parts(options):
+        if options.parts and name not in options.parts:
             continue
         if name in SLEEP:
             peer.warm()
@@ -133,12 +134,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gib", type=float, default=32, help="how much sleeps")
     parser.add_argument("--seconds", type=float, default=300, help="after which no part begins")
-    parser.add_argument("--verbose", action="store_true", help="what allocators hold at the peak of a training")
+    parser.add_argument("--verbose", action="store_true", help="what allocators hold in the training")
+    parser.add_argument("--trace", help="file for what the training allocates")
     parser.add_argument("parts", nargs="*", help="default: all")
     options = parser.parse_args()
     print(f"{'name':92} {'ours':>12} {'peer':>12} {'ratio':>8} {'target':>7}")
-    end = time.monotonic() + options.seconds
-    failed = run(int(options.gib * GIB), options.parts, end, options.verbose)
+    failed = run(options)
     print(f"figures: {len(missed)} targets missed, parts that failed: {', '.join(failed) or 'none'}")
     return 1 if failed else 0
 

@@ -1,12 +1,13 @@
-"""Trains a language model with 28 GB live, by several allocators: training.py <mode> [--verbose].
+"""Trains a language model with 28 GB live, by several allocators: training.py <mode> [--verbose] [--trace FILE].
 
 A process for each mode. Prints the median time of a step in ms, the most device memory beyond the
 context, and the most that was live, both in MB; before that, when verbose, what the allocators held
-when that was reached.
+when that was reached. The trace has what was allocated, for umf-bench-gpu --replay.
 
 With UMF_TEST_GPU=soft a small model tries the program on the software runtime.
 """
 
+import argparse
 import contextlib
 import os
 import random
@@ -22,7 +23,7 @@ MODES = ("native", "expandable", "process", "mempool")
 VERBOSE_MODES = (*MODES, "torch_mempool", "torch_mempool_backward")
 IS_SOFT = os.environ.get("UMF_TEST_GPU") == "soft"
 WARM_STEPS, STEPS = (0, 1) if IS_SOFT else (3, 9)
-RECORDER = Path(__file__).resolve().parents[2] / "benchmark"
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmark"))  # torch_record
 
 
 def used(torch):
@@ -65,7 +66,6 @@ class Watch:
 
 def train(torch, watch):
     """Times of the steps in ms."""
-    sys.path.insert(0, str(RECORDER))
     from torch_record import Sizes, make_model
 
     sizes, rng = Sizes(IS_SOFT), random.Random(1)
@@ -134,26 +134,31 @@ def describe(torch, memory):
         yield f"torch held {held / 1e6:.1f} live {live / 1e6:.1f}"
 
 
-def here(mode, is_verbose):
+def here(mode, is_verbose, trace):
     import torch
+    import torch_record
 
     with computing(), allocator(torch, mode) as memory:
         torch.cuda.init()
         torch.cuda.synchronize()
         before = used(torch)
+        if trace:
+            torch_record.start(torch)
         watch = Watch(torch, lambda: "; ".join(describe(torch, memory)) if is_verbose else "")
         times = train(torch, watch)
+        if trace:
+            torch_record.write(torch, "training", trace)
     live = 0 if mode == "process" else torch.cuda.max_memory_allocated()
     if is_verbose:
         print(f"# training, {mode}: {(watch.most - before) / 1e6:.1f} MB at the peak: {watch.text}")
     print(statistics.median(times[WARM_STEPS:]), (watch.most - before) / 1e6, live / 1e6)
 
 
-def apart(mode, is_verbose):
+def apart(mode, is_verbose, *more):
     environment = dict(os.environ)
     if mode == "expandable":
         environment["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-    command = [sys.executable, __file__, mode, *["--verbose"] * is_verbose]
+    command = [sys.executable, __file__, mode, *["--verbose"] * is_verbose, *more]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{mode}: {done.stderr.strip().splitlines()[-1]}")
@@ -162,7 +167,7 @@ def apart(mode, is_verbose):
     return tuple(float(word) for word in last.split())
 
 
-def rows(end, is_verbose=False):
+def rows(end, is_verbose=False, trace=None):
     """Interleaved runs: what the machine does meanwhile falls on all of them."""
     runs = {mode: [] for mode in (VERBOSE_MODES if is_verbose else MODES)}
     for number in range(ROUNDS):
@@ -187,7 +192,14 @@ def rows(end, is_verbose=False):
     for mode in VERBOSE_MODES[len(MODES) :]:
         if mode in runs:
             yield f"{live}: {mode}, MB", peak[mode], peak["native"], None
+    if trace:
+        apart("native", is_verbose, "--trace", trace)
 
 
 if __name__ == "__main__":
-    here(sys.argv[1], "--verbose" in sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("mode", choices=VERBOSE_MODES)
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--trace", help="native only: torch has no history with another allocator")
+    options = parser.parse_args()
+    here(options.mode, options.verbose, options.trace)

@@ -23,18 +23,23 @@ def test_a_part_works_alone(part, monkeypatch):
 
 
 @needs_fake
-@pytest.mark.parametrize("mode", ["mempool", "process"])
-def test_a_training_tells_what_is_held(mode, monkeypatch):
+@pytest.mark.parametrize("mode", ["mempool", "process", "native"])
+def test_a_training_tells_what_is_held(mode, monkeypatch, tmp_path):
     monkeypatch.setenv("UMF_TEST_GPU", "soft")
+    trace = tmp_path / "trace"
     done = subprocess.run(
-        [sys.executable, BENCHMARK / "training.py", mode, "--verbose"],
+        [sys.executable, BENCHMARK / "training.py", mode, "--verbose"]
+        + ["--trace", trace] * (mode == "native"),
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
     held, last = done.stdout.splitlines()
     assert held.startswith(f"# training, {mode}:") and len(last.split()) == 3
-    assert "libumf held" in held and ("MemPool held" in held) == (mode == "mempool")
+    assert ("libumf held" in held, "MemPool held" in held) == (mode != "native", mode == "mempool")
+    if mode == "native":
+        lines = trace.read_text().splitlines()
+        assert lines[1].startswith("t ") and lines[2].startswith("a 0 ") and len(lines) > 1000
 
 
 @needs_fake
