@@ -167,10 +167,12 @@ file(MAKE_DIRECTORY "${UMF_DEPS_DIR}")
 file(LOCK "${UMF_DEPS_DIR}/lock" GUARD FILE TIMEOUT 900)
 umf_jemalloc_find_source(umf_jemalloc_source)
 
-# Fixes for defects of exactly this release.
+# Patches for exactly this release.
 file(GLOB umf_jemalloc_patches CONFIGURE_DEPENDS
     "${CMAKE_CURRENT_LIST_DIR}/jemalloc/${umf_jemalloc_source_version}/*.patch")
 list(SORT umf_jemalloc_patches)
+# One of them adds batches; without it the pool moves objects one by one.
+string(COMPARE NOTEQUAL "${umf_jemalloc_patches}" "" UMF_JEMALLOC_HAS_BATCHES)
 
 set(umf_jemalloc_key "${umf_jemalloc_options} ${umf_jemalloc_cflags} ${umf_jemalloc_cc}")
 foreach(file IN LISTS umf_jemalloc_patches ITEMS "${umf_jemalloc_source}/VERSION")

@@ -154,6 +154,44 @@ umf_arena_t *umf_arenas_get(umf_arenas_t *arenas) {
     return arena;
 }
 
+#if UMF_JEMALLOC_HAS_BATCHES
+
+/* Of jemalloc's own, made known by a patch (cmake/jemalloc). */
+size_t umf_je_arena_batch_alloc(unsigned index, size_t size, void **objects, size_t n);
+void umf_je_arena_batch_dalloc(size_t size, void *const *objects, size_t n);
+
+size_t umf_arena_take(const umf_arena_t *arena, size_t size, void **objects, size_t n) {
+    return umf_je_arena_batch_alloc(arena->index, size, objects, n);
+}
+
+void umf_arenas_give(size_t size, void *const *objects, size_t n) {
+    umf_je_arena_batch_dalloc(size, objects, n);
+}
+
+#else
+
+/* MALLOCX_ARENA without its overflow for the upper half of the indices. */
+static int arena_flag(unsigned index) {
+    return (int)((index + 1) << 20);
+}
+
+size_t umf_arena_take(const umf_arena_t *arena, size_t size, void **objects, size_t n) {
+    int flags = arena_flag(arena->index) | MALLOCX_TCACHE_NONE;
+    size_t got = 0;
+    while (got < n && (objects[got] = umf_je_mallocx(size, flags)) != NULL) {
+        got++;
+    }
+    return got;
+}
+
+void umf_arenas_give(size_t size, void *const *objects, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        umf_je_sdallocx(objects[i], size, MALLOCX_TCACHE_NONE);
+    }
+}
+
+#endif
+
 void umf_arenas_purge(umf_arenas_t *arenas) {
     uint32_t count = atomic_load_explicit(&arenas->count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {

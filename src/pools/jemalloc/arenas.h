@@ -36,14 +36,15 @@ bool umf_arenas_fini(umf_arenas_t *arenas);
 /* An idle arena, else a new one, else any. NULL: there is none. */
 umf_arena_t *umf_arenas_get(umf_arenas_t *arenas);
 
-/* MALLOCX_ARENA without its overflow for the upper half of the indices. */
-static inline int umf_arena_flag(unsigned index) {
-    return (int)((index + 1) << 20);
-}
-
 static inline void umf_arena_put(umf_arena_t *arena) {
     atomic_store_explicit(&arena->is_busy, false, memory_order_relaxed);
 }
+
+/* Takes up to `n` objects of a slab's size. Returns how many; fewer than `n`: there is no memory.
+ */
+size_t umf_arena_take(const umf_arena_t *arena, size_t size, void **objects, size_t n);
+/* Frees objects of one slab's size, of any arenas. */
+void umf_arenas_give(size_t size, void *const *objects, size_t n);
 
 /* Gives back the free memory of the arenas. */
 void umf_arenas_purge(umf_arenas_t *arenas);

@@ -42,7 +42,7 @@
 
 #define JEMALLOC_ARENAS_MAX UMF_JEMALLOC_ARENAS_MAX
 
-#define BATCH 64 /* large objects that are moved at once, through an array on the stack */
+#define BATCH 64 /* objects that are moved at once, through an array on the stack */
 /* Objects that come from jemalloc and go back there cost more than in other pools: more wait in
  * between. They go back before the pool grows. */
 #define DEPOT_BATCHES (4 * UMF_MAGAZINE_DEPOT_BATCHES)
@@ -221,18 +221,6 @@ static void block_release(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
 
 /* --- between magazines and jemalloc or the page cache --- */
 
-/*
- * In a thread whose exit handlers are running, jemalloc's among them, jemalloc ignores the arena
- * and allocates from its own memory. Such a thread is treated as if there were no arena.
- */
-static bool arena_is_ignored(jemalloc_pool_t *pool, uint32_t bin, void *object) {
-    bool is_ignored = umf_pages_find(&pool->pages, object) == NULL;
-    if (is_ignored) {
-        umf_je_sdallocx(object, umf_jemalloc_sizes.size[bin], MALLOCX_TCACHE_NONE);
-    }
-    return is_ignored;
-}
-
 typedef struct refill_t {
     uint32_t bin;
     umf_item_t *items;
@@ -240,17 +228,33 @@ typedef struct refill_t {
     bool lacks_arena;
 } refill_t;
 
+/*
+ * In a thread whose exit handlers are running, jemalloc's among them, a jemalloc without our
+ * batches ignores the arena and allocates from its own memory. Such a thread is treated as if there
+ * were no arena.
+ */
+static bool arena_is_ignored(jemalloc_pool_t *pool, uint32_t bin, void *const *objects, size_t n) {
+    bool is_ignored = n && umf_pages_find(&pool->pages, objects[0]) == NULL;
+    if (is_ignored) {
+        umf_arenas_give(umf_jemalloc_sizes.size[bin], objects, n);
+    }
+    return is_ignored;
+}
+
 static size_t refill_from(jemalloc_pool_t *pool, const umf_arena_t *arena, refill_t *refill) {
-    int flags = umf_arena_flag(arena->index) | MALLOCX_TCACHE_NONE;
-    size_t got = 0, size = umf_jemalloc_sizes.size[refill->bin];
-    umf_item_t *items = refill->items;
-    while (got < refill->n && (items[got].object = umf_je_mallocx(size, flags)) != NULL) {
-        if (got == 0 && arena_is_ignored(pool, refill->bin, items[0].object)) {
-            refill->lacks_arena = true;
+    void *objects[BATCH];
+    size_t size = umf_jemalloc_sizes.size[refill->bin], got = 0, request, taken;
+    do {
+        request = refill->n - got < BATCH ? refill->n - got : BATCH;
+        taken = umf_arena_take(arena, size, objects, request);
+        refill->lacks_arena = arena_is_ignored(pool, refill->bin, objects, taken);
+        if (refill->lacks_arena) {
             break;
         }
-        got++;
-    }
+        for (size_t i = 0; i < taken; i++) {
+            refill->items[got++].object = objects[i];
+        }
+    } while (taken == request && got < refill->n);
     return got;
 }
 
@@ -393,24 +397,21 @@ static size_t unmark_all(jemalloc_pool_t *pool, umf_item_t *items, size_t n) {
     return kept;
 }
 
-static void release_segments(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *items,
-                             size_t n) {
-    void *segments[BATCH];
-    for (size_t done = 0, count; done < n; done += count) {
-        for (count = 0; count < BATCH && done + count < n; count++) {
-            segments[count] = items[done + count].object;
-        }
-        umf_pages_put_many(&pool->pages, umf_jemalloc_sizes.size[bin], segments, count);
+static void release_batch(jemalloc_pool_t *pool, uint32_t bin, void *const *objects, size_t n) {
+    if (bin < umf_jemalloc_sizes.slab_bins) {
+        umf_arenas_give(umf_jemalloc_sizes.size[bin], objects, n);
+    } else {
+        umf_pages_put_many(&pool->pages, umf_jemalloc_sizes.size[bin], objects, n);
     }
 }
 
 static void release_all(jemalloc_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n) {
-    if (bin >= umf_jemalloc_sizes.slab_bins) {
-        release_segments(pool, bin, items, n);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        umf_je_sdallocx(items[i].object, umf_jemalloc_sizes.size[bin], MALLOCX_TCACHE_NONE);
+    void *objects[BATCH];
+    for (size_t done = 0, count; done < n; done += count) {
+        for (count = 0; count < BATCH && done + count < n; count++) {
+            objects[count] = items[done + count].object;
+        }
+        release_batch(pool, bin, objects, count);
     }
 }
 
