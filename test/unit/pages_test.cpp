@@ -94,7 +94,7 @@ TEST_F(PagesTest, SpansGrowWithWhatIsHeld) {
         largest = std::max(largest, memory.last_size);
     }
     EXPECT_EQ(largest, 64 * MiB);
-    EXPECT_LT(memory.allocs, 20u);
+    EXPECT_LT(memory.allocs, 30u) << "256 without growth";
     EXPECT_LE(shim_total(pages), 512 * MiB + 64 * MiB);
 }
 

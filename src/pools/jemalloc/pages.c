@@ -336,7 +336,7 @@ static size_t shard_total(shard_t *shard) {
  * proportion. */
 static size_t span_request(umf_pages_t *pages, size_t need) {
     size_t request = shard_total(umf_pages_shard_own(pages));
-    request = umf_align_down(umf_pages_shard_count(pages) == 1 ? request / 2 : request, SPAN_MIN);
+    request = umf_align_down(umf_pages_shard_count(pages) == 1 ? request / 4 : request, SPAN_MIN);
     request = request < SPAN_MIN ? SPAN_MIN : request > SPAN_MAX ? SPAN_MAX : request;
     return request > need && umf_round_up(request, pages->granule, &request) ? request : need;
 }
