@@ -369,7 +369,9 @@ static void page_replace_locked(const map_change_t *change, umf_map_shard_t *sha
     umf_map_list_drop_if_empty(shard, slot, list);
 }
 
-/* Changes [base, end), which lies within one page. The page has a slot, except for a check. */
+/* Changes [base, end), which lies within one page. The page has a slot, except for a check and for
+ * the end of a span that is not in the map: the process forked while another thread was inserting
+ * it. */
 static umf_result_t page_change(const map_change_t *change, uintptr_t base, uintptr_t end) {
     umf_map_shard_t *shard = umf_map_shard_of(change->map, base);
     _Atomic umf_map_entry_t *slot = page_slot(change->map, base);
@@ -378,11 +380,12 @@ static umf_result_t page_change(const map_change_t *change, uintptr_t base, uint
     umf_lock(&shard->lock);
     if (change->action == ACTION_INSERT) {
         result = page_insert_locked(change, shard, slot, lo, hi);
-    } else if (change->action != ACTION_CHECK) {
+    } else if (change->action == ACTION_CHECK) {
+        bool is_same = slot ? page_is(slot, lo, hi, change->from)
+                            : umf_map_find_slow(change->map, base) == change->from;
+        result = is_same ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    } else if (slot) {
         page_replace_locked(change, shard, slot, lo, hi);
-    } else if (!(slot ? page_is(slot, lo, hi, change->from)
-                      : umf_map_find_slow(change->map, base) == change->from)) {
-        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_unlock(&shard->lock);
     return result;

@@ -288,6 +288,23 @@ TEST_P(Map, RemoveLeavesAWholePageWithAList) {
     EXPECT_TRUE(shim_map_is_uniform(map, outer, 8 * 4096 + 50, 0));
 }
 
+// A thread that a fork has lost was about to insert it: its pages may have no tables yet.
+TEST_P(Map, RemoveAndRenameOfWhatIsNotThereChangeNothing) {
+    const uintptr_t base = 10 * TiB, inside = base + 100;
+    for (size_t size : {size_t{64}, size_t{4096}, size_t{70000}, size_t{3} << 20, 2 * GiB}) {
+        shim_map_remove(map, inside, size, word(2), 0);
+        shim_map_rename(map, inside, size, word(2), word(3));
+        EXPECT_TRUE(shim_map_is_uniform(map, base, 3 * GiB, 0)) << size;
+    }
+    ASSERT_EQ(shim_map_insert(map, base, 3 * GiB, 0, word(1)), OK);
+    for (size_t size : {size_t{64}, size_t{4096}, size_t{70000}, size_t{3} << 20, 2 * GiB}) {
+        shim_map_remove(map, inside, size, word(2), word(1));
+        shim_map_rename(map, inside, size, word(2), word(3));
+        EXPECT_TRUE(shim_map_is_uniform(map, base, 3 * GiB, word(1))) << size;
+    }
+    shim_map_remove(map, base, 3 * GiB, word(1), 0);
+}
+
 TEST_P(Map, ManySpansInOnePage) {
     const uintptr_t base = 11 * TiB;
     for (uint32_t i = 0; i < 256; i++) {
