@@ -5,7 +5,8 @@
  * the alignment of its class without a header. Four classes per doubling keep the waste below one
  * fifth; up to 64 bytes the steps are 16 bytes, from a page on they are pages. Freed blocks are
  * kept in the free list of their class. A trim joins neighbours to one stretch and drops its pages.
- * A block above the largest class is a mapping of its own, and is unmapped when it is freed.
+ * A block above the largest class is a mapping of its own, and is unmapped when it is freed. A
+ * large lasting block is a mapping, too, but of a power of two, and is kept in a free list.
  */
 #include "base/meta.h"
 
@@ -48,6 +49,7 @@ UMF_LOCK_STATIC(meta_lock, UMF_RANK_META);
 static meta_class_t meta_classes[META_CLASSES]; /* Sync: meta_lock */
 static uintptr_t meta_chunk, meta_chunk_end;    /* the rest of the newest chunk. Sync: meta_lock */
 static size_t meta_chunk_size = META_CHUNK_MIN; /* Sync: meta_lock */
+static meta_block_t *meta_lasting[64];          /* by the logarithm of the size. Sync: meta_lock */
 static size_t meta_freed;                       /* since the last trim. Sync: meta_lock */
 static atomic_size_t meta_used;
 static atomic_size_t meta_mapped;
@@ -214,6 +216,62 @@ void umf_meta_free(void *ptr, size_t size) {
     } else {
         meta_free_small(ptr, size);
     }
+    atomic_fetch_sub_explicit(&meta_used, size, memory_order_relaxed);
+}
+
+/* --- lasting blocks --- */
+
+/* The logarithm of what is mapped for a large lasting block. */
+static size_t lasting_order(size_t size) {
+    return 64 - (size_t)__builtin_clzll(size - 1);
+}
+
+static void *lasting_take(size_t order) {
+    umf_lock(&meta_lock);
+    meta_block_t *block = meta_lasting[order];
+    if (block) {
+        meta_lasting[order] = block->next;
+    }
+    umf_unlock(&meta_lock);
+    return block ? memset(block, 0, umf_os_page_size()) : NULL;
+}
+
+void *umf_meta_alloc_lasting(size_t size) {
+    if (!meta_is_large(size)) {
+        return umf_meta_alloc(size);
+    }
+    if (size > SIZE_MAX / 2 || meta_must_fail()) {
+        return NULL;
+    }
+    size_t order = lasting_order(size);
+    void *ptr = lasting_take(order);
+    ptr = ptr ? ptr : meta_alloc_large((size_t)1 << order);
+    if (ptr) {
+        atomic_fetch_add_explicit(&meta_used, size, memory_order_relaxed);
+    }
+    return ptr;
+}
+
+void umf_meta_free_lasting(void *ptr, size_t size) {
+    if (!ptr) {
+        return;
+    }
+    if (!meta_is_large(size)) {
+        umf_meta_free(ptr, size);
+        UMF_UNPOISON(ptr, size);
+        return;
+    }
+    UMF_KEEP_ERRNO;
+    size_t page = umf_os_page_size();
+    if (size > page &&
+        umf_os_advise((char *)ptr + page, umf_align_up(size - page, page), MADV_DONTNEED) != 0) {
+        memset((char *)ptr + page, 0, size - page); /* the program has locked its memory */
+    }
+    meta_block_t **list = &meta_lasting[lasting_order(size)], *block = ptr;
+    umf_lock(&meta_lock);
+    block->next = *list;
+    *list = block;
+    umf_unlock(&meta_lock);
     atomic_fetch_sub_explicit(&meta_used, size, memory_order_relaxed);
 }
 

@@ -16,6 +16,12 @@ void *umf_meta_alloc(size_t size);
 /* `size` is that of the allocation. NULL is ignored. */
 void umf_meta_free(void *ptr, size_t size);
 
+/* The same for blocks of any size that may still be read after they were freed: they stay mapped.
+ * The first 16 bytes change then. The first page of a large one keeps the rest, the others are 0.
+ */
+void *umf_meta_alloc_lasting(size_t size);
+void umf_meta_free_lasting(void *ptr, size_t size);
+
 /* The size to allocate and to free for a block to which one thread writes often: cache-line
  * isolated, it shares nothing that CPUs fetch with blocks of other threads. */
 static inline size_t umf_meta_isolated_size(size_t size) {

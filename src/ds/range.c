@@ -40,7 +40,7 @@ typedef enum range_kind_t { RANGE_UNUSED, RANGE_FREE, RANGE_USED, RANGE_END } ra
 /* What is known of a free segment's pages. */
 typedef enum range_age_t {
     RANGE_FRESH, /* dirty: some of it may have been used a moment ago */
-    RANGE_AGED,  /* dirty: at least part of it was free at the last decay pass */
+    RANGE_AGED,  /* dirty: most of it was free at the last decay pass */
     RANGE_CLEAN, /* purged */
     RANGE_NEW,   /* as it was added: likely to have no pages, because nobody has used it */
 } range_age_t;
@@ -642,12 +642,21 @@ static uint8_t age_once_used(const segment_t *segment) {
     return segment->age == RANGE_NEW ? (uint8_t)RANGE_FRESH : segment->age;
 }
 
-/* Merges two neighbours into the low one. If their ages differ, the result counts as aged: part of
- * it may be dirty, and part of it was free before. */
+/* If the ages differ, part of the result was free before, and the larger part decides. A clean one
+ * counts as aged, because the result may be dirty. */
+static uint8_t age_together(const segment_t *low, const segment_t *high) {
+    uint8_t low_age = age_once_used(low), high_age = age_once_used(high);
+    uint8_t larger = low->size > high->size || (low->size == high->size && low_age == RANGE_FRESH)
+                         ? low_age
+                         : high_age;
+    return low_age == high_age || larger == RANGE_FRESH ? larger : (uint8_t)RANGE_AGED;
+}
+
+/* Merges two neighbours into the low one. */
 static void segment_absorb(umf_range_t *range, segment_t *low, segment_t *high) {
     assert(low->next == high && high->prev == low && low->base + low->size == high->base);
+    low->age = age_together(low, high);
     low->size += high->size;
-    low->age = age_once_used(low) == age_once_used(high) ? age_once_used(low) : RANGE_AGED;
     segment_link(low, high->next);
     segment_delete(range, high);
 }

@@ -142,8 +142,8 @@ size_t umf_range_take_region(umf_range_t *range, uintptr_t base, uintptr_t *curs
 size_t umf_range_take_dirty(umf_range_t *range, uintptr_t *cursor, size_t min,
                             umf_range_segment_t *segments, size_t n);
 /* The same for dirty segments that an earlier run of this function over all segments has aged. The
- * run ages the dirty segments that it does not take. A free segment that is cut or merged stays
- * aged. */
+ * run ages the dirty segments that it does not take. A free segment that is cut stays aged; of two
+ * that are merged the larger decides. */
 size_t umf_range_take_idle(umf_range_t *range, uintptr_t *cursor, size_t min,
                            umf_range_segment_t *segments, size_t n);
 

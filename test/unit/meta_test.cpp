@@ -118,6 +118,45 @@ TEST(meta, large_blocks_go_back_to_the_system) {
     EXPECT_EQ(errno, ENOMEM);
 }
 
+TEST(meta, lasting_blocks_stay_mapped_and_are_used_again) {
+    for (size_t size : {size_t{1}, size_t{32768}, size_t{32769}, size_t{65536}, size_t{1} << 20}) {
+        auto ptr = static_cast<char *>(umf_meta_alloc_lasting(size));
+        ASSERT_NE(ptr, nullptr);
+        std::memset(ptr, 0x5a, size);
+        size_t used = umf_meta_used(), mapped = umf_meta_mapped();
+        umf_meta_free_lasting(ptr, size);
+        EXPECT_EQ(umf_meta_used(), used - size);
+        EXPECT_EQ(umf_meta_mapped(), mapped);
+        if (size > 65536) { // large, and more than a page
+            size_t page = umf_os_page_size();
+            EXPECT_EQ(ptr[16], 0x5a);
+            EXPECT_EQ(ptr[page - 1], 0x5a);
+            EXPECT_TRUE(is_zero(ptr + page, size - page));
+        }
+        auto again = static_cast<char *>(umf_meta_alloc_lasting(size));
+        EXPECT_EQ(again, ptr);
+        EXPECT_TRUE(is_zero(again, size)) << size;
+        umf_meta_free_lasting(again, size);
+    }
+    umf_meta_free_lasting(nullptr, 100);
+    umf_meta_free_lasting(nullptr, 100000);
+    EXPECT_EQ(umf_meta_alloc_lasting(SIZE_MAX), nullptr);
+}
+
+// Those of similar sizes serve each other; what the first one used is 0.
+TEST(meta, lasting_blocks_that_are_locked_are_zero_again) {
+    auto ptr = static_cast<char *>(umf_meta_alloc_lasting(40000));
+    ASSERT_NE(ptr, nullptr);
+    std::memset(ptr, 0x5a, 40000);
+    umf_os_set_fault([](const char *call) { return std::strcmp(call, "advise") ? 0 : EINVAL; });
+    umf_meta_free_lasting(ptr, 40000);
+    umf_os_set_fault(nullptr);
+    auto larger = static_cast<char *>(umf_meta_alloc_lasting(60000));
+    EXPECT_EQ(larger, ptr);
+    EXPECT_TRUE(is_zero(larger, 60000));
+    umf_meta_free_lasting(larger, 60000);
+}
+
 TEST(meta, null_is_ignored) {
     size_t before = umf_meta_used();
     umf_meta_free(nullptr, 100);

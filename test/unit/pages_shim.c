@@ -52,8 +52,8 @@ void shim_trim(shim_pages_t *shim) {
     umf_pages_trim(&shim->pages);
 }
 
-void shim_decay(shim_pages_t *shim) {
-    umf_pages_decay(&shim->pages);
+bool shim_decay(shim_pages_t *shim) {
+    return umf_pages_decay(&shim->pages, true);
 }
 
 size_t shim_total(shim_pages_t *shim) {

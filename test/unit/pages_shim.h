@@ -24,7 +24,7 @@ umf_result_t shim_split(shim_pages_t *shim, void *ptr, size_t total, size_t firs
 void shim_settle(shim_pages_t *shim);
 void shim_trim(shim_pages_t *shim);
 /* A look as if a period had passed. */
-void shim_decay(shim_pages_t *shim);
+bool shim_decay(shim_pages_t *shim);
 size_t shim_total(shim_pages_t *shim);
 size_t shim_used(shim_pages_t *shim);
 

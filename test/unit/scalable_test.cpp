@@ -362,8 +362,9 @@ TEST_F(Scalable, NoMetadata) {
     ASSERT_EQ(create(), OK);
     failing_call = "meta_alloc";
     umf_os_set_fault(fail_call);
-    EXPECT_EQ(umfPoolMalloc(pool, 64 * MiB), nullptr);
+    EXPECT_EQ(umfPoolMalloc(pool, 32 * MiB), nullptr);
     EXPECT_EQ(last_error(), NO_MEMORY);
+    EXPECT_EQ(umfPoolFree(pool, alloc(64 * MiB)), OK) << "a direct block needs none";
     umf_memory_pool_handle_t other = nullptr;
     EXPECT_EQ(umfPoolCreate(umfScalablePoolOps(), provider, nullptr, 0, &other), NO_MEMORY);
     umf_os_set_fault(nullptr);

@@ -93,6 +93,17 @@ umf_result_t shim_add(shim_set_t *set, uintptr_t base, size_t size, void *cookie
     return umf_span_add(&set->set, base, size, UMF_SPAN_POOL, cookie, class_offset, span);
 }
 
+umf_span_t *shim_add_unpublished(shim_set_t *set, uintptr_t base, size_t size) {
+    const uintptr_t elsewhere = base + ((uintptr_t)1 << 40); /* not there, for it makes tables */
+    umf_span_t *span = NULL;
+    if (shim_add(set, elsewhere, 1, NULL, 0, &span) == UMF_RESULT_SUCCESS) {
+        umf_map_remove(set->set.map, elsewhere, 1, umf_span_map_entry(&set->set, span), 0);
+        span->base = base;
+        span->size = size;
+    }
+    return span;
+}
+
 umf_span_t *shim_find(shim_map_t *map, uintptr_t addr) {
     return umf_span_find(map->map, addr, NULL);
 }

@@ -577,6 +577,20 @@ TEST_P(Span, DrainGoesOnBehindOneThatIsBeingFreed) {
     shim_release(spans[1]);
 }
 
+// A thread that a fork has lost had begun to publish it: the map does not lead to it yet, and has
+// no tables for its ends.
+TEST_P(Span, DrainTakesOneThatWasBeingPublished) {
+    shim_set_t *s = set();
+    const uintptr_t base = 96 * TiB;
+    umf_span_t *span = shim_add_unpublished(s, base + 100, 5000);
+    ASSERT_NE(span, nullptr);
+    EXPECT_EQ(find(base + 100), nullptr);
+    EXPECT_EQ(shim_set_visit(s), 1u);
+    EXPECT_EQ(shim_set_drain(s), 1u);
+    EXPECT_EQ(shim_set_count(s), 0u);
+    remove(s, add(s, base + 100, 5000));
+}
+
 TEST_P(Span, WokenWithoutMemoryItStillRests) {
     shim_set_t *s = set();
     const uintptr_t base = 93 * TiB;

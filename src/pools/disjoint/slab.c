@@ -7,6 +7,7 @@
 #include "system/annotate.h"
 
 #define SLAB_MAX_CHUNKS (UINT32_MAX >> 2) /* a slab has no more; the rest of it is not used */
+#define SPARE_MAX 1024u                   /* descriptors of a bin that wait for new slabs */
 
 static size_t bitmap_words(uint32_t chunks) {
     return (chunks + 63) / 64;
@@ -57,6 +58,7 @@ umf_bin_t *umf_bin_create(const umf_slab_owner_t *owner, uint32_t index, size_t 
     umf_list_init(&bin->idle);
     umf_list_init(&bin->empty);
     umf_list_init(&bin->full);
+    umf_list_init(&bin->spare);
     umf_lock_init(&bin->lock, UMF_RANK_BIN);
     return bin;
 }
@@ -71,11 +73,6 @@ static void set_busy_locked(umf_bin_t *bin, bool is_busy) {
 
 /* --- descriptors --- */
 
-static void slab_free_descriptor(const umf_bin_t *bin, umf_slab_t *slab) {
-    umf_meta_free(slab->offsets, bin->chunks * sizeof(uint32_t));
-    umf_meta_free(slab_block(bin, slab), slab_bytes(bin));
-}
-
 static void set_all(umf_slab_t *slab, uint32_t chunks) {
     for (size_t w = 0; w < bitmap_words(chunks); w++) {
         *umf_slab_bits(slab, w) = UINT64_MAX;
@@ -89,25 +86,91 @@ static void set_free(umf_slab_t *slab, uint32_t chunks) {
     slab->free = chunks & SLAB_MAX_CHUNKS;
 }
 
+/* The first descriptor of a list. NULL: there is none. */
+static umf_slab_t *descriptor_of_locked(umf_list_t *list) {
+    if (umf_list_is_empty(list)) {
+        return NULL;
+    }
+    umf_slab_t *slab = UMF_CONTAINER_OF(list->next, umf_slab_t, link);
+    umf_list_remove(&slab->link);
+    return slab;
+}
+
+static umf_slab_t *descriptor_make(umf_bin_t *bin) {
+    char *block = umf_meta_alloc(slab_bytes(bin));
+    umf_slab_t *slab = block ? (umf_slab_t *)(block + bin->front) : NULL;
+    if (slab) {
+        slab->bin = bin;
+    }
+    return slab;
+}
+
+static umf_slab_t *descriptor_take(umf_bin_t *bin) {
+    umf_slab_t *slab = NULL;
+    if (bin->chunks == 1) {
+        umf_lock(&bin->lock);
+        slab = descriptor_of_locked(&bin->spare);
+        bin->spare_count -= slab != NULL;
+        umf_unlock(&bin->lock);
+    }
+    return slab ? slab : descriptor_make(bin);
+}
+
+static void descriptor_free(const umf_bin_t *bin, umf_slab_t *slab) {
+    umf_meta_free(slab->offsets, bin->chunks * sizeof(uint32_t));
+    umf_meta_free(slab_block(bin, slab), slab_bytes(bin));
+}
+
+/* Keeps the descriptor. Returns one that is to be freed, the oldest; NULL: none. */
+static umf_slab_t *descriptor_keep(umf_bin_t *bin, umf_slab_t *slab) {
+    umf_slab_t *oldest = NULL;
+    umf_lock(&bin->lock);
+    if (bin->spare_count == SPARE_MAX) {
+        oldest = UMF_CONTAINER_OF(bin->spare.prev, umf_slab_t, link);
+        umf_list_remove(&oldest->link);
+    } else {
+        bin->spare_count++;
+    }
+    umf_list_add(&bin->spare, &slab->link);
+    umf_unlock(&bin->lock);
+    return oldest;
+}
+
+/* If two threads free one large block at once, the second may look at the descriptor after the
+ * first has given the slab back. It must find the chunk free, so the bin keeps the descriptor for a
+ * while. */
+static void descriptor_put(umf_bin_t *bin, umf_slab_t *slab) {
+    if (bin->chunks > 1) {
+        descriptor_free(bin, slab);
+        return;
+    }
+    umf_meta_free(slab->offsets, sizeof(uint32_t));
+    slab->offsets = NULL;
+    slab->dirty = slab->aged = false;
+    memset(slab->states, UMF_STATE_NONE, bin->stride);
+    slab = descriptor_keep(bin, slab);
+    if (slab) {
+        descriptor_free(bin, slab);
+    }
+}
+
 /* Takes memory from the provider. No lock is held. NULL: there is none. */
 static umf_slab_t *slab_create(umf_bin_t *bin) {
     /* Free slabs of other sizes go back first, so that the caches of all sizes do not add up. */
     if (bin->owner->waiting) {
         umf_magazines_release_large(bin->owner->waiting, bin->index, UMF_MAGAZINE_WAITING_MAX);
     }
-    char *block = umf_meta_alloc(slab_bytes(bin));
-    if (!block) {
+    umf_slab_t *slab = descriptor_take(bin);
+    if (!slab) {
         return NULL;
     }
-    umf_slab_t *slab = (umf_slab_t *)(block + bin->front);
-    slab->bin = bin;
     set_free(slab, bin->chunks);
     set_all(slab, bin->chunks);
     void *memory = NULL;
     umf_result_t result =
         umf_tracked_alloc(bin->owner->tracked, bin->slab_size, 0, bin->class_offset, slab, &memory);
     if (result != UMF_RESULT_SUCCESS || !memory) {
-        slab_free_descriptor(bin, slab);
+        descriptor_put(bin, slab);
         return NULL;
     }
     slab->span = umf_span_index(umf_tracked_find(bin->owner->tracked, memory));
@@ -135,7 +198,7 @@ static void slab_destroy(umf_bin_t *bin, umf_slab_t *slab) {
                       bin->slab_size, (int)result);
     }
     if (result == UMF_RESULT_SUCCESS || slab_of(bin, base) != slab) {
-        slab_free_descriptor(bin, slab);
+        descriptor_put(bin, slab);
         return;
     }
     umf_lock(&bin->lock);
@@ -683,7 +746,10 @@ void umf_bin_destroy(umf_bin_t *bin) {
     while (!umf_list_is_empty(&bin->empty)) {
         umf_slab_t *slab = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);
         slab_leave_empty_locked(bin, slab);
-        slab_free_descriptor(bin, slab);
+        descriptor_free(bin, slab);
+    }
+    for (umf_slab_t *slab; (slab = descriptor_of_locked(&bin->spare)) != NULL;) {
+        descriptor_free(bin, slab);
     }
     umf_lock_destroy(&bin->lock);
     umf_meta_free(bin, sizeof(*bin));

@@ -56,6 +56,8 @@ typedef struct umf_bin_t {
     bool is_busy;          /* `returned` is large. Sync: lock, atomic for umf_bin_is_busy */
     size_t used;           /* chunks in use, those in magazines too */
     umf_bin_counters_t counters;
+    umf_list_t spare;     /* descriptors without slab, of a bin of single chunks, newest first */
+    uint32_t spare_count; /* Sync: lock, as `spare` */
 } umf_bin_t;
 
 typedef struct umf_slab_t {

@@ -84,9 +84,8 @@ typedef struct jemalloc_pool_t {
     umf_content_t content;
     umf_pages_t pages;
     extent_hooks_t hooks;
-    _Atomic int64_t large_count; /* live blocks without bin */
-    bool is_closing;             /* the spans are about to go: hooks put nothing back */
-    _Atomic size_t flushed_at;   /* spans that the pool had when its caches were last flushed */
+    bool is_closing;           /* the spans are about to go: hooks put nothing back */
+    _Atomic size_t flushed_at; /* spans that the pool had when its caches were last flushed */
     umf_lock_t lock;
     umf_arenas_t arenas;
     char name[UMF_NAME_MAX];
@@ -208,14 +207,16 @@ static void block_set_pages(page_t *page, size_t bytes) {
     __atomic_store_n(&page->own, (uint32_t)(bytes >> UMF_PAGE_SHIFT), __ATOMIC_RELEASE);
 }
 
-static void block_set_size(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
+/* The page cache counts live blocks without bin. */
+static void block_init(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     const umf_pages_span_t *span = umf_pages_find(&pool->pages, ptr);
     block_set_pages(page_of(span, (uintptr_t)ptr - span->base), bytes);
+    umf_pages_count(&pool->pages, ptr, 1);
 }
 
 static void block_release(jemalloc_pool_t *pool, void *ptr, size_t bytes) {
+    umf_pages_count(&pool->pages, ptr, -1);
     umf_pages_put(&pool->pages, ptr, bytes);
-    atomic_fetch_sub_explicit(&pool->large_count, 1, memory_order_relaxed);
     umf_pages_settle(&pool->pages);
 }
 
@@ -322,7 +323,7 @@ static size_t refill_without_arena(jemalloc_pool_t *pool, uint32_t bin, umf_item
     if (!block) {
         return 0;
     }
-    atomic_fetch_sub_explicit(&pool->large_count, 1, memory_order_relaxed);
+    umf_pages_count(&pool->pages, block, -1);
     items[0] = (umf_item_t){.object = block};
     return 1;
 }
@@ -426,8 +427,7 @@ static void jemalloc_flush(void *self, uint32_t bin, umf_item_t *items, size_t n
 
 /* jemalloc keeps no free extents. So only the page cache decays. */
 static bool jemalloc_decay(void *pool, bool is_new) {
-    (void)is_new;
-    return umf_pages_decay(&((jemalloc_pool_t *)pool)->pages);
+    return umf_pages_decay(&((jemalloc_pool_t *)pool)->pages, is_new);
 }
 
 static const umf_magazine_ops_t jemalloc_magazine_ops = {
@@ -467,8 +467,7 @@ static __attribute__((noinline)) void *large_alloc(jemalloc_pool_t *pool, size_t
     if (!ptr && !(ptr = large_alloc_slow(pool, bytes, alignment))) {
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
-    block_set_size(pool, ptr, bytes);
-    atomic_fetch_add_explicit(&pool->large_count, 1, memory_order_relaxed);
+    block_init(pool, ptr, bytes);
     return ptr;
 }
 
@@ -812,11 +811,10 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Without arenas `large_count` may be negative, see refill_without_arena. */
+/* Without arenas fewer blocks than none may be counted, see refill_without_arena. */
 static size_t jemalloc_alloc_count(void *self) {
     jemalloc_pool_t *pool = self;
-    int64_t count = (int64_t)umf_magazines_live(&pool->magazines) +
-                    atomic_load_explicit(&pool->large_count, memory_order_relaxed);
+    int64_t count = (int64_t)umf_magazines_live(&pool->magazines) + umf_pages_counted(&pool->pages);
     return count > 0 ? (size_t)count : 0;
 }
 

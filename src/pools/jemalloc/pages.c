@@ -9,8 +9,8 @@
 
 #define SPAN_MIN ((size_t)2 << 20)
 #define SPAN_MAX ((size_t)64 << 20)
-/* A larger span is not kept when it becomes wholly free. */
-#define RESERVE_MAX SPAN_MAX
+/* A larger span is not kept. */
+#define KEPT_MAX SPAN_MAX
 /* After other shards have served a shard's threads so often, the shard gets another span. */
 #define ELSEWHERE_MAX 32
 
@@ -37,6 +37,9 @@ void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t 
     pages->purge.withheld = &pages->withheld;
     pages->withheld = (umf_withheld_t){0};
     atomic_init(&pages->is_full, false);
+    atomic_init(&pages->kept, 0);
+    atomic_init(&pages->keep, 0);
+    atomic_init(&pages->given, 0);
     atomic_init(&pages->has_surplus, false);
     umf_pages_shards_init(pages);
 }
@@ -63,6 +66,34 @@ static size_t span_bytes(const umf_pages_t *pages, size_t size) {
     return records;
 }
 
+/* --- how much is in use --- */
+
+/* Bytes of the spans that are not wholly free. */
+static size_t in_use_locked(const shard_t *shard) {
+    return shard->range
+               ? umf_range_total_bytes(shard->range) - umf_range_free_region_bytes(shard->range)
+               : 0;
+}
+
+/* `more`: bytes that are free, but will be, or were just now, in use. */
+static void note_peak_locked(shard_t *shard, size_t more) {
+    size_t bytes = in_use_locked(shard) + more;
+    shard->peak = bytes > shard->peak ? bytes : shard->peak;
+}
+
+/* What a shard may have: a sixteenth more than was in use before. */
+static size_t most_locked(const shard_t *shard) {
+    size_t peak = shard->peak > shard->last_peak ? shard->peak : shard->last_peak;
+    return peak + peak / 16;
+}
+
+static size_t shard_most(shard_t *shard) {
+    umf_lock(&shard->lock);
+    size_t most = most_locked(shard);
+    umf_unlock(&shard->lock);
+    return most;
+}
+
 static umf_result_t span_publish_locked(shard_t *shard, umf_pages_span_t *span) {
     umf_assert_locked(&shard->lock);
     if (!shard->range) {
@@ -72,6 +103,7 @@ static umf_result_t span_publish_locked(shard_t *shard, umf_pages_span_t *span) 
                                        : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     if (result == UMF_RESULT_SUCCESS) {
         umf_list_add(&shard->spans, &span->link);
+        note_peak_locked(shard, span->size);
     }
     return result;
 }
@@ -81,6 +113,24 @@ static umf_result_t span_publish(umf_pages_span_t *span) {
     umf_result_t result = span_publish_locked(span->shard, span);
     umf_unlock(&span->shard->lock);
     return result;
+}
+
+/* Subtracts at most `bytes`. Returns how many. */
+static size_t take_up_to(_Atomic size_t *from, size_t bytes) {
+    size_t old = atomic_load_explicit(from, memory_order_relaxed), taken;
+    do {
+        taken = bytes < old ? bytes : old;
+    } while (!atomic_compare_exchange_weak_explicit(from, &old, old - taken, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return taken;
+}
+
+/* What was given back too early is kept the next time. */
+static void regain(umf_pages_t *pages, size_t bytes) {
+    if (atomic_load_explicit(&pages->given, memory_order_relaxed)) {
+        atomic_fetch_add_explicit(&pages->keep, take_up_to(&pages->given, bytes),
+                                  memory_order_relaxed);
+    }
 }
 
 static void set_full(umf_pages_t *pages, bool is_full) {
@@ -94,7 +144,7 @@ static umf_result_t span_adopt(umf_pages_t *pages, umf_pages_span_t *span, void 
     span->shard = umf_pages_shard_own(pages);
     span->base = (uintptr_t)base;
     span->size = umf_align_down(size, UMF_PAGE_SIZE);
-    umf_list_init(&span->surplus);
+    umf_list_init(&span->idle);
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ALIGNMENT;
     if ((uintptr_t)base % UMF_PAGE_SIZE == 0) {
         result = span_publish(span);
@@ -111,7 +161,7 @@ static umf_result_t span_adopt(umf_pages_t *pages, umf_pages_span_t *span, void 
 
 static umf_result_t span_make(umf_pages_t *pages, size_t size, size_t alignment) {
     size_t bytes = span_bytes(pages, size);
-    umf_pages_span_t *span = bytes ? umf_meta_alloc(bytes) : NULL;
+    umf_pages_span_t *span = bytes ? umf_meta_alloc_lasting(bytes) : NULL;
     if (!span) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -119,12 +169,13 @@ static umf_result_t span_make(umf_pages_t *pages, size_t size, size_t alignment)
     umf_result_t result = umf_tracked_alloc(pages->tracked, size, alignment, 0, span, &base);
     if (result == UMF_RESULT_SUCCESS) {
         set_full(pages, false);
+        regain(pages, size);
         result = span_adopt(pages, span, base, size);
     }
     /* If the provider does not take its memory back, the span stays and still points to the record.
      */
     if (result != UMF_RESULT_SUCCESS && !umf_tracked_find(pages->tracked, base)) {
-        umf_meta_free(span, bytes);
+        umf_meta_free_lasting(span, bytes);
     }
     return result;
 }
@@ -143,7 +194,7 @@ static void span_forget(umf_pages_t *pages, umf_pages_span_t *span) {
     if (pages->drop) {
         pages->drop(span);
     }
-    umf_meta_free(span, span_bytes(pages, span->size));
+    umf_meta_free_lasting(span, span_bytes(pages, span->size));
 }
 
 static umf_result_t span_destroy(umf_pages_t *pages, umf_pages_span_t *span) {
@@ -158,28 +209,36 @@ static umf_result_t span_destroy(umf_pages_t *pages, umf_pages_span_t *span) {
     return result;
 }
 
+static void unkeep_locked(umf_pages_t *pages, umf_pages_span_t *span) {
+    if (span->is_kept) {
+        span->is_kept = false;
+        span->shard->kept_bytes -= span->size;
+        atomic_fetch_sub_explicit(&pages->kept, span->size, memory_order_relaxed);
+        umf_list_remove(&span->idle);
+    }
+}
+
 static void surplus_add_locked(umf_pages_t *pages, umf_pages_span_t *span) {
     umf_assert_locked(&span->shard->lock);
-    if (umf_list_is_empty(&span->surplus)) {
-        umf_list_add_tail(&span->shard->surplus, &span->surplus);
+    unkeep_locked(pages, span);
+    if (umf_list_is_empty(&span->idle)) {
+        umf_list_add_tail(&span->shard->surplus, &span->idle);
         atomic_store_explicit(&pages->has_surplus, true, memory_order_relaxed);
     }
 }
 
 /* Takes the next surplus span that is still wholly free out of the shard. NULL: there is none. */
-static umf_pages_span_t *surplus_take(shard_t *shard) {
+static umf_pages_span_t *surplus_take(umf_pages_t *pages, shard_t *shard) {
     umf_pages_span_t *taken = NULL;
     umf_lock(&shard->lock);
     while (!taken && !umf_list_is_empty(&shard->surplus)) {
-        umf_pages_span_t *span = UMF_CONTAINER_OF(shard->surplus.next, umf_pages_span_t, surplus);
-        umf_list_remove(&span->surplus);
+        umf_pages_span_t *span = UMF_CONTAINER_OF(shard->surplus.next, umf_pages_span_t, idle);
+        umf_list_remove(&span->idle);
         if (umf_range_remove(shard->range, span->base) == UMF_RESULT_SUCCESS) {
             umf_list_remove(&span->link);
+            atomic_fetch_add_explicit(&pages->given, span->size, memory_order_relaxed);
             taken = span;
         }
-    }
-    if (taken && shard->reserve == taken) {
-        shard->reserve = NULL;
     }
     umf_unlock(&shard->lock);
     return taken;
@@ -188,7 +247,7 @@ static umf_pages_span_t *surplus_take(shard_t *shard) {
 static size_t surplus_release_shard(umf_pages_t *pages, shard_t *shard) {
     size_t count = 0;
     umf_pages_span_t *span;
-    while ((span = surplus_take(shard)) != NULL) {
+    while ((span = surplus_take(pages, shard)) != NULL) {
         if (span_destroy(pages, span) == UMF_RESULT_SUCCESS) {
             count++;
         } else if (span_publish(span) != UMF_RESULT_SUCCESS) {
@@ -227,7 +286,10 @@ static size_t release_all_free(umf_pages_t *pages) {
         }
         umf_unlock(&shard->lock);
     }
-    return surplus_release(pages);
+    atomic_store_explicit(&pages->keep, 0, memory_order_relaxed);
+    size_t count = surplus_release(pages);
+    atomic_store_explicit(&pages->given, 0, memory_order_relaxed);
+    return count;
 }
 
 /* Gives all spans of a shard back. Returns the provider's first error. */
@@ -324,6 +386,14 @@ size_t umf_pages_take_many(umf_pages_t *pages, size_t size, void **segments, siz
 
 /* --- growing --- */
 
+static size_t sum_shards(const umf_pages_t *pages, size_t (*bytes)(shard_t *shard)) {
+    size_t sum = 0;
+    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
+        sum += bytes(pages->shards[i]);
+    }
+    return sum;
+}
+
 static size_t shard_total(shard_t *shard) {
     umf_lock(&shard->lock);
     size_t total = shard->range ? umf_range_total_bytes(shard->range) : 0;
@@ -331,9 +401,8 @@ static size_t shard_total(shard_t *shard) {
     return total;
 }
 
-/* The size that is requested first: in proportion to the memory of the shard. A shard keeps only
- * one wholly free span. One of many shards has little memory, so its spans are larger in
- * proportion. */
+/* The size that is requested first: in proportion to the memory of the shard. One of many shards
+ * has little memory, so its spans are larger in proportion. */
 static size_t span_request(umf_pages_t *pages, size_t need) {
     size_t request = shard_total(umf_pages_shard_own(pages));
     request = umf_align_down(umf_pages_shard_count(pages) == 1 ? request / 4 : request, SPAN_MIN);
@@ -341,10 +410,23 @@ static size_t span_request(umf_pages_t *pages, size_t need) {
     return request > need && umf_round_up(request, pages->granule, &request) ? request : need;
 }
 
+/* Purges free memory, so that what is resident grows only by what is used. What is to be kept stays
+ * as long as all is little more than what was in use before. */
+static void purge_before_growth(umf_pages_t *pages, size_t size) {
+    size_t total = umf_pages_total(pages), used = umf_pages_used(pages);
+    size_t most = sum_shards(pages, shard_most);
+    size_t room = most > used + size ? most - used - size : 0;
+    size_t keep = atomic_load_explicit(&pages->keep, memory_order_relaxed);
+    size_t least = used + (keep < room ? keep : room);
+    if (total > least) {
+        umf_purge_before_growth(&pages->purge, size < total - least ? size : total - least);
+    }
+}
+
 /* Requests less and less memory, down to what is needed. */
 static umf_result_t grow_down_to(umf_pages_t *pages, size_t need, size_t alignment) {
     size_t size = span_request(pages, need);
-    umf_purge_before_growth(&pages->purge, size);
+    purge_before_growth(pages, size);
     for (;;) {
         umf_result_t result = span_create(pages, size, alignment);
         if (result == UMF_RESULT_SUCCESS || size == need) {
@@ -428,26 +510,53 @@ void *umf_pages_alloc(umf_pages_t *pages, size_t size, size_t alignment) {
 
 /* --- freeing segments --- */
 
-/* A shard keeps one wholly free span, the last that became free. The one before it, and spans that
- * are too large, are surplus. */
-static void span_fell_free_locked(umf_pages_t *pages, shard_t *shard, uintptr_t base) {
-    umf_assert_locked(&shard->lock);
+/* A span that was purged goes back. */
+static void fell_free(void *pool, umf_purge_part_t *part, uintptr_t base) {
+    umf_pages_t *pages = pool;
+    umf_assert_locked(part->lock);
     umf_pages_span_t *span = umf_pages_find(pages, (void *)base);
-    if (!span || span == shard->reserve) {
-        return;
-    }
-    if (span->size <= RESERVE_MAX) {
-        umf_pages_span_t *old = shard->reserve;
-        shard->reserve = span;
-        span = old;
-    }
     if (span) {
         surplus_add_locked(pages, span);
     }
 }
 
-static void fell_free(void *pages, umf_purge_part_t *part, uintptr_t base) {
-    span_fell_free_locked(pages, UMF_CONTAINER_OF(part, shard_t, part), base);
+/* A shard keeps its last free span. Besides all shards together keep as many bytes as were taken
+ * again soon after they had been given back, but each has little more than was in use before. */
+static size_t keep_of_locked(umf_pages_t *pages, const shard_t *shard,
+                             const umf_pages_span_t *last) {
+    size_t kept = shard->kept_bytes, all = atomic_load_explicit(&pages->keep, memory_order_relaxed);
+    size_t others = atomic_load_explicit(&pages->kept, memory_order_relaxed) - kept;
+    size_t total = umf_range_total_bytes(shard->range), most = most_locked(shard);
+    size_t excess = total > most ? total - most : 0;
+    size_t keep = all > others ? all - others : 0, room = kept > excess ? kept - excess : 0;
+    keep = keep < room ? keep : room;
+    return last->size > keep ? last->size : keep;
+}
+
+static void keep_locked(umf_pages_t *pages, shard_t *shard, umf_pages_span_t *last) {
+    last->is_kept = true;
+    shard->kept_bytes += last->size;
+    atomic_fetch_add_explicit(&pages->kept, last->size, memory_order_relaxed);
+    umf_list_add_tail(&shard->kept, &last->idle);
+    size_t keep = keep_of_locked(pages, shard, last);
+    while (shard->kept_bytes > keep) {
+        surplus_add_locked(pages, UMF_CONTAINER_OF(shard->kept.next, umf_pages_span_t, idle));
+    }
+}
+
+/* Spans that are kept, or about to be given back, may have been in use meanwhile. */
+static void span_fell_free_locked(umf_pages_t *pages, shard_t *shard, uintptr_t base) {
+    umf_assert_locked(&shard->lock);
+    umf_pages_span_t *span = umf_pages_find(pages, (void *)base);
+    note_peak_locked(shard, span ? span->size : 0);
+    if (span && span->is_kept) {
+        umf_list_remove(&span->idle);
+        umf_list_add_tail(&shard->kept, &span->idle);
+    } else if (span && umf_list_is_empty(&span->idle) && span->size <= KEPT_MAX) {
+        keep_locked(pages, shard, span);
+    } else if (span) {
+        surplus_add_locked(pages, span);
+    }
 }
 
 static void put_locked(umf_pages_t *pages, shard_t *shard, uintptr_t base, size_t size) {
@@ -492,8 +601,26 @@ umf_result_t umf_pages_extend(umf_pages_t *pages, void *ptr, size_t old, size_t 
 
 /* --- decay and trim --- */
 
-bool umf_pages_decay(umf_pages_t *pages) {
-    return umf_purge_decay(&pages->purge);
+static void begin_period(umf_pages_t *pages) {
+    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
+        shard_t *shard = pages->shards[i];
+        umf_lock(&shard->lock);
+        shard->last_peak = shard->peak;
+        shard->peak = in_use_locked(shard);
+        umf_unlock(&shard->lock);
+    }
+}
+
+bool umf_pages_decay(umf_pages_t *pages, bool is_new) {
+    if (is_new) {
+        begin_period(pages);
+    }
+    size_t before = atomic_load_explicit(&pages->given, memory_order_relaxed);
+    bool goes_on = umf_purge_decay(&pages->purge);
+    umf_pages_settle(pages);
+    size_t given = atomic_exchange_explicit(&pages->given, 0, memory_order_relaxed);
+    take_up_to(&pages->keep, given > before ? given - before : 0);
+    return goes_on;
 }
 
 static void drop_bookkeeping(shard_t *shard) {
@@ -516,14 +643,6 @@ void umf_pages_trim(umf_pages_t *pages) {
 
 /* --- counts --- */
 
-static size_t sum_shards(const umf_pages_t *pages, size_t (*bytes)(shard_t *shard)) {
-    size_t sum = 0;
-    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
-        sum += bytes(pages->shards[i]);
-    }
-    return sum;
-}
-
 size_t umf_pages_total(umf_pages_t *pages) {
     return sum_shards(pages, shard_total);
 }
@@ -537,4 +656,16 @@ static size_t shard_used(shard_t *shard) {
 
 size_t umf_pages_used(umf_pages_t *pages) {
     return sum_shards(pages, shard_used);
+}
+
+void umf_pages_count(umf_pages_t *pages, const void *segment, int change) {
+    __atomic_fetch_add(&umf_pages_shard_of(pages, segment)->counted, change, __ATOMIC_RELAXED);
+}
+
+int64_t umf_pages_counted(const umf_pages_t *pages) {
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
+        sum += __atomic_load_n(&pages->shards[i]->counted, __ATOMIC_RELAXED);
+    }
+    return sum;
 }

@@ -8,6 +8,10 @@
  * segment goes back to the shard it came from. A thread takes from its own shard, else from other
  * shards whose lock is free. Only if these have nothing either does its shard get another span.
  *
+ * A span that becomes wholly free goes back, but for the last one of each shard and for as many
+ * bytes as were taken from the provider soon after they had been given back. These wait for a decay
+ * pass.
+ *
  * `take`, `put`, `split` and `extend` never call the provider and hold one lock for a short time,
  * so they may run below an allocator that must not be re-entered. `alloc`, `grow`, `settle`,
  * `decay` and `trim` call the provider, with no lock held.
@@ -31,9 +35,10 @@ typedef struct umf_pages_shard_t umf_pages_shard_t;
 
 /* The record of a span, to which its cookie points. */
 typedef struct umf_pages_span_t {
-    umf_list_t link;    /* all spans of the shard. Sync: the shard's lock */
-    umf_list_t surplus; /* spans to give back. Sync: the shard's lock */
-    umf_span_t *span;   /* Immutable, as the rest, once segments of it are handed out */
+    umf_list_t link;  /* all spans of the shard. Sync: the shard's lock */
+    umf_list_t idle;  /* spans that are kept, or that are to be given back. Sync: as link */
+    bool is_kept;     /* Sync: as link */
+    umf_span_t *span; /* Immutable, as the rest, once segments of it are handed out */
     umf_pages_shard_t *shard;
     uintptr_t base;
     size_t size;
@@ -49,8 +54,12 @@ struct umf_pages_shard_t {
     uint32_t elsewhere; /* how often other shards served its threads since it last grew. Sync:
                            atomic */
     umf_range_t *range; /* NULL before the first span. Sync: lock, as the rest */
-    umf_list_t spans, surplus;
-    umf_pages_span_t *reserve; /* a span that fell wholly free and is kept; may be in use again */
+    umf_list_t spans;
+    /* Of the spans that fell wholly free; some may be in use again. */
+    umf_list_t kept, surplus; /* the last one was the last to fall free */
+    size_t kept_bytes;
+    size_t peak, last_peak; /* most bytes of spans in use, in this and the last decay period */
+    int64_t counted;        /* Sync: atomic */
     umf_purge_part_t part;
 };
 
@@ -61,6 +70,10 @@ typedef struct umf_pages_t {
     size_t record_size;
     void (*drop)(umf_pages_span_t *span); /* Immutable after init, as all above */
     umf_purge_t purge;
+    /* Bytes of spans, of all shards: what a thread frees may be another shard's. */
+    _Atomic size_t kept;  /* in the lists of that name */
+    _Atomic size_t keep;  /* to be kept, beside the last of each shard */
+    _Atomic size_t given; /* given back since the last decay pass */
     _Atomic bool has_surplus;
     _Atomic bool is_full;    /* the provider had no memory when it was last asked */
     umf_withheld_t withheld; /* isolated segments, and spans on their way */
@@ -87,7 +100,8 @@ void *umf_pages_alloc(umf_pages_t *pages, size_t size, size_t alignment);
  * (cache/withheld.h). */
 umf_result_t umf_pages_grow(umf_pages_t *pages, size_t size, size_t alignment);
 
-/* Frees a segment. Spans that become wholly free go to the provider at the next `settle`. */
+/* Frees a segment. Spans that become wholly free go to the provider at the next `settle`, or when a
+ * decay pass finds them idle. */
 void umf_pages_put(umf_pages_t *pages, void *ptr, size_t size);
 void umf_pages_put_many(umf_pages_t *pages, size_t size, void *const *segments, size_t n);
 /* Splits a segment in two. */
@@ -102,9 +116,9 @@ static inline void umf_pages_settle(umf_pages_t *pages) {
     }
 }
 
-/* A decay pass (cache/decay.h): purges segments that have been free for a while. true: there may be
- * more. */
-bool umf_pages_decay(umf_pages_t *pages);
+/* A decay pass (cache/decay.h): purges segments that have been free for a while; wholly free spans
+ * go to the provider. `is_new`: a period has passed. true: there may be more. */
+bool umf_pages_decay(umf_pages_t *pages, bool is_new);
 /* Gives back all wholly free spans and purges the free segments in the others. */
 void umf_pages_trim(umf_pages_t *pages);
 
@@ -115,5 +129,10 @@ umf_pages_span_t *umf_pages_find(const umf_pages_t *pages, const void *ptr);
 /* Bytes held from the provider, and those of them that are in use. */
 size_t umf_pages_total(umf_pages_t *pages);
 size_t umf_pages_used(umf_pages_t *pages);
+
+/* A count for the owner's use, of segments in use. Each shard has one: one word for all threads
+ * would be the slowest part of a large allocation. */
+void umf_pages_count(umf_pages_t *pages, const void *segment, int change);
+int64_t umf_pages_counted(const umf_pages_t *pages);
 
 #endif

@@ -10,10 +10,12 @@ typedef umf_pages_shard_t shard_t;
 static void shard_init(umf_pages_t *pages, shard_t *shard) {
     shard->is_taking = false;
     shard->elsewhere = 0;
+    shard->counted = 0;
     shard->range = NULL;
-    shard->reserve = NULL;
     umf_list_init(&shard->spans);
+    umf_list_init(&shard->kept);
     umf_list_init(&shard->surplus);
+    shard->kept_bytes = shard->peak = shard->last_peak = 0;
     umf_lock_init(&shard->lock, UMF_RANK_PAGES);
     umf_purge_part_init(&shard->part, &pages->purge, &shard->lock, &shard->range);
 }

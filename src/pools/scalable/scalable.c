@@ -83,8 +83,13 @@ typedef struct umf_scalable_pool_params_t {
 /* The record of a page. All its objects have one size, because oneTBB's slabs are larger. */
 typedef umf_starts_t page_t;
 
-/* The record of a span, which points to it. It has a record for each page, counted from the start
- * of the span. A direct block has one for all of it. */
+/*
+ * The record of a span, which points to it. It has a record for each page, counted from the start
+ * of the span. A direct block has one for all of it.
+ *
+ * If two threads free one block at once, the second may look at the record after the first has
+ * given the span back. So the memory of the record stays mapped.
+ */
 typedef struct record_t {
     size_t size;          /* of this record in bytes */
     _Atomic size_t made;  /* pages with states */
@@ -95,6 +100,16 @@ typedef struct record_t {
 } record_t;
 
 #define DIRECT_SHIFT 63 /* every address of the span has page 0 */
+
+/* What a direct block is. All of them share these records: to which of them a span points is the
+ * state of its block. No object starts in page 1, which is that of an address below the span: if
+ * its descriptor was reused since a thread found it. Immutable after tables_init */
+typedef union direct_record_t {
+    record_t record;
+    char with_pages[sizeof(record_t) + 2 * sizeof(page_t)];
+} direct_record_t;
+static direct_record_t direct_live, direct_freed;
+static direct_record_t direct_lost; /* freed, but the provider has refused it */
 
 typedef struct scalable_pool_t {
     umf_magazines_t magazines;
@@ -126,7 +141,7 @@ static struct {
     uint8_t of_size[BIN_SMALL_LARGEST / GRANULE + 1]; /* small bin by granules */
     umf_small_sizes_t small;
     umf_starts_sizes_t starts; /* by bin + 1 */
-} bins;                        /* Immutable after bins_init */
+} bins;                        /* Immutable after tables_init */
 
 /* What a thread has, in one word: libraries have little room for thread-local memory. */
 static __thread struct {
@@ -184,39 +199,56 @@ static inline uint32_t large_bin_of(size_t size) {
 
 /* --- records --- */
 
-static record_t *record_alloc(size_t pages, uint8_t page_shift) {
-    size_t size = sizeof(record_t) + pages * sizeof(page_t);
-    record_t *record = umf_meta_alloc(size);
-    if (record) {
-        record->size = size;
-        record->page_shift = page_shift;
-    }
-    return record;
+/* The page leads to the state of the block, as the pages of other records do. */
+static void direct_init(record_t *record, uint8_t state) {
+    record->page_shift = DIRECT_SHIFT;
+    record->direct = state;
+    record->pages[0] = (page_t){.states = &record->direct, .kind = BIN_NONE + 1};
+}
+
+static void tables_init(void) {
+    bins_init();
+    direct_init(&direct_live.record, UMF_STATE_LIVE);
+    direct_init(&direct_freed.record, UMF_STATE_NONE);
+    direct_init(&direct_lost.record, UMF_STATE_NONE);
 }
 
 static record_t *record_make(size_t span_size) {
-    return record_alloc((span_size >> UMF_STARTS_PAGE_SHIFT) + 1, UMF_STARTS_PAGE_SHIFT);
-}
-
-static record_t *record_make_direct(void) {
-    record_t *record = record_alloc(1, DIRECT_SHIFT);
+    size_t pages = (span_size >> UMF_STARTS_PAGE_SHIFT) + 1;
+    size_t size = sizeof(record_t) + pages * sizeof(page_t);
+    record_t *record = umf_meta_alloc_lasting(size);
     if (record) {
-        record->pages[0] = (page_t){.states = &record->direct, .kind = BIN_NONE + 1};
+        record->size = size;
+        record->page_shift = UMF_STARTS_PAGE_SHIFT;
     }
     return record;
 }
 
-static inline bool is_direct(const umf_span_t *span) {
-    return ((const record_t *)span->cookie)->page_shift == DIRECT_SHIFT;
+static inline record_t *record_of(const umf_span_t *span) {
+    return __atomic_load_n(&span->cookie, __ATOMIC_RELAXED);
 }
 
-static void record_free(record_t *record) {
-    umf_starts_drop(record->pages, atomic_load_explicit(&record->made, memory_order_relaxed));
-    umf_meta_free(record, record->size);
+static inline bool is_direct(const umf_span_t *span) {
+    return record_of(span)->page_shift == DIRECT_SHIFT;
+}
+
+/* false: it is not `from`. */
+static bool direct_change(umf_span_t *span, direct_record_t *from, direct_record_t *to) {
+    void *record = from;
+    return __atomic_compare_exchange_n(&span->cookie, &record, to, false, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_RELAXED);
+}
+
+/* The record of a span that is gone. */
+static void record_put(record_t *record) {
+    if (record->page_shift != DIRECT_SHIFT) {
+        umf_starts_drop(record->pages, atomic_load_explicit(&record->made, memory_order_relaxed));
+        umf_meta_free_lasting(record, record->size);
+    }
 }
 
 static inline page_t *page_of(const umf_span_t *span, const void *ptr) {
-    record_t *record = span->cookie;
+    record_t *record = record_of(span);
     return &record->pages[((uintptr_t)ptr - span->base) >> record->page_shift];
 }
 
@@ -257,7 +289,7 @@ static size_t mark(scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_
         }
         items[i].state =
             umf_starts_make(page_of(span, object), &bins.starts, bin + 1, offset_of(span, object),
-                            &pool->lock, &((record_t *)span->cookie)->made);
+                            &pool->lock, &record_of(span)->made);
         if (!items[i].state) {
             return i;
         }
@@ -280,10 +312,10 @@ static void *refuse_memory(void) {
 }
 
 static umf_result_t span_free(scalable_pool_t *pool, umf_span_t *span) {
-    record_t *record = span->cookie;
+    record_t *record = record_of(span);
     umf_result_t result = umf_tracked_free_for_reuse(pool->tracked, span);
     if (result == UMF_RESULT_SUCCESS) {
-        record_free(record);
+        record_put(record);
     }
     return result;
 }
@@ -292,7 +324,11 @@ static umf_result_t span_free(scalable_pool_t *pool, umf_span_t *span) {
 static umf_result_t span_return(scalable_pool_t *pool, umf_span_t *span) {
     umf_result_t result = span_free(pool, span);
     if (result != UMF_RESULT_SUCCESS) {
-        atomic_store(&((record_t *)span->cookie)->is_lost, true);
+        if (is_direct(span)) {
+            __atomic_store_n(&span->cookie, &direct_lost, __ATOMIC_RELEASE);
+        } else {
+            atomic_store(&record_of(span)->is_lost, true);
+        }
     }
     return result;
 }
@@ -338,7 +374,7 @@ static void *span_take(scalable_pool_t *pool, size_t size, record_t *record, boo
         return refuse_memory();
     }
     if (umf_tracked_alloc(pool->tracked, size, 0, 0, record, &ptr) != UMF_RESULT_SUCCESS || !ptr) {
-        umf_meta_free(record, record->size);
+        record_put(record);
         return refuse_memory();
     }
     if (tries_write && !is_writable(pool, ptr)) {
@@ -386,7 +422,8 @@ static void *hook_alloc(intptr_t id, size_t *size) {
 
 /* Only one of several trims gets the span. */
 static bool note_lost(umf_span_t *span, void *found) {
-    bool is_lost = atomic_exchange(&((record_t *)span->cookie)->is_lost, false);
+    bool is_lost = is_direct(span) ? direct_change(span, &direct_lost, &direct_freed)
+                                   : atomic_exchange(&record_of(span)->is_lost, false);
     if (is_lost) {
         *(umf_span_t **)found = span;
     }
@@ -634,7 +671,7 @@ typedef struct direct_t {
 static bool take_direct(void *self, void *request) {
     scalable_pool_t *pool = self;
     direct_t *direct = request;
-    direct->ptr = span_take(pool, direct->size, record_make_direct(),
+    direct->ptr = span_take(pool, direct->size, &direct_live.record,
                             !atomic_load_explicit(&pool->has_written, memory_order_relaxed));
     return direct->ptr != NULL;
 }
@@ -649,10 +686,24 @@ static void *direct_alloc(scalable_pool_t *pool, size_t size) {
     if (!try_or_reclaim(pool, take_direct, &direct)) {
         return NULL;
     }
-    umf_span_t *span = umf_tracked_find(pool->tracked, direct.ptr);
-    umf_state_set(&((record_t *)span->cookie)->direct, UMF_STATE_LIVE);
     atomic_fetch_add_explicit(&pool->direct_count, 1, memory_order_relaxed);
     return direct.ptr;
+}
+
+/* Claims the direct block that begins at `ptr`. If several threads free it, the exchange lets one
+ * pass. */
+static bool direct_claim(const scalable_pool_t *pool, umf_span_t *span, const void *ptr) {
+    const umf_span_set_t *set = umf_tracked_spans(pool->tracked);
+    if (!umf_span_is_at(set, span, (uintptr_t)ptr) ||
+        !direct_change(span, &direct_live, &direct_freed)) {
+        return false;
+    }
+    bool is_it = umf_span_is_at(set, span, (uintptr_t)ptr);
+    if (umf_unlikely(!is_it)) {
+        /* The descriptor was reused for another block between the check and the exchange. */
+        direct_change(span, &direct_freed, &direct_live);
+    }
+    return is_it;
 }
 
 static void direct_free(scalable_pool_t *pool, umf_span_t *span) {
@@ -700,16 +751,22 @@ static UMF_COLD umf_result_t refuse(const scalable_pool_t *pool, const void *ptr
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* If several threads free the same block, the exchange lets one pass. */
+/* As direct_claim, for a block of oneTBB. */
+static bool block_claim(uint8_t *state) {
+    uint8_t live = UMF_STATE_LIVE;
+    return __atomic_compare_exchange_n(state, &live, UMF_STATE_NONE, false, __ATOMIC_RELEASE,
+                                       __ATOMIC_RELAXED);
+}
+
+/* `state` tells what the block is, not the span: if another thread frees the block as well, the
+ * span may be gone. */
 static __attribute__((noinline)) umf_result_t block_free(scalable_pool_t *pool, umf_span_t *span,
                                                          void *ptr, uint8_t *state) {
-    uint8_t live = UMF_STATE_LIVE;
-    if (umf_unlikely(!is_start(span, ptr) ||
-                     !__atomic_compare_exchange_n(state, &live, UMF_STATE_NONE, false,
-                                                  __ATOMIC_RELEASE, __ATOMIC_RELAXED))) {
+    bool is_direct_one = state == &direct_live.record.direct;
+    if (umf_unlikely(!(is_direct_one ? direct_claim(pool, span, ptr) : block_claim(state)))) {
         return refuse(pool, ptr);
     }
-    if (is_direct(span)) {
+    if (is_direct_one) {
         direct_free(pool, span);
     } else {
         give_back(pool, &(umf_item_t){.object = ptr}, 1);
@@ -937,7 +994,7 @@ static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, c
         UMF_LOG_ERROR("granularity %zu is more than any provider has", request->granularity);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    pthread_once(&once, bins_init);
+    pthread_once(&once, tables_init);
     scalable_pool_t *pool = umf_meta_alloc(sizeof(*pool));
     if (!pool) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -1016,13 +1073,12 @@ static void scalable_tick(void *self) {
 static void scalable_walk(void *self, const umf_span_t *span, umf_walk_t *walk) {
     if (is_direct(span)) {
         umf_walk_add(walk, span->base, span->size, 1,
-                     umf_state(&((record_t *)span->cookie)->direct) == UMF_STATE_LIVE
-                         ? UMF_RECORD_STATE_LIVE
-                         : UMF_RECORD_STATE_FREE);
+                     umf_state(&record_of(span)->direct) == UMF_STATE_LIVE ? UMF_RECORD_STATE_LIVE
+                                                                           : UMF_RECORD_STATE_FREE);
         return;
     }
     umf_scalable_walk_t walked = {
-        .pages = ((const record_t *)span->cookie)->pages,
+        .pages = record_of(span)->pages,
         .starts = &bins.starts,
         .size = bins.size,
         .bins = BINS,

@@ -198,12 +198,17 @@ static bool purge_next(umf_purge_part_t *part, choice_t choice, uintptr_t *curso
     return isolated != NULL;
 }
 
+/* Where the provider cannot purge, a pool may still want to know which regions are idle. */
+static bool is_useful(const umf_purge_t *purge) {
+    return purge_mode(purge) != PURGE_NONE || purge->fell_free;
+}
+
 /* Purges in batches until `*bytes` is 0. The last batch may go beyond it. true: there may be
  * more. */
 static bool part_purge(umf_purge_part_t *part, choice_t choice, uintptr_t *cursor, size_t *bytes) {
     bool goes_on = true;
     while (goes_on && *bytes) {
-        goes_on = purge_mode(part->purge) != PURGE_NONE && purge_next(part, choice, cursor, bytes);
+        goes_on = is_useful(part->purge) && purge_next(part, choice, cursor, bytes);
     }
     return goes_on;
 }

@@ -28,7 +28,9 @@ static bool has_room_locked(umf_starts_t *page, size_t lines) {
     if (states) {
         /* All old states are NONE: objects of another kind had them, and these are gone. */
         __atomic_store_n(&page->states, states, __ATOMIC_RELAXED);
-        umf_meta_free(old, (size_t)page->lines * LINE);
+        if (page->lines) {
+            umf_meta_free(old, (size_t)page->lines * LINE);
+        }
         page->lines = (uint8_t)lines;
     }
     return states != NULL;
@@ -89,10 +91,13 @@ void umf_starts_see(const umf_starts_t *page, const umf_starts_sizes_t *sizes, u
     umf_unlock(lock);
 }
 
+/* `states` stays: who has read the kind before reads a freed block, which stays mapped. */
 void umf_starts_drop(umf_starts_t *pages, size_t made) {
     for (umf_starts_t *page = pages; made > 0; page++) {
         if (page->lines) {
+            __atomic_store_n(&page->kind, 0, __ATOMIC_RELAXED);
             umf_meta_free(page->states, (size_t)page->lines * LINE);
+            page->lines = 0;
             made--;
         }
     }

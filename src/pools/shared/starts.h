@@ -64,7 +64,7 @@ typedef struct umf_starts_seen_t {
 void umf_starts_see(const umf_starts_t *page, const umf_starts_sizes_t *sizes, umf_lock_t *lock,
                     umf_starts_seen_t *seen);
 
-/* Frees the states of `pages`, of which `made` have any. */
+/* Frees the states of `pages`, of which `made` have any. No object starts in them then. */
 void umf_starts_drop(umf_starts_t *pages, size_t made);
 
 #endif
