@@ -604,6 +604,9 @@ void run_large_blocks() {
             run_block(block, Case::pair, size, everyone(true), {1, 2});
         }
     }
+    if (wanted("large batch/1M") && !options.quick) {
+        run_block("large batch/1M", Case::shuffled, 1 << 20, everyone(true), {1, 2});
+    }
 }
 
 // The loop of a handover waits for other threads' cache lines too: what is left of a few
@@ -676,18 +679,20 @@ void print_comparison(const char *title, const char *key, Compare compare,
 struct ThreadRow {
     const char *name;
     Case which;
+    std::vector<size_t> sizes;
 };
 
-const ThreadRow thread_rows[] = {
-    {"pair", Case::pair}, {"batch shuffled", Case::shuffled}, {"handover", Case::handover}};
+const ThreadRow thread_rows[] = {{"pair", Case::pair, {64, 4096, 65536, 1 << 20}},
+                                 {"batch shuffled", Case::shuffled, {64, 4096, 65536}},
+                                 {"handover", Case::handover, {64, 4096, 65536}}};
 
 } // namespace
 
 void run_thread_cases() {
-    const std::vector<size_t> all = {64, 4096, 65536}, few = {64};
+    const std::vector<size_t> few = {64};
     std::vector<std::string> blocks;
     for (const ThreadRow &row : thread_rows) {
-        for (const size_t size : options.quick ? few : all) {
+        for (const size_t size : options.quick ? few : row.sizes) {
             const std::string block = std::string(row.name) + "/" + size_name(size);
             if (wanted(block)) {
                 run_block(block, row.which, size, everyone(false), options.threads,
