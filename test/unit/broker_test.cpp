@@ -159,7 +159,7 @@ class Producer {
                 answer.number = count_descriptors();
                 break;
             case 't':
-                answer.number = has_broker_thread();
+                answer.number = !wait_for_broker_thread(false);
                 break;
             case 'f': { // a child that exports nothing outlives us
                 int none[2];
@@ -296,6 +296,7 @@ class broker : public testing::Test {
     }
     void TearDown() override {
         umf_broker_stop();
+        EXPECT_TRUE(wait_for_broker_thread(false));
         umf_os_set_fault(nullptr);
         umf_broker_set_folder("");
         umf_broker_set_open(false);

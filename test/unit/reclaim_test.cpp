@@ -301,7 +301,9 @@ TEST_F(Reclaim, PoolsBeginAndEndWhileOthersReclaim) {
                       OK);
             ASSERT_EQ(umfPoolDestroy(other), OK);
         }
-        is_over = is_over || t == 0;
+        if (t == 0) {
+            is_over = true;
+        }
         while (!is_over) {
             EXPECT_EQ(umfPoolMalloc(pool, 64 * KiB), nullptr);
         }
