@@ -4,8 +4,6 @@
 #ifndef UMF_TEST_FAKES_CONTENT_H
 #define UMF_TEST_FAKES_CONTENT_H
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -49,15 +47,6 @@ inline bool is_filled(const void *ptr, size_t size, uint64_t seed) {
 // At once, for the same reason.
 inline bool are_all(const char *bytes, size_t size, char value) {
     return size == 0 || (bytes[0] == value && memcmp(bytes, bytes + 1, size - 1) == 0);
-}
-
-// Needs no descriptor to count them.
-inline size_t count_open_descriptors() {
-    size_t count = 0;
-    for (int fd = 0; fd < 4096; fd++) {
-        count += fcntl(fd, F_GETFD) != -1;
-    }
-    return count;
 }
 
 // Private ones come and go with metadata.

@@ -27,6 +27,7 @@
 #include <umf/text.h>
 
 #include "fakes/content.h"
+#include "fakes/descriptors.h"
 #include "fakes/handle.h"
 #include "fakes/role.h"
 

@@ -19,6 +19,7 @@
 #include <umf/ipc_ext.h>
 #include <umf/text.h>
 
+#include "fakes/descriptors.h"
 #include "fakes/log_file.h"
 #include "fakes/peer.h"
 #include "fakes/scale.h"

@@ -11,6 +11,7 @@
 #include <umf/providers/provider_level_zero.h>
 #include <umf/text.h>
 
+#include "fakes/descriptors.h"
 #include "fakes/forged.h"
 #include "fakes/peer.h"
 

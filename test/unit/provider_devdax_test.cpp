@@ -315,13 +315,13 @@ TEST_F(devdax, Purge) {
 }
 
 TEST_F(devdax, DestroyLeavesNothing) {
-    int descriptors = count_descriptors();
+    size_t descriptors = count_open_descriptors();
     for (int i = 0; i < 100; i++) {
         DevDax provider;
         provider.must_alloc(page)[0] = 'x';
-        EXPECT_EQ(count_descriptors(), descriptors) << "a mapping needs no open device";
+        EXPECT_EQ(count_open_descriptors(), descriptors) << "a mapping needs no open device";
     }
-    EXPECT_EQ(count_descriptors(), descriptors);
+    EXPECT_EQ(count_open_descriptors(), descriptors);
     EXPECT_EQ(count_mappings(), 0u);
 }
 
@@ -363,7 +363,7 @@ TEST_F(devdax, OpenOfWhatIsNotThereAnyMore) {
     provider.must_alloc(4 * page);
     char *ptr = provider.must_alloc(page);
     DevDax::Handle handle = provider.get(ptr, page);
-    int descriptors = count_descriptors();
+    size_t descriptors = count_open_descriptors();
     void *opened = nullptr;
     ASSERT_EQ(rename(file("dax0.0").c_str(), file("moved").c_str()), 0);
     EXPECT_EQ(consumer.open(handle, &opened), BAD) << "no device: it has vanished";
@@ -385,7 +385,7 @@ TEST_F(devdax, OpenOfWhatIsNotThereAnyMore) {
         EXPECT_EQ(consumer.native(), UMF_DEVDAX_RESULT_ERROR_ALLOC_FAILED);
     }
     EXPECT_EQ(opened, nullptr);
-    EXPECT_EQ(count_descriptors(), descriptors);
+    EXPECT_EQ(count_open_descriptors(), descriptors);
     EXPECT_EQ(consumer.close(consumer.must_open(handle), page), OK);
 }
 

@@ -539,13 +539,13 @@ TEST_F(file, PurgeWhereRangesCannotBeZeroed) {
 }
 
 TEST_F(file, DestroyUnmapsAndKeepsTheFile) {
-    int descriptors = count_descriptors();
+    size_t descriptors = count_open_descriptors();
     size_t addresses = address_space();
     for (int i = 0; i < 100; i++) {
         File provider(path);
         provider.must_alloc(3 * MiB)[0] = 'x';
     }
-    EXPECT_EQ(count_descriptors(), descriptors);
+    EXPECT_EQ(count_open_descriptors(), descriptors);
     EXPECT_EQ(count_mappings(path), 0u);
     EXPECT_LT(address_space(), addresses + GiB);
     EXPECT_EQ(read_file(path, 1), "x");
@@ -877,7 +877,7 @@ TEST_F(file, OpenOfWhatIsNotThereAnyMore) {
     File consumer(folder / "consumer");
     char *ptr = provider->must_alloc(8 * MiB);
     File::Handle handle = provider->get(ptr, 8 * MiB);
-    int descriptors = count_descriptors();
+    size_t descriptors = count_open_descriptors();
     void *untouched = this, *opened = untouched;
     Log log;
 
@@ -906,7 +906,7 @@ TEST_F(file, OpenOfWhatIsNotThereAnyMore) {
     EXPECT_EQ(consumer.open(handle, &opened), BAD) << "too short: touching it would be a signal";
     EXPECT_NE(log.text().find("behind the end of the file"), std::string::npos) << log.text();
     EXPECT_EQ(opened, untouched);
-    EXPECT_EQ(count_descriptors(), descriptors - 1);
+    EXPECT_EQ(count_open_descriptors(), descriptors - 1);
 }
 
 TEST_F(file, DamagedHandles) {
@@ -991,9 +991,9 @@ TEST_F(file, MappingOfAnOpenFails) {
 
 TEST_F(file, OpensAreSeparate) {
     File provider(path);
-    int descriptors = count_descriptors();
+    size_t descriptors = count_open_descriptors();
     with_many_opens(provider, page, [&] {
-        EXPECT_EQ(count_descriptors(), descriptors) << "a mapping needs no open file";
+        EXPECT_EQ(count_open_descriptors(), descriptors) << "a mapping needs no open file";
     });
 }
 

@@ -887,7 +887,7 @@ TEST(os, PrivateMemoryCannotBeShared) {
 /* --- shared memory of one process ------------------------------------------------------------- */
 
 TEST(os, SharedMemoryIsGivenBackAndUsedAgain) {
-    int descriptors = count_descriptors();
+    size_t descriptors = count_open_descriptors();
     {
         Os provider(Params().shared());
         int file = shared_file();
@@ -903,9 +903,9 @@ TEST(os, SharedMemoryIsGivenBackAndUsedAgain) {
         }
         EXPECT_LE(file_bytes(file), header + 16 * page);
         EXPECT_LE(stat_of(file).st_size, static_cast<off_t>(256 * MiB));
-        EXPECT_EQ(count_descriptors(), descriptors + 1);
+        EXPECT_EQ(count_open_descriptors(), descriptors + 1);
     }
-    EXPECT_EQ(count_descriptors(), descriptors);
+    EXPECT_EQ(count_open_descriptors(), descriptors);
 }
 
 /* What is counted is what was asked for, also where a free is told whole pages. */
@@ -958,11 +958,11 @@ TEST(os, SharedFileGrowsOnDemand) {
 }
 
 TEST(os, DescriptorsAreClosed) {
-    int before = count_descriptors();
+    size_t before = count_open_descriptors();
     for (int i = 0; i < 2000; i++) {
         ASSERT_EQ(initialize(Params().shared()), UMF_RESULT_SUCCESS);
     }
-    EXPECT_EQ(count_descriptors(), before);
+    EXPECT_EQ(count_open_descriptors(), before);
 }
 
 TEST(os, SharedSplitAndMerge) {
@@ -1169,11 +1169,11 @@ TEST(os, SharedWithAnotherProcess) {
 
 TEST(os, SharedWithinOneProcess) {
     Os provider(Params().shared());
-    int descriptors = count_descriptors();
+    size_t descriptors = count_open_descriptors();
     with_many_opens(provider, page + 5, [&] {
-        EXPECT_EQ(count_descriptors(), descriptors + 1) << "one descriptor for one file";
+        EXPECT_EQ(count_open_descriptors(), descriptors + 1) << "one descriptor for one file";
     });
-    EXPECT_EQ(count_descriptors(), descriptors);
+    EXPECT_EQ(count_open_descriptors(), descriptors);
 }
 
 /* More files than there are ranges of addresses for them, and each range more than once. */
@@ -1302,11 +1302,11 @@ TEST(os, EndedProducer) {
     ASSERT_EQ(read(fds[0], handle.data(), handle.size()), static_cast<ssize_t>(handle.size()));
     close(fds[0]);
     close(fds[1]);
-    int before = count_descriptors();
+    size_t before = count_open_descriptors();
     void *ptr = nullptr;
     EXPECT_EQ(consumer.open(handle, &ptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(ptr, nullptr);
-    EXPECT_EQ(count_descriptors(), before);
+    EXPECT_EQ(count_open_descriptors(), before);
 }
 
 TEST(os, DamagedHandles) {
@@ -1390,10 +1390,10 @@ TEST(os, FilesOfOtherKinds) {
         fields.visibility = UMF_MEM_MAP_SHARED;
         Os::Handle handle(UMF_OS_HANDLE_SIZE);
         umf_os_handle_write(&fields, "", handle.data());
-        int before = count_descriptors();
+        size_t before = count_open_descriptors();
         void *opened = nullptr;
         EXPECT_EQ(consumer.open(handle, &opened), UMF_RESULT_ERROR_INVALID_ARGUMENT) << size;
-        EXPECT_EQ(count_descriptors(), before);
+        EXPECT_EQ(count_open_descriptors(), before);
         close(fd);
         unlink(shm_path(name).c_str());
     }
@@ -1533,7 +1533,7 @@ TEST(os, ChildDoesNotDisturbItsParentsFile) {
 /* --- threads ---------------------------------------------------------------------------------- */
 
 TEST(os, ManyThreadsShare) {
-    int descriptors = count_descriptors();
+    size_t descriptors = count_open_descriptors();
     size_t mappings = count_mappings("memfd:umf");
     {
         Os provider(Params().shared()), consumer(Params().shared());
@@ -1556,7 +1556,7 @@ TEST(os, ManyThreadsShare) {
         EXPECT_EQ(provider.allocated(), page);
         EXPECT_EQ(provider.free(common, page), UMF_RESULT_SUCCESS);
     }
-    EXPECT_EQ(count_descriptors(), descriptors);
+    EXPECT_EQ(count_open_descriptors(), descriptors);
     EXPECT_EQ(count_mappings("memfd:umf"), mappings);
 }
 
