@@ -3,10 +3,8 @@
 #define UMF_SRC_POOLS_SCALABLE_PURGE_H
 
 #include "core/tracked_provider.h"
+#include "pools/scalable/sizes.h"
 #include "pools/scalable/tbb.h"
-
-/* The largest object that oneTBB cuts from a slab. */
-#define UMF_SCALABLE_SMALL_LARGEST 8128
 
 typedef struct umf_scalable_purge_t {
     const umf_tbb_t *tbb;

@@ -1,0 +1,248 @@
+/*
+ * oneTBB's pool: the hooks that it calls, what is taken out of it and given back, and how it is
+ * trimmed.
+ *
+ * oneTBB has no call to empty the caches of one pool. But it empties them before it gives up when
+ * the provider refuses memory. So trim asks oneTBB for more than any machine has, and the hook
+ * refuses that. If nothing is in use, a fresh pool of oneTBB replaces the old one instead, which is
+ * destroyed with all that it keeps.
+ */
+#include <errno.h>
+
+#include "base/log.h"
+#include "core/reclaim.h"
+#include "pools/scalable/purge.h"
+#include "pools/scalable/scalable.h"
+
+#define SIZE_IMPOSSIBLE (SIZE_MAX >> 8)
+
+/* --- hooks: called by oneTBB --- */
+
+static int hook_free(intptr_t id, void *ptr, size_t size) {
+    (void)size;
+    umf_scalable_pool_t *pool = (umf_scalable_pool_t *)id;
+    /* Pairs with the release in umf_scalable_give: all users of the span are done with it. */
+    atomic_load_explicit(&pool->out_count, memory_order_acquire);
+    umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
+    return span && umf_scalable_span_give(pool, span) == UMF_RESULT_SUCCESS ? 0 : -1;
+}
+
+/* oneTBB uses a region for slabs up to its end, but of a region for larger objects only as much as
+ * it has asked for, often little more than 1 MiB. So these become multiples of the granularity only
+ * where that adds little. */
+static size_t region_size(const umf_scalable_pool_t *pool, size_t size) {
+    size_t whole = umf_scalable_in_granules(pool, size);
+    return umf_scalable_thread.takes_slabs || whole - size <= size / 4 ? whole : size;
+}
+
+static void *region_take(umf_scalable_pool_t *pool, size_t size) {
+    return umf_scalable_span_take(pool, size, umf_scalable_record_make(size), true);
+}
+
+/* An identity of the calling thread. */
+static const void *this_thread(void) {
+    return &umf_scalable_thread;
+}
+
+static void *hook_alloc(intptr_t id, size_t *size) {
+    umf_scalable_pool_t *pool = (umf_scalable_pool_t *)id;
+    /* The trimmer asks for memory only so that oneTBB empties its caches. */
+    if (atomic_load_explicit(&pool->trimmer, memory_order_relaxed) == this_thread()) {
+        return NULL;
+    }
+    size_t least = *size;
+    *size = region_size(pool, least);
+    void *ptr = region_take(pool, *size);
+    /* Between smaller regions a provider of limited size may have gaps that are no granule. */
+    if (!ptr && *size > least && *size / 2 <= least &&
+        umf_scalable_thread.last_error == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY) {
+        *size = least;
+        ptr = region_take(pool, least);
+    }
+    return ptr;
+}
+
+/* --- its life --- */
+
+/* The calling thread is inside oneTBB. */
+static inline void *below_of(const umf_scalable_pool_t *pool) {
+    return atomic_load_explicit(&pool->below, memory_order_relaxed);
+}
+
+/* Returns oneTBB's error, 0 for none. */
+static int below_create(umf_scalable_pool_t *pool, void **below) {
+    umf_tbb_enter();
+    int error = pool->tbb->pool_create((intptr_t)pool, &pool->policy, below);
+    umf_tbb_leave();
+    return error;
+}
+
+umf_result_t umf_scalable_below_build(umf_scalable_pool_t *pool, size_t granularity,
+                                      bool keeps_all) {
+    pool->policy = (umf_tbb_policy_t){
+        .alloc = hook_alloc,
+        .free = hook_free,
+        .granularity = granularity,
+        .version = UMF_TBB_POLICY_VERSION,
+        .flags = keeps_all ? UMF_TBB_KEEP_ALL_MEMORY : 0,
+    };
+    void *below = NULL;
+    int error = below_create(pool, &below);
+    atomic_init(&pool->below, below);
+    if (error) {
+        UMF_LOG_ERROR("pool %s: oneTBB cannot set up a memory pool (error %d). Each takes one of "
+                      "the 1024 thread-specific keys of the process, so there can be about 1000: "
+                      "destroy unused pools",
+                      pool->name, error);
+    }
+    return error ? UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC : UMF_RESULT_SUCCESS;
+}
+
+/* --- out of it and into it --- */
+
+typedef struct take_t {
+    size_t size, alignment;
+    umf_item_t *items;
+    size_t n, got;
+} take_t;
+
+static void *take_one(const umf_scalable_pool_t *pool, const take_t *take) {
+    void *below = below_of(pool);
+    return take->alignment ? pool->tbb->pool_aligned_malloc(below, take->size, take->alignment)
+                           : pool->tbb->pool_malloc(below, take->size);
+}
+
+/* Takes up to `n` objects. false: there is none. */
+static bool take(void *self, void *request) {
+    umf_scalable_pool_t *pool = self;
+    take_t *take = request;
+    /* The provider of another pool may take from this one. */
+    bool took_slabs = umf_scalable_thread.takes_slabs;
+    umf_scalable_thread.takes_slabs = take->size <= UMF_SCALABLE_SMALL_LARGEST;
+    atomic_fetch_add_explicit(&pool->takes, 1, memory_order_relaxed);
+    umf_tbb_enter();
+    for (take->got = 0; take->got < take->n; take->got++) {
+        if ((take->items[take->got].object = take_one(pool, take)) == NULL) {
+            break;
+        }
+    }
+    atomic_fetch_add_explicit(&pool->out_count, (int64_t)take->got, memory_order_acquire);
+    umf_tbb_leave();
+    umf_scalable_thread.takes_slabs = took_slabs;
+    return take->got > 0;
+}
+
+size_t umf_scalable_take(umf_scalable_pool_t *pool, uint32_t bin, size_t size, size_t alignment,
+                         umf_item_t *items, size_t n) {
+    take_t request = {.size = size, .alignment = alignment, .items = items, .n = n};
+    umf_scalable_try(pool, take, &request);
+    size_t marked = umf_scalable_mark(pool, bin, items, request.got);
+    if (umf_unlikely(marked < request.got)) {
+        umf_scalable_give(pool, items + marked, request.got - marked);
+        umf_scalable_refuse_memory();
+    }
+    return marked;
+}
+
+void umf_scalable_give(umf_scalable_pool_t *pool, const umf_item_t *items, size_t n) {
+    int saved_errno = errno;
+    if (!atomic_load_explicit(&pool->has_given, memory_order_relaxed)) {
+        atomic_store_explicit(&pool->has_given, true, memory_order_relaxed);
+    }
+    umf_tbb_enter();
+    atomic_fetch_sub_explicit(&pool->out_count, (int64_t)n, memory_order_release);
+    for (size_t i = 0; i < n; i++) {
+        pool->tbb->pool_free(below_of(pool), items[i].object);
+    }
+    umf_tbb_leave();
+    errno = saved_errno;
+}
+
+size_t umf_scalable_below_size(const umf_scalable_pool_t *pool, const void *ptr) {
+    return pool->tbb->pool_msize(below_of(pool), (void *)(uintptr_t)ptr);
+}
+
+/* --- trim --- */
+
+static bool is_unused(umf_scalable_pool_t *pool) {
+    return atomic_load_explicit(&pool->out_count, memory_order_relaxed) == 0;
+}
+
+/* Replaces an unused pool of oneTBB by a fresh one and destroys it, which frees all its memory.
+ * Several threads may do so at once: each destroys what it has replaced. false: the pool is in use.
+ */
+static bool renew(umf_scalable_pool_t *pool) {
+    void *spare;
+    if (!is_unused(pool) || below_create(pool, &spare) != 0) {
+        return false;
+    }
+    bool is_renewed = umf_tbb_stop() && is_unused(pool);
+    if (is_renewed) {
+        spare = atomic_exchange(&pool->below, spare);
+    }
+    umf_tbb_resume();
+    umf_tbb_pool_destroy(pool->tbb, spare);
+    return is_renewed;
+}
+
+/* Asks for the impossible, so that oneTBB empties its caches. The caller must be the trimmer. */
+static void caches_empty(umf_scalable_pool_t *pool) {
+    pool->tbb->pool_malloc(below_of(pool), SIZE_IMPOSSIBLE);
+}
+
+/* Trims a pool that is in use. A second thread that trims at the same time does nothing. */
+static void trim_used(umf_scalable_pool_t *pool) {
+    const void *none = NULL;
+    umf_tbb_enter();
+    if (atomic_compare_exchange_strong(&pool->trimmer, &none, this_thread())) {
+        caches_empty(pool);
+        umf_scalable_purge(&(umf_scalable_purge_t){pool->tbb, below_of(pool), pool->tracked});
+        caches_empty(pool);
+        atomic_store(&pool->trimmer, NULL);
+    }
+    umf_tbb_leave();
+}
+
+void umf_scalable_below_trim(umf_scalable_pool_t *pool, bool is_last) {
+    umf_withheld_part_t part;
+    if (umf_scalable_keeps_all(pool) || umf_tracked_span_count(pool->tracked) == 0) {
+        return;
+    }
+    umf_withheld_begin(&pool->withheld, &part);
+    if (!renew(pool) && !is_last) {
+        trim_used(pool);
+    }
+    umf_scalable_spans_give_lost(pool);
+    umf_withheld_end(&part);
+}
+
+/* oneTBB does not tell for how long its memory has been free. So it is trimmed once no thread has
+ * asked it for memory since the last pass. */
+void umf_scalable_below_decay(umf_scalable_pool_t *pool) {
+    uint32_t takes = atomic_load_explicit(&pool->takes, memory_order_relaxed);
+    bool is_idle =
+        atomic_exchange_explicit(&pool->takes_seen, takes, memory_order_relaxed) == takes;
+    if (is_idle && atomic_exchange_explicit(&pool->has_given, false, memory_order_relaxed)) {
+        umf_scalable_below_trim(pool, false);
+    }
+}
+
+/* All free objects go back to oneTBB, which can then cut others from their memory. */
+static void give_back_all(void *self) {
+    umf_scalable_pool_t *pool = self;
+    umf_magazines_trim(&pool->magazines);
+    umf_scalable_below_trim(pool, true);
+}
+
+bool umf_scalable_try(umf_scalable_pool_t *pool, bool (*attempt)(void *pool, void *request),
+                      void *request) {
+    umf_shortage_t shortage = {
+        .tracked = pool->tracked,
+        .withheld = &pool->withheld,
+        .pool = pool,
+        .give_back = give_back_all,
+        .attempt = attempt,
+        .request = request,
+    };
+    return umf_likely(attempt(pool, request)) || umf_reclaim(&shortage);
+}

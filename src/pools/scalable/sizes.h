@@ -1,0 +1,50 @@
+/* The sizes of the objects that the magazines of a scalable pool serve: size classes of oneTBB. */
+#ifndef UMF_SRC_POOLS_SCALABLE_SIZES_H
+#define UMF_SRC_POOLS_SCALABLE_SIZES_H
+
+#include "cache/magazine.h"
+#include "pools/shared/starts.h"
+
+#define UMF_SCALABLE_GRANULE_SHIFT                                                                 \
+    4 /* sizes up to UMF_SCALABLE_SMALL_LARGEST are multiples of 16 */
+#define UMF_SCALABLE_GRANULE ((size_t)1 << UMF_SCALABLE_GRANULE_SHIFT)
+
+#define UMF_SCALABLE_SMALL_LARGEST 8128 /* the largest object that oneTBB cuts from a slab */
+#define UMF_SCALABLE_BINS_SMALL 25
+#define UMF_SCALABLE_BIN_LARGEST ((size_t)128 << 10)
+
+/* Larger objects come in steps of 8 KiB, which include oneTBB's header. */
+#define UMF_SCALABLE_STEP_SHIFT 13
+#define UMF_SCALABLE_STEPS 17 /* 17 steps have room for UMF_SCALABLE_BIN_LARGEST */
+#define UMF_SCALABLE_HEADER ((size_t)256)
+
+#define UMF_SCALABLE_BINS (UMF_SCALABLE_BINS_SMALL + UMF_SCALABLE_STEPS - 1)
+_Static_assert(UMF_SCALABLE_BINS <= UMF_MAGAZINE_MAX_BINS, "too many bins");
+#define UMF_SCALABLE_BIN_NONE UMF_SCALABLE_BINS /* blocks that are larger than all bins */
+
+typedef struct umf_scalable_sizes_t {
+    umf_magazine_capacity_t capacity[UMF_SCALABLE_BINS];
+    uint32_t size[UMF_SCALABLE_BINS];
+    uint8_t of_size[UMF_SCALABLE_SMALL_LARGEST / UMF_SCALABLE_GRANULE + 1]; /* by granules */
+    umf_small_sizes_t small;
+    umf_starts_sizes_t starts; /* by bin + 1 */
+} umf_scalable_sizes_t;
+
+extern umf_scalable_sizes_t umf_scalable_sizes; /* Immutable after init */
+
+void umf_scalable_sizes_init(void);
+
+/* The bin of a size up to UMF_SCALABLE_SMALL_LARGEST. */
+static inline uint32_t umf_scalable_bin_of(size_t size) {
+    return umf_scalable_sizes
+        .of_size[(size + UMF_SCALABLE_GRANULE - 1) >> UMF_SCALABLE_GRANULE_SHIFT];
+}
+
+/* The bin of a larger size up to UMF_SCALABLE_BIN_LARGEST. */
+static inline uint32_t umf_scalable_large_bin_of(size_t size) {
+    size_t step = (size_t)1 << UMF_SCALABLE_STEP_SHIFT;
+    size_t steps = (size + UMF_SCALABLE_HEADER + step - 1) >> UMF_SCALABLE_STEP_SHIFT;
+    return (uint32_t)(UMF_SCALABLE_BINS_SMALL + steps - 2);
+}
+
+#endif
