@@ -9,7 +9,8 @@ foreach(hot IN ITEMS
     "movement/(copy|cpu|move|place|queue|quick|route|stage_memory|transfer)" "suspend/store_copy"
     "providers/os/(os|extent|pages|dirty)" "providers/file/(window|opened)"
     "pools/proxy" "pools/shared/starts" "pools/disjoint/(disjoint|reuse|slab)" "pools/coalescing/(coalescing|reuse|shards)"
-    "pools/jemalloc/(jemalloc|arenas|pages|pages_shards)" "pools/scalable/(scalable|tbb|purge)")
+    "pools/jemalloc/(jemalloc|arenas|blocks|fill|pages|pages_shards|pages_spans)"
+    "pools/scalable/(scalable|below|blocks|records|spans|tbb|purge)")
     list(FILTER umf_cold_sources EXCLUDE REGEX "/src/${hot}\\.c$")
 endforeach()
 set_property(SOURCE ${umf_cold_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)

@@ -36,7 +36,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_LANE,        /* queue/: what was allocated and freed on one queue */
     UMF_RANK_DEPOT,       /* cache/depot.c */
     UMF_RANK_BIN,         /* pools: the slabs of one size */
-    UMF_RANK_ARENA,       /* pools/jemalloc/jemalloc.c: arenas of one pool */
+    UMF_RANK_ARENA,       /* pools: arenas, or records, of one pool */
     UMF_RANK_JEMALLOC,    /* the rank of jemalloc's own locks; ours do not use it */
     UMF_RANK_PAGES,       /* pools: page cache below an allocator */
     UMF_RANK_LIMITS,      /* shared limits; core/pressure.c */

@@ -1,0 +1,87 @@
+/* Blocks that no bin serves: segments of the page cache, which counts them. */
+#include "pools/jemalloc/jemalloc.h"
+
+static void block_set_pages(umf_jemalloc_page_t *page, size_t bytes) {
+    __atomic_store_n(&page->own, (uint32_t)(bytes >> UMF_PAGE_SHIFT), __ATOMIC_RELEASE);
+}
+
+static void block_init(umf_jemalloc_pool_t *pool, void *ptr, size_t bytes) {
+    const umf_pages_span_t *span = umf_pages_find(&pool->pages, ptr);
+    block_set_pages(umf_jemalloc_page_of(span, (uintptr_t)ptr - span->base), bytes);
+    umf_pages_count(&pool->pages, ptr, 1);
+}
+
+static void block_release(umf_jemalloc_pool_t *pool, void *ptr, size_t bytes) {
+    umf_pages_count(&pool->pages, ptr, -1);
+    umf_pages_put(&pool->pages, ptr, bytes);
+    umf_pages_settle(&pool->pages);
+}
+
+typedef struct request_t {
+    size_t bytes, alignment;
+    void *ptr;
+} request_t;
+
+static bool take_block(void *self, void *request) {
+    request_t *block = request;
+    block->ptr =
+        umf_pages_alloc(&((umf_jemalloc_pool_t *)self)->pages, block->bytes, block->alignment);
+    return block->ptr != NULL;
+}
+
+static UMF_COLD void *block_alloc_slow(umf_jemalloc_pool_t *pool, size_t bytes, size_t alignment) {
+    request_t block = {.bytes = bytes, .alignment = alignment};
+    umf_jemalloc_release_some(pool, UMF_MAGAZINE_EXCEPT_NONE);
+    return take_block(pool, &block) || umf_jemalloc_reclaim(pool, take_block, &block) ? block.ptr
+                                                                                      : NULL;
+}
+
+void *umf_jemalloc_block_alloc(umf_jemalloc_pool_t *pool, size_t size, size_t alignment) {
+    size_t bytes;
+    void *ptr;
+    if (!umf_round_up(size ? size : 1, UMF_PAGE_SIZE, &bytes) ||
+        bytes >> UMF_PAGE_SHIFT > UINT32_MAX) {
+        return umf_jemalloc_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    }
+    ptr = umf_pages_take(&pool->pages, bytes, alignment);
+    if (!ptr && !(ptr = block_alloc_slow(pool, bytes, alignment))) {
+        return umf_jemalloc_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    }
+    block_init(pool, ptr, bytes);
+    return ptr;
+}
+
+/* If several threads free the same block, the exchange lets one pass. */
+bool umf_jemalloc_block_free(umf_jemalloc_pool_t *pool, void *ptr, umf_jemalloc_page_t *page) {
+    uint32_t pages = 0;
+    if ((uintptr_t)ptr % UMF_PAGE_SIZE == 0) {
+        pages = __atomic_exchange_n(&page->own, 0, __ATOMIC_ACQ_REL);
+    }
+    if (pages) {
+        block_release(pool, ptr, (size_t)pages << UMF_PAGE_SHIFT);
+        umf_magazines_decay(&pool->magazines);
+    }
+    return pages > 0;
+}
+
+bool umf_jemalloc_block_grow(umf_jemalloc_pool_t *pool, void *ptr, umf_jemalloc_page_t *page,
+                             size_t old, size_t size) {
+    size_t bytes;
+    if (!umf_round_up(size, UMF_PAGE_SIZE, &bytes) || bytes >> UMF_PAGE_SHIFT > UINT32_MAX ||
+        umf_pages_extend(&pool->pages, ptr, old, bytes) != UMF_RESULT_SUCCESS) {
+        return false;
+    }
+    block_set_pages(page, bytes);
+    return true;
+}
+
+bool umf_jemalloc_block_shrink(umf_jemalloc_pool_t *pool, void *ptr, umf_jemalloc_page_t *page,
+                               size_t old, size_t size) {
+    size_t bytes = umf_align_up(size, UMF_PAGE_SIZE);
+    if (umf_pages_split(&pool->pages, ptr, old, bytes) != UMF_RESULT_SUCCESS) {
+        return false;
+    }
+    block_set_pages(page, bytes);
+    umf_pages_put(&pool->pages, (char *)ptr + bytes, old - bytes);
+    return true;
+}
