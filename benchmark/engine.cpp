@@ -258,6 +258,15 @@ bool run_apart(Apart &shared, Job &job, uint64_t warm, uint64_t ops, int id, int
     return job.failed == 0;
 }
 
+void tell_end(int status) {
+    if (WIFSIGNALED(status)) {
+        fprintf(stderr, "umf-bench: a process of its own ended by signal %d (%s)\n",
+                WTERMSIG(status), strsignal(WTERMSIG(status)));
+    } else {
+        fprintf(stderr, "umf-bench: a process of its own could not set up or not allocate\n");
+    }
+}
+
 // The others would wait for one that is missing.
 bool wait_for_all(std::vector<pid_t> pids, bool are_well) {
     while (!pids.empty()) {
@@ -272,6 +281,9 @@ bool wait_for_all(std::vector<pid_t> pids, bool are_well) {
             return false;
         }
         pids.erase(std::remove(pids.begin(), pids.end(), ended), pids.end());
+        if (are_well && status != 0) {
+            tell_end(status);
+        }
         are_well = are_well && status == 0;
     }
     return are_well;

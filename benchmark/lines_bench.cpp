@@ -508,7 +508,7 @@ int run_table() {
     printf("\n");
     bool is_good = true;
     for (const PoolKind &kind : pools) {
-        for (const size_t size : {size_t{64}, size_t{4096}, size_t{65536}}) {
+        for (const size_t size : {size_t{64}, size_t{4096}, size_t{65536}, size_t{1} << 20}) {
             if (!options.quick || size == 64) {
                 is_good = run_row(kind, size) && is_good;
             }
