@@ -275,7 +275,8 @@ static void table_on_thread_exit(void *arg) {
         }
     }
     umf_unlock(&slot_lock);
-    umf_thread_slot_tls = (umf_thread_slot_tls_t){LOCAL_TLS_NONE, .is_ending = true};
+    umf_thread_slot_tls = (umf_thread_slot_tls_t){LOCAL_TLS_NONE, .is_ending = true,
+                                                  .number = umf_thread_slot_tls.number};
     table_free_grown(table);
     umf_meta_free(table, sizeof(*table));
 }

@@ -71,7 +71,8 @@ extern UMF_THREAD_SLOT_TLS umf_thread_slot_tls_t umf_thread_slot_tls;
 
 UMF_COLD uint32_t umf_thread_slot_number_slow(void);
 
-/* Threads get numbers in the order of their first call; after 65,535 numbers begin at 1 again. */
+/* Threads get numbers in the order of their first call, and keep them until the end; after 65,535
+ * numbers begin at 1 again. */
 static inline uint32_t umf_thread_slot_number(void) {
     uint32_t number = umf_thread_slot_tls.number;
     return umf_likely(number != 0) ? number : umf_thread_slot_number_slow();

@@ -279,6 +279,25 @@ TEST(local, ending_thread_gets_no_new_block) {
     EXPECT_EQ(umf_meta_used(), used);
 }
 
+/* What a thread counts under its number, it may take back in its last destructor. */
+TEST(local, ending_thread_keeps_its_number) {
+    static shim_owner_t *owner;
+    static pthread_key_t key;
+    static uint32_t first, last;
+    owner = shim_create(false);
+    shim_add(owner, 1); /* our key exists, so theirs comes after it */
+    ASSERT_EQ(pthread_key_create(&key, [](void *) { last = shim_number(); }), 0);
+    std::thread([] {
+        pthread_setspecific(key, &key);
+        shim_add(owner, 1);
+        first = shim_number();
+    }).join();
+    EXPECT_NE(first, 0u);
+    EXPECT_EQ(last, first);
+    pthread_key_delete(key);
+    shim_destroy(owner);
+}
+
 TEST(local, out_of_memory_is_told_and_harmless) {
     shim_owner_t *owner = shim_create(true);
     std::vector<void *> blocks;
