@@ -22,7 +22,7 @@ static int hook_free(intptr_t id, void *ptr, size_t size) {
     (void)size;
     umf_scalable_pool_t *pool = (umf_scalable_pool_t *)id;
     /* Pairs with the release in umf_scalable_give: all users of the span are done with it. */
-    atomic_load_explicit(&pool->out_count, memory_order_acquire);
+    atomic_load_explicit(umf_stripes_own(&pool->out), memory_order_acquire);
     umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     return span && umf_scalable_span_give(pool, span) == UMF_RESULT_SUCCESS ? 0 : -1;
 }
@@ -100,6 +100,13 @@ umf_result_t umf_scalable_below_build(umf_scalable_pool_t *pool, size_t granular
 
 /* --- out of it and into it --- */
 
+/* Many threads set it: only the first one writes. */
+static void note(_Atomic bool *flag) {
+    if (!atomic_load_explicit(flag, memory_order_relaxed)) {
+        atomic_store_explicit(flag, true, memory_order_relaxed);
+    }
+}
+
 typedef struct take_t {
     size_t size, alignment;
     umf_item_t *items;
@@ -119,14 +126,15 @@ static bool take(void *self, void *request) {
     /* The provider of another pool may take from this one. */
     bool took_slabs = umf_scalable_thread.takes_slabs;
     umf_scalable_thread.takes_slabs = take->size <= UMF_SCALABLE_SMALL_LARGEST;
-    atomic_fetch_add_explicit(&pool->takes, 1, memory_order_relaxed);
+    note(&pool->has_taken);
     umf_tbb_enter();
     for (take->got = 0; take->got < take->n; take->got++) {
         if ((take->items[take->got].object = take_one(pool, take)) == NULL) {
             break;
         }
     }
-    atomic_fetch_add_explicit(&pool->out_count, (int64_t)take->got, memory_order_acquire);
+    atomic_fetch_add_explicit(umf_stripes_own(&pool->out), (int64_t)take->got,
+                              memory_order_acquire);
     umf_tbb_leave();
     umf_scalable_thread.takes_slabs = took_slabs;
     return take->got > 0;
@@ -146,11 +154,9 @@ size_t umf_scalable_take(umf_scalable_pool_t *pool, uint32_t bin, size_t size, s
 
 void umf_scalable_give(umf_scalable_pool_t *pool, const umf_item_t *items, size_t n) {
     int saved_errno = errno;
-    if (!atomic_load_explicit(&pool->has_given, memory_order_relaxed)) {
-        atomic_store_explicit(&pool->has_given, true, memory_order_relaxed);
-    }
+    note(&pool->has_given);
     umf_tbb_enter();
-    atomic_fetch_sub_explicit(&pool->out_count, (int64_t)n, memory_order_release);
+    atomic_fetch_sub_explicit(umf_stripes_own(&pool->out), (int64_t)n, memory_order_release);
     for (size_t i = 0; i < n; i++) {
         pool->tbb->pool_free(below_of(pool), items[i].object);
     }
@@ -165,7 +171,7 @@ size_t umf_scalable_below_size(const umf_scalable_pool_t *pool, const void *ptr)
 /* --- trim --- */
 
 static bool is_unused(umf_scalable_pool_t *pool) {
-    return atomic_load_explicit(&pool->out_count, memory_order_relaxed) == 0;
+    return umf_stripes_sum(&pool->out) == 0;
 }
 
 /* Replaces an unused pool of oneTBB by a fresh one and destroys it, which frees all its memory.
@@ -219,9 +225,7 @@ void umf_scalable_below_trim(umf_scalable_pool_t *pool, bool is_last) {
 /* oneTBB does not tell for how long its memory has been free. So it is trimmed once no thread has
  * asked it for memory since the last pass. */
 void umf_scalable_below_decay(umf_scalable_pool_t *pool) {
-    uint32_t takes = atomic_load_explicit(&pool->takes, memory_order_relaxed);
-    bool is_idle =
-        atomic_exchange_explicit(&pool->takes_seen, takes, memory_order_relaxed) == takes;
+    bool is_idle = !atomic_exchange_explicit(&pool->has_taken, false, memory_order_relaxed);
     if (is_idle && atomic_exchange_explicit(&pool->has_given, false, memory_order_relaxed)) {
         umf_scalable_below_trim(pool, false);
     }

@@ -351,8 +351,7 @@ UMF_POOL_GET_NAME(scalable, umf_scalable_pool_t, name, umf_scalable_pool_params)
 
 static size_t scalable_alloc_count(void *arg) {
     umf_scalable_pool_t *pool = arg;
-    int64_t blocks = atomic_load_explicit(&pool->out_count, memory_order_relaxed) -
-                     umf_magazines_out(&pool->magazines);
+    int64_t blocks = umf_stripes_sum(&pool->out) - umf_magazines_out(&pool->magazines);
     return umf_magazines_live(&pool->magazines) + (blocks > 0 ? (size_t)blocks : 0) +
            atomic_load_explicit(&pool->direct_count, memory_order_relaxed);
 }

@@ -5,6 +5,7 @@
 #include <umf/result.h>
 
 #include "base/log.h"
+#include "base/stripes.h"
 #include "cache/magazine.h"
 #include "cache/withheld.h"
 #include "core/tracked_provider.h"
@@ -19,13 +20,12 @@ typedef struct umf_scalable_pool_t {
                               are stopped */
     umf_tracked_provider_t *tracked;
     /* Objects and blocks that oneTBB has handed out. Sync: as `below`. Memory that goes in is
-     * released and memory that comes out is acquired: oneTBB keeps that order inside, but neither
-     * the language nor a tool can see it. */
-    _Atomic int64_t out_count;
+     * released and memory that comes out is acquired: oneTBB keeps that order inside, but a tool
+     * cannot see it. */
+    umf_stripes_t out;
     _Atomic size_t direct_count;   /* live direct blocks */
     _Atomic bool has_written;      /* the CPU can write to the provider's memory, as was tried */
-    _Atomic uint32_t takes;        /* how often oneTBB was asked for memory */
-    _Atomic uint32_t takes_seen;   /* at the last decay pass */
+    _Atomic bool has_taken;        /* oneTBB was asked for memory since the last decay pass */
     _Atomic bool has_given;        /* oneTBB got memory back since it was last trimmed */
     _Atomic(const void *) trimmer; /* the thread that trims: the hook gives it no memory. Cleared
                                       before it leaves oneTBB */

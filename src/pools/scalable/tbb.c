@@ -1,6 +1,6 @@
 /*
- * Two gates, `calls` and `endings`. A thread that enters a gate is counted. A thread that closes it
- * makes newcomers wait, and then waits until nobody is inside.
+ * Two gates, `calls` and `endings`. A thread that enters a gate is counted in one of its stripes. A
+ * thread that closes it makes newcomers wait, and then waits until nobody is inside.
  *
  * Every call of oneTBB enters `calls`. Fork closes it before it takes the locks of this library, so
  * that threads inside can finish: oneTBB calls the provider, and the provider takes locks. A thread
@@ -21,6 +21,7 @@
 #include "base/dl.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/stripes.h"
 #include "system/common.h"
 #include "system/os.h"
 #include "system/pause.h"
@@ -31,11 +32,11 @@
 #define PAUSES_SHORT 40
 
 typedef struct gate_t {
-    /* The threads inside, and GATE_CLOSER for each that has closed the gate. */
-    _Alignas(UMF_CACHE_ISOLATION) _Atomic uint32_t word;
+    /* Each counts threads inside, and GATE_CLOSER for each thread that has closed the gate. */
+    umf_stripes_t words;
 } gate_t;
 
-#define GATE_CLOSER (1u << 24)
+#define GATE_CLOSER ((int64_t)1 << 32)
 
 static gate_t calls, endings;
 
@@ -49,28 +50,45 @@ static __thread tbb_thread_t self;
 
 /* --- gates --- */
 
-static UMF_COLD void gate_wait(gate_t *gate) {
-    for (unsigned round = 0; atomic_load(&gate->word) >= GATE_CLOSER; round++) {
+static UMF_COLD void gate_wait(_Atomic int64_t *word) {
+    for (unsigned round = 0; atomic_load(word) >= GATE_CLOSER; round++) {
         umf_pause(round);
     }
 }
 
 static void gate_enter(gate_t *gate) {
-    while (umf_unlikely(atomic_fetch_add(&gate->word, 1) >= GATE_CLOSER)) {
-        atomic_fetch_sub(&gate->word, 1);
-        gate_wait(gate);
+    _Atomic int64_t *word = umf_stripes_own(&gate->words);
+    while (umf_unlikely(atomic_fetch_add(word, 1) >= GATE_CLOSER)) {
+        atomic_fetch_sub(word, 1);
+        gate_wait(word);
     }
 }
 
 static void gate_leave(gate_t *gate) {
-    atomic_fetch_sub_explicit(&gate->word, 1, memory_order_release);
+    atomic_fetch_sub_explicit(umf_stripes_own(&gate->words), 1, memory_order_release);
+}
+
+static uint32_t gate_count(gate_t *gate) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < UMF_STRIPES; i++) {
+        count += (uint32_t)(atomic_load(&gate->words.at[i].count) % GATE_CLOSER);
+    }
+    return count;
+}
+
+static void gate_open(gate_t *gate) {
+    for (size_t i = 0; i < UMF_STRIPES; i++) {
+        atomic_fetch_sub(&gate->words.at[i].count, GATE_CLOSER);
+    }
 }
 
 /* Closes the gate and waits. `own`: how often the caller itself is inside. false: other threads are
  * still inside. */
 static bool gate_close(gate_t *gate, uint32_t own, unsigned pauses) {
-    atomic_fetch_add(&gate->word, GATE_CLOSER);
-    for (unsigned round = 0; atomic_load(&gate->word) % GATE_CLOSER != own; round++) {
+    for (size_t i = 0; i < UMF_STRIPES; i++) {
+        atomic_fetch_add(&gate->words.at[i].count, GATE_CLOSER);
+    }
+    for (unsigned round = 0; gate_count(gate) != own; round++) {
         if (round == pauses) {
             return false;
         }
@@ -79,13 +97,12 @@ static bool gate_close(gate_t *gate, uint32_t own, unsigned pauses) {
     return true;
 }
 
-static void gate_open(gate_t *gate) {
-    atomic_fetch_sub(&gate->word, GATE_CLOSER);
-}
-
 /* In a child of fork: the other threads are gone. */
 static void gate_reset(gate_t *gate, uint32_t own) {
-    atomic_store(&gate->word, own);
+    for (size_t i = 0; i < UMF_STRIPES; i++) {
+        atomic_store(&gate->words.at[i].count, 0);
+    }
+    atomic_store(umf_stripes_own(&gate->words), own);
 }
 
 static uint32_t own_calls(void) {

@@ -54,10 +54,20 @@ static UMF_COLD uint8_t *make_slow(umf_starts_t *page, const umf_starts_sizes_t 
     return has_room ? umf_starts_find(page, sizes, offset) : NULL;
 }
 
+/* For a page that has states for objects of this kind already. NULL: they start elsewhere. */
+static uint8_t *find_again(umf_starts_t *page, const umf_starts_sizes_t *sizes, uint32_t kind,
+                           size_t offset) {
+    if (sizes->step[kind] > UMF_STARTS_PAGE) {
+        /* No other object starts in the page, so nobody else changes its record. */
+        __atomic_store_n(&page->bias, bias_for(sizes->step[kind], offset), __ATOMIC_RELAXED);
+    }
+    return umf_starts_find(page, sizes, offset);
+}
+
 uint8_t *umf_starts_make(umf_starts_t *page, const umf_starts_sizes_t *sizes, uint32_t kind,
                          size_t offset, umf_lock_t *lock, _Atomic size_t *made) {
     uint8_t *state = __atomic_load_n(&page->kind, __ATOMIC_ACQUIRE) == kind
-                         ? umf_starts_find(page, sizes, offset)
+                         ? find_again(page, sizes, kind, offset)
                          : NULL;
     return state ? state : make_slow(page, sizes, kind, offset, lock, made);
 }
@@ -71,12 +81,13 @@ UMF_WITHOUT_TSAN static void states_copy(uint8_t *to, const uint8_t *from, size_
 
 static void see_locked(const umf_starts_t *page, const umf_starts_sizes_t *sizes,
                        umf_starts_seen_t *seen) {
+    size_t bias = __atomic_load_n(&page->bias, __ATOMIC_RELAXED);
     seen->kind = page->kind;
     seen->step = sizes->step[page->kind];
-    seen->first = page->bias ? seen->step - page->bias : 0;
+    seen->first = bias ? seen->step - bias : 0;
     seen->count =
         seen->first < UMF_STARTS_PAGE ? (UMF_STARTS_PAGE - 1 - seen->first) / seen->step + 1 : 0;
-    states_copy(seen->states, page->states + (seen->first + page->bias) / seen->step, seen->count);
+    states_copy(seen->states, page->states + (seen->first + bias) / seen->step, seen->count);
 }
 
 /* The lock keeps the states, which are replaced when the page gets objects of another size. */

@@ -26,9 +26,11 @@ typedef struct umf_starts_sizes_t {
 typedef struct umf_starts_t {
     uint8_t *states; /* Sync: the lock given to make, atomic for readers, as `bias` and `kind` */
     uint32_t own;    /* for the pool's own use */
-    uint16_t bias;   /* distance from the last possible start before the page to the page */
-    uint8_t kind;    /* of the objects; fixed while the allocator below has one of them out */
-    uint8_t lines;   /* cache lines of states */
+    /* Distance from the last possible start before the page to the page. If only one object can
+     * start in the page, its owner changes it, without the lock. */
+    uint16_t bias;
+    uint8_t kind;  /* of the objects; fixed while the allocator below has one of them out */
+    uint8_t lines; /* cache lines of states */
 } umf_starts_t;
 
 _Static_assert(sizeof(umf_starts_t) == 16, "one per page");
