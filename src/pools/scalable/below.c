@@ -87,6 +87,7 @@ umf_result_t umf_scalable_below_build(umf_scalable_pool_t *pool, size_t granular
         .flags = keeps_all ? UMF_TBB_KEEP_ALL_MEMORY : 0,
     };
     void *below = NULL;
+    atomic_init(&pool->forks, umf_tbb_forks());
     int error = below_create(pool, &below);
     atomic_init(&pool->below, below);
     if (error) {
@@ -146,19 +147,41 @@ size_t umf_scalable_take(umf_scalable_pool_t *pool, uint32_t bin, size_t size, s
     umf_scalable_try(pool, take, &request);
     size_t marked = umf_scalable_mark(pool, bin, items, request.got);
     if (umf_unlikely(marked < request.got)) {
-        umf_scalable_give(pool, items + marked, request.got - marked);
+        umf_scalable_give(pool, bin, items + marked, request.got - marked);
         umf_scalable_refuse_memory();
     }
     return marked;
 }
 
-void umf_scalable_give(umf_scalable_pool_t *pool, const umf_item_t *items, size_t n) {
+static UMF_COLD bool make_thread_data(const umf_scalable_pool_t *pool) {
+    void *object = pool->tbb->pool_malloc(below_of(pool), 1);
+    return object && pool->tbb->pool_free(below_of(pool), object);
+}
+
+/*
+ * In a child of fork a new thread may get the identity of one that is gone, and oneTBB then takes
+ * the slabs of that one for the thread's own. It crashes when such a slab becomes empty, unless the
+ * thread has data in the pool. An allocation makes them.
+ */
+static bool may_free(const umf_scalable_pool_t *pool, uint32_t bin) {
+    return umf_likely(atomic_load_explicit(&pool->forks, memory_order_relaxed) ==
+                      umf_tbb_forks()) ||
+           bin >= UMF_SCALABLE_BINS_SMALL || make_thread_data(pool);
+}
+
+void umf_scalable_give(umf_scalable_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n) {
     int saved_errno = errno;
     note(&pool->has_given);
     umf_tbb_enter();
-    atomic_fetch_sub_explicit(umf_stripes_own(&pool->out), (int64_t)n, memory_order_release);
-    for (size_t i = 0; i < n; i++) {
-        pool->tbb->pool_free(below_of(pool), items[i].object);
+    if (may_free(pool, bin)) {
+        atomic_fetch_sub_explicit(umf_stripes_own(&pool->out), (int64_t)n, memory_order_release);
+        for (size_t i = 0; i < n; i++) {
+            pool->tbb->pool_free(below_of(pool), items[i].object);
+        }
+    } else {
+        UMF_LOG_WARN("pool %s: there is no memory to free %zu objects of the parent process; they "
+                     "stay until the pool is destroyed",
+                     pool->name, n);
     }
     umf_tbb_leave();
     errno = saved_errno;
@@ -185,6 +208,7 @@ static bool renew(umf_scalable_pool_t *pool) {
     bool is_renewed = umf_tbb_stop() && is_unused(pool);
     if (is_renewed) {
         spare = atomic_exchange(&pool->below, spare);
+        atomic_store_explicit(&pool->forks, umf_tbb_forks(), memory_order_relaxed);
     }
     umf_tbb_resume();
     umf_tbb_pool_destroy(pool->tbb, spare);

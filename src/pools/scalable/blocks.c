@@ -107,7 +107,7 @@ bool umf_scalable_block_free(umf_scalable_pool_t *pool, umf_span_t *span, void *
     }
     bool is_mine = block_claim(state);
     if (is_mine) {
-        umf_scalable_give(pool, &(umf_item_t){.object = ptr}, 1);
+        umf_scalable_give(pool, UMF_SCALABLE_BIN_NONE, &(umf_item_t){.object = ptr}, 1);
     }
     return is_mine;
 }

@@ -53,8 +53,7 @@ static size_t scalable_refill(void *arg, uint32_t bin, umf_item_t *items, size_t
 /* All states are cleared before the first object is released: a span, and its states, may go as
  * soon as its last object is released. */
 static void scalable_flush(void *arg, uint32_t bin, umf_item_t *items, size_t n) {
-    (void)bin;
-    umf_scalable_give(arg, items, umf_scalable_unmark(arg, items, n));
+    umf_scalable_give(arg, bin, items, umf_scalable_unmark(arg, items, n));
 }
 
 static void scalable_thread_begins(void *arg) {

@@ -16,8 +16,10 @@
 typedef struct umf_scalable_pool_t {
     umf_magazines_t magazines;
     const umf_tbb_t *tbb;
-    _Atomic(void *) below; /* oneTBB's pool. Used between umf_tbb_enter and leave, changed while all
-                              are stopped */
+    /* oneTBB's pool, and the forks when it was made. Used between umf_tbb_enter and leave, changed
+     * while all are stopped */
+    _Atomic(void *) below;
+    _Atomic uint32_t forks;
     umf_tracked_provider_t *tracked;
     /* Objects and blocks that oneTBB has handed out. Sync: as `below`. Memory that goes in is
      * released and memory that comes out is acquired: oneTBB keeps that order inside, but a tool
@@ -92,7 +94,7 @@ umf_result_t umf_scalable_below_build(umf_scalable_pool_t *pool, size_t granular
 size_t umf_scalable_take(umf_scalable_pool_t *pool, uint32_t bin, size_t size, size_t alignment,
                          umf_item_t *items, size_t n);
 /* Returns objects without states. */
-void umf_scalable_give(umf_scalable_pool_t *pool, const umf_item_t *items, size_t n);
+void umf_scalable_give(umf_scalable_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n);
 /* Gives back what oneTBB does not need. `is_last`: for a request that fails otherwise. oneTBB has
  * emptied its caches for it, so a pool in use has no more. */
 void umf_scalable_below_trim(umf_scalable_pool_t *pool, bool is_last);
