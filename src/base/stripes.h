@@ -25,7 +25,7 @@ typedef struct umf_stripes_t {
     umf_stripe_t at[UMF_STRIPES];
 } umf_stripes_t;
 
-/* The count of the calling thread: the same at each call, and other threads' as well. */
+/* The stripe of the calling thread: always the same one. Other threads may have it, too. */
 static inline _Atomic int64_t *umf_stripes_own(umf_stripes_t *stripes) {
     return &stripes->at[umf_thread_slot_number() % UMF_STRIPES].count;
 }

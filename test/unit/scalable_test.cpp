@@ -931,34 +931,71 @@ TEST_F(Fork, WaitsForAThreadInside) {
 
 // A thread that a child of fork begins may have the identity of one that is gone. oneTBB takes the
 // slabs of that one for its own.
-TEST_F(Scalable, ThreadsOfAChildFreeWhatThoseThatAreGoneAllocated) {
-    ASSERT_EQ(create(), OK);
-    std::vector<void *> objects(5000);
-    pthread_t gone{};
+class ForkedThread : public Scalable {
+  protected:
+    std::vector<void *> objects;
     OtherThread owner;
-    owner([&] {
-        gone = pthread_self();
-        for (void *&object : objects) {
-            object = umfPoolMalloc(pool, 100);
-        }
-    });
-    const int exit = exit_of_child([&] {
-        bool is_same = false, is_freed = true;
-        std::thread([&] {
-            is_same = pthread_equal(pthread_self(), gone);
-            for (void *object : objects) {
-                is_freed = is_freed && umfPoolFree(pool, object) == OK;
+    pthread_t gone{};
+
+    // As many as there can be, at most `count`.
+    void allocate(size_t count) {
+        ASSERT_EQ(create(), OK);
+        owner([&] {
+            gone = pthread_self();
+            void *object = nullptr;
+            while (objects.size() < count && (object = umfPoolMalloc(pool, 100)) != nullptr) {
+                objects.push_back(object);
             }
-            is_freed = is_freed && umfPoolTrimMemory(pool, 0) == OK;
-        }).join();
-        return !is_freed ? 1 : is_same ? 0 : 77;
-    });
-    EXPECT_TRUE(exit == 0 || exit == 77) << exit;
-    for (void *object : objects) {
-        EXPECT_EQ(umfPoolFree(pool, object), OK);
+        });
     }
-    if (exit == 77) {
-        GTEST_SKIP() << "the child's thread did not get the identity of the one that is gone";
+    bool free_all() {
+        bool is_freed = true;
+        for (void *object : objects) {
+            is_freed = umfPoolFree(pool, object) == OK && is_freed;
+        }
+        return is_freed;
+    }
+    // In a new thread of a child, where `work` must be true.
+    void in_new_thread(const std::function<bool()> &work) {
+        const int exit = exit_of_child([&] {
+            bool is_same = false, is_good = false;
+            std::thread([&] {
+                is_same = pthread_equal(pthread_self(), gone);
+                is_good = work();
+            }).join();
+            return !is_good ? 1 : is_same ? 0 : 77;
+        });
+        EXPECT_TRUE(exit == 0 || exit == 77) << exit;
+        if (exit == 77) {
+            GTEST_SKIP() << "the child's thread did not get the identity of the one that is gone";
+        }
+    }
+    void TearDown() override {
+        EXPECT_TRUE(free_all());
+        Scalable::TearDown();
+    }
+};
+
+TEST_F(ForkedThread, FreesWhatTheOneThatIsGoneAllocated) {
+    allocate(5000);
+    in_new_thread([&] { return free_all() && umfPoolTrimMemory(pool, 0) == OK; });
+}
+
+// There is no memory for what oneTBB needs for the new thread, either.
+TEST_F(ForkedThread, HasTheMemoryOfAFullProviderAgain) {
+    fake.limit = 8 * MiB;
+    allocate(SIZE_MAX);
+    for (size_t size : {100, 4000}) {
+        SCOPED_TRACE(size);
+        in_new_thread([&] {
+            bool is_freed = free_all();
+            for (size_t had = 0; had + size < 4 * MiB; had += size) {
+                if (!umfPoolMalloc(pool, size)) {
+                    return false;
+                }
+            }
+            return is_freed;
+        });
     }
 }
 

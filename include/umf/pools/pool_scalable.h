@@ -36,7 +36,7 @@
  *   use the pools, but only for about a second. If an operation of a provider, called on behalf of
  *   such a pool, takes longer, the child must not use scalable pools. A new thread of the child
  *   that frees small objects of the parent needs a little memory of the provider for that; if there
- *   is none, they stay with the pool until it is destroyed, and the log says so.
+ *   is none, their memory can be used again when no object of the pool is in use any more.
  *
  * Parameters are created with defaults, set, and copied by umfPoolCreate. They may be destroyed or
  * reused directly afterwards. NULL instead of parameters means defaults. Two threads must not use

@@ -8,6 +8,8 @@
  * destroyed with all that it keeps.
  */
 #include <errno.h>
+#include <limits.h>
+#include <pthread.h>
 
 #include "base/log.h"
 #include "core/reclaim.h"
@@ -87,7 +89,7 @@ umf_result_t umf_scalable_below_build(umf_scalable_pool_t *pool, size_t granular
         .flags = keeps_all ? UMF_TBB_KEEP_ALL_MEMORY : 0,
     };
     void *below = NULL;
-    atomic_init(&pool->forks, umf_tbb_forks());
+    atomic_init(&pool->forks, umf_fork_count());
     int error = below_create(pool, &below);
     atomic_init(&pool->below, below);
     if (error) {
@@ -102,7 +104,7 @@ umf_result_t umf_scalable_below_build(umf_scalable_pool_t *pool, size_t granular
 /* --- out of it and into it --- */
 
 /* Many threads set it: only the first one writes. */
-static void note(_Atomic bool *flag) {
+static void set_flag(_Atomic bool *flag) {
     if (!atomic_load_explicit(flag, memory_order_relaxed)) {
         atomic_store_explicit(flag, true, memory_order_relaxed);
     }
@@ -127,7 +129,7 @@ static bool take(void *self, void *request) {
     /* The provider of another pool may take from this one. */
     bool took_slabs = umf_scalable_thread.takes_slabs;
     umf_scalable_thread.takes_slabs = take->size <= UMF_SCALABLE_SMALL_LARGEST;
-    note(&pool->has_taken);
+    set_flag(&pool->has_taken);
     umf_tbb_enter();
     for (take->got = 0; take->got < take->n; take->got++) {
         if ((take->items[take->got].object = take_one(pool, take)) == NULL) {
@@ -153,35 +155,52 @@ size_t umf_scalable_take(umf_scalable_pool_t *pool, uint32_t bin, size_t size, s
     return marked;
 }
 
+static bool is_object(const umf_span_t *span, const void *ptr) {
+    const uint8_t *state = umf_scalable_state_of(umf_scalable_page_of(span, ptr), span, ptr);
+    return state && umf_state(state) != UMF_STATE_NONE;
+}
+
+/* oneTBB keeps the data of a thread in memory of the pool, under a thread-specific key. An object
+ * of the pool under a key is a user's. */
+static bool has_thread_data(const umf_scalable_pool_t *pool) {
+    bool has_data = false;
+    for (pthread_key_t key = 0; key < PTHREAD_KEYS_MAX && !has_data; key++) {
+        const void *data = pthread_getspecific(key);
+        const umf_span_t *span = data ? umf_tracked_find(pool->tracked, data) : NULL;
+        has_data = span && !is_object(span, data);
+    }
+    return has_data;
+}
+
+/* An allocation makes them, even if there is no memory for its object. */
 static UMF_COLD bool make_thread_data(const umf_scalable_pool_t *pool) {
+    umf_scalable_thread_t saved = umf_scalable_thread; /* a free leaves the last error as it was */
+    umf_scalable_thread.takes_slabs = true;
     void *object = pool->tbb->pool_malloc(below_of(pool), 1);
-    return object && pool->tbb->pool_free(below_of(pool), object);
+    umf_scalable_thread = saved;
+    return object ? pool->tbb->pool_free(below_of(pool), object) : has_thread_data(pool);
 }
 
 /*
  * In a child of fork a new thread may get the identity of one that is gone, and oneTBB then takes
  * the slabs of that one for the thread's own. It crashes when such a slab becomes empty, unless the
- * thread has data in the pool. An allocation makes them.
+ * thread has data in the pool. An allocation makes them. Without memory for it, objects stay where
+ * they are until nobody uses the pool and it is renewed.
  */
 static bool may_free(const umf_scalable_pool_t *pool, uint32_t bin) {
     return umf_likely(atomic_load_explicit(&pool->forks, memory_order_relaxed) ==
-                      umf_tbb_forks()) ||
+                      umf_fork_count()) ||
            bin >= UMF_SCALABLE_BINS_SMALL || make_thread_data(pool);
 }
 
 void umf_scalable_give(umf_scalable_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n) {
     int saved_errno = errno;
-    note(&pool->has_given);
+    set_flag(&pool->has_given);
     umf_tbb_enter();
-    if (may_free(pool, bin)) {
-        atomic_fetch_sub_explicit(umf_stripes_own(&pool->out), (int64_t)n, memory_order_release);
-        for (size_t i = 0; i < n; i++) {
-            pool->tbb->pool_free(below_of(pool), items[i].object);
-        }
-    } else {
-        UMF_LOG_WARN("pool %s: there is no memory to free %zu objects of the parent process; they "
-                     "stay until the pool is destroyed",
-                     pool->name, n);
+    atomic_fetch_sub_explicit(umf_stripes_own(&pool->out), (int64_t)n, memory_order_release);
+    size_t freed = may_free(pool, bin) ? n : 0;
+    for (size_t i = 0; i < freed; i++) {
+        pool->tbb->pool_free(below_of(pool), items[i].object);
     }
     umf_tbb_leave();
     errno = saved_errno;
@@ -208,7 +227,7 @@ static bool renew(umf_scalable_pool_t *pool) {
     bool is_renewed = umf_tbb_stop() && is_unused(pool);
     if (is_renewed) {
         spare = atomic_exchange(&pool->below, spare);
-        atomic_store_explicit(&pool->forks, umf_tbb_forks(), memory_order_relaxed);
+        atomic_store_explicit(&pool->forks, umf_fork_count(), memory_order_relaxed);
     }
     umf_tbb_resume();
     umf_tbb_pool_destroy(pool->tbb, spare);

@@ -16,14 +16,14 @@
 typedef struct umf_scalable_pool_t {
     umf_magazines_t magazines;
     const umf_tbb_t *tbb;
-    /* oneTBB's pool, and the forks when it was made. Used between umf_tbb_enter and leave, changed
-     * while all are stopped */
+    /* oneTBB's pool, and umf_fork_count() when it was made. Used between umf_tbb_enter and leave,
+     * changed while all are stopped */
     _Atomic(void *) below;
-    _Atomic uint32_t forks;
+    _Atomic unsigned forks;
     umf_tracked_provider_t *tracked;
-    /* Objects and blocks that oneTBB has handed out. Sync: as `below`. Memory that goes in is
-     * released and memory that comes out is acquired: oneTBB keeps that order inside, but a tool
-     * cannot see it. */
+    /* Objects and blocks of oneTBB that this pool and its users have. Sync: as `below`. Memory that
+     * goes in is released and memory that comes out is acquired: oneTBB keeps that order inside,
+     * but a tool cannot see it. */
     umf_stripes_t out;
     _Atomic size_t direct_count;   /* live direct blocks */
     _Atomic bool has_written;      /* the CPU can write to the provider's memory, as was tried */

@@ -39,7 +39,6 @@ typedef struct gate_t {
 #define GATE_CLOSER ((int64_t)1 << 32)
 
 static gate_t calls, endings;
-static uint32_t forks; /* changes in a child that has one thread */
 
 typedef struct tbb_thread_t {
     uint16_t depth : 14;    /* of nested calls: a provider may stand on another pool */
@@ -124,7 +123,6 @@ static void fork_parent(void) {
 }
 
 static void fork_child(void) {
-    forks++;
     gate_reset(&calls, own_calls());
     gate_reset(&endings, self.is_ending);
 }
@@ -216,10 +214,6 @@ void umf_tbb_leave(void) {
     if (--self.depth == 0) {
         gate_leave(&calls);
     }
-}
-
-uint32_t umf_tbb_forks(void) {
-    return forks;
 }
 
 bool umf_tbb_stop(void) {

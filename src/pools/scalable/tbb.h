@@ -52,9 +52,6 @@ void umf_tbb_thread_begins(void);
 void umf_tbb_enter(void);
 void umf_tbb_leave(void);
 
-/* Counts the forks that this process is a child of. */
-uint32_t umf_tbb_forks(void);
-
 /* No thread enters until resume. false: a thread is still inside, possibly the caller itself.
  * Resume must follow in both cases. */
 bool umf_tbb_stop(void);
