@@ -222,12 +222,13 @@ void attach_close(attach_t *attach) {
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-umf_attach_request_t attach_request(umf_attach_kind_t kind, uint64_t object) {
+umf_attach_request_t attach_request(umf_attach_kind_t kind, const umf_record_object_t *object) {
     return (umf_attach_request_t){
         .magic = UMF_ATTACH_MAGIC,
         .version = UMF_ATTACH_VERSION,
         .kind = (uint32_t)kind,
-        .object = object,
+        .birth = object ? object->birth : 0,
+        .object = object ? object->handle : 0,
     };
 }
 
@@ -352,7 +353,7 @@ bool attach_ask(attach_t *attach, const umf_attach_request_t *request, int *fd) 
 }
 
 umf_reader_t *attach_snapshot(attach_t *attach, umf_attach_kind_t kind) {
-    umf_attach_request_t request = attach_request(kind, 0);
+    umf_attach_request_t request = attach_request(kind, NULL);
     umf_reader_error_t error;
     char name[32];
     int fd = -1;

@@ -30,7 +30,8 @@ void attach_close(attach_t *attach);
  * fails; NULL: none is wanted. False: `error` says why; the connection stays unless
  * `is_gone`. */
 bool attach_ask(attach_t *attach, const umf_attach_request_t *request, int *fd);
-umf_attach_request_t attach_request(umf_attach_kind_t kind, uint64_t object);
+/* `object`: a pool of a snapshot; NULL: the request is about none. */
+umf_attach_request_t attach_request(umf_attach_kind_t kind, const umf_record_object_t *object);
 
 /* A snapshot of that kind. NULL: `error` says why. */
 umf_reader_t *attach_snapshot(attach_t *attach, umf_attach_kind_t kind);

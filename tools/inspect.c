@@ -119,7 +119,7 @@ static void describe(const char *path, off_t bytes, uint32_t pid) {
 
 int umfctl_snapshot(void) {
     attach_t attach;
-    umf_attach_request_t request = attach_request(UMF_ATTACH_SNAPSHOT, 0);
+    umf_attach_request_t request = attach_request(UMF_ATTACH_SNAPSHOT, NULL);
     char name[64];
     off_t bytes;
     int fd = -1;
@@ -181,8 +181,8 @@ static void wait_for_end(const attach_t *attach, double seconds, const sigset_t 
 }
 
 static int record(attach_t *attach, bool leaks, double seconds, int *fd) {
-    umf_attach_request_t request = attach_request(UMF_ATTACH_RECORD, 0);
-    umf_attach_request_t stop = attach_request(UMF_ATTACH_STOP, 0);
+    umf_attach_request_t request = attach_request(UMF_ATTACH_RECORD, NULL);
+    umf_attach_request_t stop = attach_request(UMF_ATTACH_STOP, NULL);
     request.size = umfctl_words.size;
     request.stack_depth = umfctl_words.stacks || leaks ? 16 : 0;
     request.leaks = leaks;
@@ -227,7 +227,7 @@ int umfctl_record(void) {
 #define LEAKS_SECONDS 10
 
 static int live_descriptor(attach_t *attach, int *fd) {
-    umf_attach_request_t live = attach_request(UMF_ATTACH_LIVE, 0);
+    umf_attach_request_t live = attach_request(UMF_ATTACH_LIVE, NULL);
     double seconds = umfctl_words.seconds > 0 ? umfctl_words.seconds : LEAKS_SECONDS;
     if (umfctl_words.seconds <= 0 && attach_ask(attach, &live, fd)) {
         return 0;

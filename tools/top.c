@@ -34,7 +34,7 @@ static const top_row_t *row_before(const top_t *top, const top_row_t *row, size_
     for (size_t i = 0; i < top->before_count; i++) {
         size_t at = (*from + i) % top->before_count;
         const top_row_t *old = &top->before[at];
-        if (old->object.handle == row->object.handle && old->process == row->process) {
+        if (old->process == row->process && top_is_same(&old->object, &row->object)) {
             *from = at + 1;
             return old;
         }

@@ -23,6 +23,11 @@ typedef struct top_row_t {
     double growth; /* bytes in use in a second, since the last sample */
 } top_row_t;
 
+/* Of one process: another object may have got the handle. */
+static inline bool top_is_same(const umf_record_object_t *a, const umf_record_object_t *b) {
+    return a->handle == b->handle && a->birth == b->birth;
+}
+
 typedef struct top_t {
     uint32_t pid; /* 0: all */
     top_key_t key;

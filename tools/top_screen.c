@@ -270,7 +270,7 @@ static void change_pool(screen_t *screen, umf_attach_kind_t kind, const char *do
     if (row) {
         char label[64];
         attach_t *target = &screen->top->targets[row->process];
-        umf_attach_request_t request = attach_request(kind, row->object.handle);
+        umf_attach_request_t request = attach_request(kind, &row->object);
         bool is_done = attach_ask(target, &request, NULL);
         snprintf(screen->status, sizeof(screen->status), "%.60s %.90s",
                  is_done ? top_label(screen->top, row, label, sizeof(label)) : "",
@@ -304,7 +304,7 @@ static void pool_open(screen_t *screen) {
     screen->snapshot = target ? attach_snapshot(target, UMF_ATTACH_SNAPSHOT) : NULL;
     uint32_t count = screen->snapshot ? umf_reader_info(screen->snapshot)->object_count : 0;
     for (uint32_t i = 1; i < count; i++) {
-        if (umf_reader_object(screen->snapshot, i)->handle == row->object.handle) {
+        if (top_is_same(umf_reader_object(screen->snapshot, i), &row->object)) {
             screen->number = i;
             screen->view = VIEW_POOL;
             screen->first = 0;
@@ -416,11 +416,14 @@ static SCREEN *begin(void) {
 /* The chosen object stays chosen, wherever it is sorted to. */
 static bool sample(screen_t *screen) {
     top_t *top = screen->top;
-    uint64_t handle = screen->chosen < top->count ? top->rows[screen->chosen].object.handle : 0;
-    uint32_t process = screen->chosen < top->count ? top->rows[screen->chosen].process : 0;
+    top_row_t chosen = {.process = UINT32_MAX};
+    if (screen->chosen < top->count) {
+        chosen = top->rows[screen->chosen];
+    }
     bool is_left = top_sample(top);
     for (size_t i = 0; i < top->count; i++) {
-        if (top->rows[i].object.handle == handle && top->rows[i].process == process) {
+        if (top->rows[i].process == chosen.process &&
+            top_is_same(&top->rows[i].object, &chosen.object)) {
             screen->chosen = i;
         }
     }

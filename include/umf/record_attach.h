@@ -26,7 +26,7 @@ extern "C" {
 /// @brief The first member of each message.
 #define UMF_ATTACH_MAGIC 0x41464d55u
 /// @brief The version of the messages that this header describes. Others are refused.
-#define UMF_ATTACH_VERSION 1u
+#define UMF_ATTACH_VERSION 2u
 
 /// @brief What is asked for.
 typedef enum umf_attach_kind_t {
@@ -61,9 +61,10 @@ typedef struct umf_attach_request_t {
     uint32_t stack_depth;
     /// Of ::UMF_ATTACH_RECORD: 1 for a table of what lives.
     uint32_t leaks;
-    /// 0.
-    uint32_t reserved;
-    /// Handle of the pool, as in umf_record_object_t.
+    /// Birth of the pool, as in umf_record_object_t.
+    uint32_t birth;
+    /// Handle of the pool, as in umf_record_object_t. A pool of this handle and another birth is
+    /// not the one that is meant, and the request fails.
     uint64_t object;
     /// Of ::UMF_ATTACH_RECORD, as in umf_record_params_t; so are the next.
     uint64_t size;

@@ -145,8 +145,9 @@ typedef struct umf_record_object_t {
     uint32_t flags;
     /// Number of its provider; 0: none.
     uint32_t parent;
-    /// 0.
-    uint32_t reserved;
+    /// The number of its creation in the process, which tells it from another object that had or
+    /// will have its handle; 0: the writer did not say.
+    uint32_t birth;
     /// Its handle in the process.
     uint64_t handle;
     /// In use by the program.

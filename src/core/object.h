@@ -19,6 +19,10 @@
 #include "core/names.h"
 #include "core/tracked_provider.h"
 
+/* A number for a new pool or provider. With its handle it names the object: the next one may have
+ * the same handle. Never 0. */
+uint32_t umf_birth_next(void);
+
 /* A provider, or a pool's tracked provider, which has the same operations on the same provider and
  * records its allocations. */
 struct umf_memory_provider_t {
@@ -29,6 +33,7 @@ struct umf_memory_provider_t {
     umf_memory_provider_handle_t
         root; /* the user's handle; this object itself if it is not a tracked provider */
     _Atomic size_t pools; /* number of pools over it; counted in the root */
+    uint32_t birth;       /* umf_birth_next; of a root. Immutable after create */
     /* movement/place.c and queue.c, in the root: */
     _Atomic int place; /* what its memory is; 0: it has not been asked */
     _Atomic(void *)
@@ -93,6 +98,7 @@ struct umf_memory_pool_t {
     _Atomic bool is_asleep;      /* suspend/sleep.c: its memory may be away */
     _Atomic bool is_recorded;    /* core/recorded.c. Written under the lock of core/hold.c */
     uint32_t small_closed;       /* how many have closed it. Sync: the lock of small_close */
+    uint32_t birth;              /* umf_birth_next. Immutable after create */
 
     /* core/hold.c: */
     umf_hold_t *holds;    /* Sync: its lock; a hint if read without it */

@@ -443,6 +443,7 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     pool->usable_size = usable_size_by_pool;
     pool->try_free = try_free_none;
     pool->provider = provider;
+    pool->birth = umf_birth_next();
     pool->flags = flags;
     if (pool->fast) {
         pool->ops = *ops; /* an in-tree table is complete and of the current version */

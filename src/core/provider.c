@@ -35,6 +35,12 @@ void umf_provider_failed(umf_memory_provider_handle_t provider) {
 
 /* --- create, destroy --- */
 
+uint32_t umf_birth_next(void) {
+    static _Atomic uint32_t births;
+    uint32_t birth = atomic_fetch_add_explicit(&births, 1, memory_order_relaxed) + 1;
+    return birth ? birth : umf_birth_next();
+}
+
 static umf_result_t provider_ctl_list(umf_memory_provider_handle_t provider,
                                       umf_ctl_query_source_t source, const char *path, void *arg,
                                       size_t size, umf_ctl_query_type_t type, ...) {
@@ -112,6 +118,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     provider->root = provider;
+    provider->birth = umf_birth_next();
     const umf_memory_provider_descriptor_t *kind = umf_registry_provider_use(ops);
     provider->kind = kind;
     provider->ext = kind && kind->ext ? kind->ext : &no_ext;

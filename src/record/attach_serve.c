@@ -129,14 +129,20 @@ static void serve_stop(unsigned client, const umf_attach_request_t *request,
 
 typedef struct wanted_t {
     uint64_t handle;
+    uint32_t birth;
     bool is_there;
     umf_result_t result;
     char name[UMF_NAMES_LENGTH + 1];
 } wanted_t;
 
+/* Another pool may have got its handle. */
+static bool is_wanted(umf_memory_pool_handle_t pool, const wanted_t *wanted) {
+    return (uintptr_t)pool == wanted->handle && pool->birth == wanted->birth;
+}
+
 static bool trim_it(umf_memory_pool_handle_t pool, void *arg) {
     wanted_t *wanted = arg;
-    wanted->is_there = (uintptr_t)pool == wanted->handle;
+    wanted->is_there = is_wanted(pool, wanted);
     if (wanted->is_there) {
         wanted->result = umf_pool_trim(pool, 0, false);
     }
@@ -145,7 +151,7 @@ static bool trim_it(umf_memory_pool_handle_t pool, void *arg) {
 
 static bool name_it(umf_memory_pool_handle_t pool, void *arg) {
     wanted_t *wanted = arg;
-    wanted->is_there = (uintptr_t)pool == wanted->handle;
+    wanted->is_there = is_wanted(pool, wanted);
     if (wanted->is_there) {
         memcpy(wanted->name, pool->named.name, sizeof(wanted->name));
     }
@@ -162,7 +168,7 @@ static void fail_pool(const wanted_t *wanted, const char *what, umf_attach_answe
 
 static void serve_trim(unsigned client, const umf_attach_request_t *request,
                        umf_attach_answer_t *answer) {
-    wanted_t wanted = {.handle = request->object};
+    wanted_t wanted = {.handle = request->object, .birth = request->birth};
     (void)client;
     umf_reclaim_each(trim_it, &wanted);
     fail_pool(&wanted, "trimmed", answer);
@@ -174,7 +180,7 @@ static void with_pinned(wanted_t *wanted, umf_result_t (*change)(umf_memory_pool
     umf_reclaim_each(name_it, wanted);
     wanted->is_there = false;
     umf_memory_pool_handle_t pool = umf_names_next(wanted->name, NULL);
-    while (pool && (uintptr_t)pool != wanted->handle) {
+    while (pool && !is_wanted(pool, wanted)) {
         pool = umf_names_next(wanted->name, pool);
     }
     if (pool) {
@@ -195,7 +201,7 @@ static umf_result_t resume(umf_memory_pool_handle_t *pool) {
 static void serve_sleep(unsigned client, const umf_attach_request_t *request,
                         umf_attach_answer_t *answer) {
     bool begins = request->kind == UMF_ATTACH_SUSPEND;
-    wanted_t wanted = {.handle = request->object};
+    wanted_t wanted = {.handle = request->object, .birth = request->birth};
     (void)client;
     with_pinned(&wanted, begins ? suspend : resume);
     fail_pool(&wanted, begins ? "suspended" : "resumed", answer);

@@ -40,8 +40,9 @@ static uint32_t number_locked(umf_recording_t *r, const umf_record_object_t *obj
 }
 
 static umf_record_object_t describe(umf_record_object_kind_t kind, const void *handle,
-                                    uint32_t parent, const char *name) {
-    umf_record_object_t object = {.kind = kind, .parent = parent, .handle = (uintptr_t)handle};
+                                    uint32_t birth, uint32_t parent, const char *name) {
+    umf_record_object_t object = {
+        .kind = kind, .parent = parent, .birth = birth, .handle = (uintptr_t)handle};
     object.live = object.live_count = object.held = object.peak = object.away = UMF_RECORD_UNKNOWN;
     strncpy(object.name, name, sizeof(object.name) - 1);
     return object;
@@ -71,7 +72,7 @@ static umf_record_handle_t *entry_of(umf_recording_t *r, const void *handle) {
 static uint32_t provider_add(umf_recording_t *r, umf_memory_provider_handle_t provider,
                              bool is_new) {
     umf_record_object_t object =
-        describe(UMF_RECORD_OBJECT_PROVIDER, provider, 0, provider_name(provider));
+        describe(UMF_RECORD_OBJECT_PROVIDER, provider, provider->birth, 0, provider_name(provider));
     umf_lock(umf_record_lock());
     umf_record_handle_t *entry = entry_of(r, provider);
     uint32_t number = entry ? entry->number : 0;
@@ -99,7 +100,8 @@ static uint32_t provider_number(umf_recording_t *r, umf_memory_provider_handle_t
 
 static uint32_t pool_add(umf_recording_t *r, umf_memory_pool_handle_t pool, bool is_new) {
     uint32_t parent = provider_number(r, pool->provider->root, false);
-    umf_record_object_t object = describe(UMF_RECORD_OBJECT_POOL, pool, parent, pool_name(pool));
+    umf_record_object_t object =
+        describe(UMF_RECORD_OBJECT_POOL, pool, pool->birth, parent, pool_name(pool));
     umf_lock(umf_record_lock());
     uint32_t number = r->pool_numbers[pool->index];
     if (is_new || number == 0) {

@@ -22,10 +22,11 @@ static void set_name(umf_record_object_t *item, const char *name) {
 }
 
 /* The number that the recording has given it, if it is in one, or a new one. 0: no memory. */
-static uint32_t number_get(umf_snapshot_t *snapshot, const void *handle,
+static uint32_t number_get(umf_snapshot_t *snapshot, const void *handle, uint32_t birth,
                            umf_record_object_kind_t kind) {
     uint32_t number = umf_snapshot_number(snapshot, handle);
-    if (number && umf_snapshot_object(snapshot, number)->item.kind == (uint32_t)kind) {
+    const umf_record_object_t *item = &umf_snapshot_object(snapshot, number)->item;
+    if (number && item->kind == (uint32_t)kind && item->birth == birth) {
         return number;
     }
     number = (uint32_t)snapshot->objects.count;
@@ -35,8 +36,9 @@ static uint32_t number_get(umf_snapshot_t *snapshot, const void *handle,
 
 /* NULL: no memory. */
 static umf_snapshot_object_t *object_add(umf_snapshot_t *snapshot, const void *handle,
-                                         umf_record_object_kind_t kind, uint32_t *number) {
-    *number = number_get(snapshot, handle, kind);
+                                         uint32_t birth, umf_record_object_kind_t kind,
+                                         uint32_t *number) {
+    *number = number_get(snapshot, handle, birth, kind);
     umf_snapshot_object_t *object = *number ? umf_snapshot_object(snapshot, *number) : NULL;
     if (!object) {
         return NULL;
@@ -44,6 +46,7 @@ static umf_snapshot_object_t *object_add(umf_snapshot_t *snapshot, const void *h
     object->is_visited = true;
     object->item = (umf_record_object_t){
         .kind = (uint32_t)kind,
+        .birth = birth,
         .handle = (uintptr_t)handle,
         .live = UMF_RECORD_UNKNOWN,
         .live_count = UMF_RECORD_UNKNOWN,
@@ -76,7 +79,7 @@ static uint32_t provider_add(umf_snapshot_t *snapshot, umf_memory_provider_handl
         return number;
     }
     umf_snapshot_object_t *object =
-        object_add(snapshot, provider, UMF_RECORD_OBJECT_PROVIDER, &number);
+        object_add(snapshot, provider, provider->birth, UMF_RECORD_OBJECT_PROVIDER, &number);
     if (!object) {
         return 0;
     }
@@ -117,7 +120,8 @@ static bool pool_add(umf_memory_pool_handle_t pool, void *arg) {
     umf_snapshot_t *snapshot = arg;
     uint32_t parent = provider_add(snapshot, pool->provider->root);
     uint32_t number;
-    umf_snapshot_object_t *object = object_add(snapshot, pool, UMF_RECORD_OBJECT_POOL, &number);
+    umf_snapshot_object_t *object =
+        object_add(snapshot, pool, pool->birth, UMF_RECORD_OBJECT_POOL, &number);
     const char *name = NULL;
     if (!object) {
         return false;

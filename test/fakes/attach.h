@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <umf/record_attach.h>
+#include <umf/record_format.h>
 
 // A connection to the attach socket of a process.
 class Visit {
@@ -82,6 +83,12 @@ class Visit {
     // -1: no answer.
     int ask(uint32_t kind, const void *object = nullptr) {
         umf_attach_request_t message = request(kind, object);
+        return send(&message, sizeof(message)) && receive() ? (int)reply.status : -1;
+    }
+    int ask(uint32_t kind, const umf_record_object_t &object) {
+        umf_attach_request_t message = request(kind);
+        message.object = object.handle;
+        message.birth = object.birth;
         return send(&message, sizeof(message)) && receive() ? (int)reply.status : -1;
     }
     // The file that came with the last answer, for as long as there is no other.

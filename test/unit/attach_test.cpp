@@ -179,15 +179,48 @@ TEST(Attach, FiguresAndSnapshots) {
     umfPoolFree(pool.handle, ptr);
 }
 
+// As an inspector knows it.
+umf_record_object_t object_of(Visit &visit, const void *handle) {
+    EXPECT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE) << visit.reply.text;
+    return Snapshot(visit.file()).of(handle);
+}
+
+// The next pool often gets the handle of one that was destroyed.
+TEST(Attach, APoolThatHasTheHandleOfAnotherIsNotTheOther) {
+    Visit visit;
+    umf_record_object_t old{};
+    {
+        Pool gone("disjoint over linux_vmm");
+        old = object_of(visit, gone.handle);
+        EXPECT_NE(old.birth, 0u);
+    }
+    Pool pool("disjoint over linux_vmm");
+    char *ptr = (char *)umfPoolMalloc(pool.handle, 3 << 20);
+    const umf_record_object_t object = object_of(visit, pool.handle);
+    EXPECT_NE(object.birth, old.birth);
+    old.handle = object.handle;
+    for (uint32_t birth : {old.birth, 0u, object.birth + 1}) {
+        old.birth = birth;
+        for (uint32_t kind : {UMF_ATTACH_TRIM, UMF_ATTACH_SUSPEND, UMF_ATTACH_RESUME}) {
+            EXPECT_EQ(visit.ask(kind, old), UMF_ATTACH_FAILED);
+            EXPECT_STREQ(visit.reply.text, "there is no such pool any more");
+        }
+    }
+    *ptr = 1; // it is not asleep
+    EXPECT_EQ(visit.ask(UMF_ATTACH_TRIM, object), UMF_ATTACH_DONE);
+    umfPoolFree(pool.handle, ptr);
+}
+
 TEST(Attach, PoolsAreTrimmedSuspendedAndResumed) {
     Pool pool("disjoint over linux_vmm");
     void *ptr = umfPoolMalloc(pool.handle, 3 << 20);
     Visit visit;
-    EXPECT_EQ(visit.ask(UMF_ATTACH_TRIM, pool.handle), UMF_ATTACH_DONE);
-    EXPECT_EQ(visit.ask(UMF_ATTACH_SUSPEND, pool.handle), UMF_ATTACH_DONE) << visit.reply.text;
+    const umf_record_object_t object = object_of(visit, pool.handle);
+    EXPECT_EQ(visit.ask(UMF_ATTACH_TRIM, object), UMF_ATTACH_DONE);
+    EXPECT_EQ(visit.ask(UMF_ATTACH_SUSPEND, object), UMF_ATTACH_DONE) << visit.reply.text;
     ASSERT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
     EXPECT_GT(Snapshot(visit.file()).of(pool.handle).away, 0u);
-    EXPECT_EQ(visit.ask(UMF_ATTACH_RESUME, pool.handle), UMF_ATTACH_DONE) << visit.reply.text;
+    EXPECT_EQ(visit.ask(UMF_ATTACH_RESUME, object), UMF_ATTACH_DONE) << visit.reply.text;
     memset(ptr, 1, 3 << 20);
     umfPoolFree(pool.handle, ptr);
 }
