@@ -461,6 +461,25 @@ TEST(os, AlignmentsOfMappingsUsedAgain) {
     }
 }
 
+/* Pieces of threads lie in groups, which may be smaller than the alignment. */
+TEST(os, AlignmentsBesideOtherThreads) {
+    Params params;
+    Os provider(params);
+    provider.must_alloc(page);
+    std::thread([&] { provider.must_alloc(page); }).join();
+    for (size_t alignment = page; alignment <= MiB; alignment *= 2) {
+        for (size_t size = page; size <= MiB / 4; size *= 4) {
+            for (int i = 0; i < 40; i++) {
+                provider.must_alloc(page);
+                ASSERT_EQ(reinterpret_cast<uintptr_t>(provider.must_alloc(size, alignment)) %
+                              alignment,
+                          0u)
+                    << size << " aligned to " << alignment;
+            }
+        }
+    }
+}
+
 TEST(os, FewFreedMappingsStay) {
     Params params;
     Os provider(params);

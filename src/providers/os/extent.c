@@ -166,7 +166,7 @@ static void *find_in_group_locked(umf_os_extents_t *extents, uintptr_t group, um
     }
     uint32_t first = pages_of(extents, group - extent->base),
              end = first + group_pages(extents, run);
-    for (run.at = first; run.at + run.count <= end; run.at += step) {
+    for (run.at = (first + step - 1) / step * step; run.at + run.count <= end; run.at += step) {
         if (!umf_os_pages_has_any(&extent->used, run)) {
             return take_pages_locked(extents, extent, run);
         }
@@ -174,15 +174,16 @@ static void *find_in_group_locked(umf_os_extents_t *extents, uintptr_t group, um
     return NULL;
 }
 
-/* Takes the first pages of a group that has no pieces. */
-static void *find_group_locked(umf_os_extents_t *extents, umf_os_run_t run) {
+/* Takes the first pages of a group that has no pieces. A group may be smaller than `step`. */
+static void *find_group_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
     umf_os_run_t group = {0, group_pages(extents, run)};
-    uint32_t tries = 0;
+    uint32_t pages = pages_of(extents, EXTENT_SIZE), tries = 0;
+    uint32_t next = step > group.count ? step : group.count;
     umf_assert_locked(&extents->lock);
     for (umf_list_t *link = extents->roomy.next; link != &extents->roomy && tries < TRIES;
          link = link->next, tries++) {
         os_extent_t *extent = UMF_CONTAINER_OF(link, os_extent_t, link);
-        for (group.at = 0; group.at < pages_of(extents, EXTENT_SIZE); group.at += group.count) {
+        for (group.at = 0; group.at < pages; group.at += next) {
             if (extent->free >= group.count && !umf_os_pages_has_any(&extent->used, group)) {
                 run.at = group.at;
                 return take_pages_locked(extents, extent, run);
@@ -202,7 +203,7 @@ static bool may_grow_locked(umf_os_extents_t *extents) {
 static void *find_own_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
     uintptr_t *group = group_of_locked(extents, run);
     void *piece = *group ? find_in_group_locked(extents, *group, run, step) : NULL;
-    if (!piece && (piece = find_group_locked(extents, run))) {
+    if (!piece && (piece = find_group_locked(extents, run, step))) {
         *group = (uintptr_t)piece;
     }
     return piece;
