@@ -55,7 +55,7 @@ struct umf_memory_provider_t {
 
 /* The tracked provider of a span of kind UMF_SPAN_POOL. */
 static inline umf_tracked_provider_t *umf_tracked_of(const umf_span_t *span) {
-    return UMF_CONTAINER_OF(span->set, umf_tracked_provider_t, spans);
+    return UMF_CONTAINER_OF(umf_span_set_of(span), umf_tracked_provider_t, spans);
 }
 
 /* The functions behind the public ones of their names. */

@@ -157,7 +157,8 @@ uint32_t umf_tracked_magazine_index(const umf_tracked_provider_t *tracked) {
 
 static inline umf_span_t *own_span(const umf_tracked_provider_t *tracked, umf_map_entry_t entry) {
     umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
-    return umf_likely(entry != 0) && umf_likely(span->set == &tracked->spans) ? span : NULL;
+    return umf_likely(entry != 0) && umf_likely(umf_span_set_of(span) == &tracked->spans) ? span
+                                                                                          : NULL;
 }
 
 /* For addresses that the fast walk does not find. A function of its own, so that the fast one needs

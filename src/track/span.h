@@ -73,6 +73,12 @@ static inline uint32_t umf_span_index(const umf_span_t *span) {
     return (uint32_t)(span - umf_span_table);
 }
 
+/* Atomic, because the descriptor may be in use for another span by now: a thread that looks an
+ * address up does not keep the span alive. */
+static inline umf_span_set_t *umf_span_set_of(const umf_span_t *span) {
+    return __atomic_load_n(&span->set, __ATOMIC_RELAXED);
+}
+
 static inline umf_map_entry_t umf_span_map_entry(const umf_span_set_t *set,
                                                  const umf_span_t *span) {
     return umf_map_entry_make(span->class_offset, set->pool, (size_t)(span - umf_span_table));

@@ -373,6 +373,27 @@ TEST_F(PagesTest, TrimPurgesFreePiecesOnly) {
     EXPECT_EQ(shim_used(pages), 100 * 2 * PAGE);
 }
 
+/* A segment whose purge failed is as dirty as before. */
+TEST_F(PagesTest, APurgeThatFailedIsMadeAgain) {
+    memory.protection = PROT_READ | PROT_WRITE;
+    char *idle = alloc(2 * PAGE);
+    alloc(PAGE);
+    memset(idle, 1, 2 * PAGE);
+    shim_put(pages, idle, 2 * PAGE);
+    memory.purge_fails = true;
+    shim_decay(pages);
+    shim_decay(pages);
+    EXPECT_EQ(memory.purges, 2u) << "it, and the rest of the span";
+    memory.purge_fails = false;
+    shim_decay(pages);
+    shim_decay(pages);
+    EXPECT_EQ(memory.purges, 4u);
+    EXPECT_EQ(idle[0], 0);
+    shim_decay(pages);
+    shim_decay(pages);
+    EXPECT_EQ(memory.purges, 4u) << "nothing is left to purge";
+}
+
 /* Pieces that are free at two looks are purged, once. */
 TEST_F(PagesTest, WhatStaysFreeDecays) {
     memory.protection = PROT_READ | PROT_WRITE;

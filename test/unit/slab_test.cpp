@@ -353,7 +353,11 @@ TEST_F(Slab, DecayOverAProviderThatRefuses) {
     fake.purge_fails = true;
     put({list[0], list[1]});
     EXPECT_TRUE(look() && look() && look() && look());
-    EXPECT_EQ(fake.purges, 1u) << "not again before something was freed";
+    EXPECT_EQ(fake.purges, 2u) << "a purge that failed is made again when the slab has aged again";
+    fake.purge_fails = false;
+    EXPECT_TRUE(look() && look() && look() && look());
+    EXPECT_EQ(fake.purges, 3u);
+    EXPECT_EQ(fake.purged_bytes, 8192u);
     fake.can_purge = false;
     put({list[20]});
     EXPECT_TRUE(look());

@@ -629,12 +629,17 @@ static umf_slab_t *purge_begin_locked(umf_bin_t *bin, uint64_t *free_bits) {
     return slab;
 }
 
+/* After a purge that failed the pages are as dirty as before, unless the provider cannot purge. */
+static bool stays_dirty(umf_result_t result) {
+    return result != UMF_RESULT_SUCCESS && result != UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
 /* Frees the chunks again. The slab goes to the end of the list: its pages are purged, so the others
  * are better to use. */
 static void purge_end_locked(umf_bin_t *bin, umf_slab_t *slab, const uint64_t *free_bits,
-                             umf_list_t *leaving) {
+                             umf_result_t result, umf_list_t *leaving) {
     /* These frees are not a user's: they make nothing dirty, and are not counted. */
-    bool dirty = slab->dirty;
+    bool dirty = slab->dirty || stays_dirty(result);
     size_t counted = bin->counters.free_num;
     for (uint32_t i = 0; i < bin->chunks; i++) {
         if (free_bits[i / 64] >> i % 64 & 1) {
@@ -664,7 +669,7 @@ static umf_result_t purge_idle(umf_bin_t *bin, size_t page_size, size_t *left) {
         umf_unlock(&bin->lock);
         result = purge_runs(slab, free_bits, page_size);
         umf_lock(&bin->lock);
-        purge_end_locked(bin, slab, free_bits, &leaving);
+        purge_end_locked(bin, slab, free_bits, result, &leaving);
     }
     umf_unlock(&bin->lock);
     umf_meta_free(free_bits, bytes);
@@ -703,6 +708,7 @@ static umf_result_t purge_empty(umf_bin_t *bin, umf_list_t *taken, size_t page_s
             result = purge_run(slab, 0, bin->chunks - 1, page_size);
         }
         umf_lock(&bin->lock);
+        slab->dirty |= stays_dirty(result);
         slab_move_last_locked(slab, &bin->empty);
         umf_unlock(&bin->lock);
     }

@@ -37,7 +37,7 @@ umf_pages_span_t *umf_pages_find(const umf_pages_t *pages, const void *ptr) {
     const umf_span_t *span = umf_span_find(own->map, (uintptr_t)ptr, NULL);
     /* Another provider may have divided a segment of this cache: its spans lie inside of the
      * cache's. */
-    while (span && span->set != own) {
+    while (span && umf_span_set_of(span) != own) {
         span = span->outer ? umf_span_at(span->outer) : NULL;
     }
     return span ? span->cookie : NULL;

@@ -20,16 +20,18 @@ static umf_result_t purge_by(const umf_purge_t *purge, int mode, void *ptr, size
                                : umfMemoryProviderPurgeLazy(purge->tracked, ptr, size);
 }
 
-bool umf_purge(umf_purge_t *purge, uintptr_t base, size_t size) {
+umf_result_t umf_purge(umf_purge_t *purge, uintptr_t base, size_t size) {
     uintptr_t first = base + purge->page - 1, end = base + size;
     first -= first % purge->page;
     end -= end % purge->page;
     int mode = purge_mode(purge);
+    umf_result_t result = UMF_RESULT_SUCCESS;
     while (first < end && mode != PURGE_NONE &&
-           purge_by(purge, mode, (void *)first, end - first) == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+           (result = purge_by(purge, mode, (void *)first, end - first)) ==
+               UMF_RESULT_ERROR_NOT_SUPPORTED) {
         atomic_store_explicit(&purge->mode, ++mode, memory_order_relaxed);
     }
-    return mode != PURGE_NONE;
+    return result;
 }
 
 /* --- isolated segments --- */
@@ -38,7 +40,8 @@ bool umf_purge(umf_purge_t *purge, uintptr_t base, size_t size) {
 
 typedef struct isolated_t {
     umf_list_t link;
-    unsigned forks; /* umf_fork_count() when they were isolated */
+    unsigned forks;  /* umf_fork_count() when they were isolated */
+    uint32_t purged; /* bits of the segments that need no further purge */
     size_t count;
     umf_range_segment_t segments[ISOLATED_MAX];
 } isolated_t;
@@ -94,10 +97,10 @@ static void put_back_locked(umf_purge_part_t *part, const umf_range_segment_t *s
     }
 }
 
-static void reintegrate_locked(umf_purge_part_t *part, isolated_t *isolated, bool is_clean) {
+static void reintegrate_locked(umf_purge_part_t *part, isolated_t *isolated) {
     umf_assert_locked(part->lock);
     for (size_t i = 0; i < isolated->count; i++) {
-        put_back_locked(part, &isolated->segments[i], is_clean);
+        put_back_locked(part, &isolated->segments[i], isolated->purged >> i & 1);
     }
     isolated_end(isolated);
 }
@@ -107,7 +110,8 @@ bool umf_purge_inherit_locked(umf_purge_part_t *part) {
     for (umf_list_t *link = part->isolated.next, *next; link != &part->isolated; link = next) {
         next = link->next;
         if (isolated_at(link)->forks != umf_fork_count()) {
-            reintegrate_locked(part, isolated_at(link), false);
+            isolated_at(link)->purged = 0;
+            reintegrate_locked(part, isolated_at(link));
             inherits = true;
         }
     }
@@ -171,17 +175,24 @@ void umf_purge_part_fini(umf_purge_part_t *part) {
     }
 }
 
-/* Purges without the lock and lowers `*bytes`, down to 0, then frees the segments. */
+/* Where the provider cannot purge at all, it is not asked again. */
+static bool needs_no_further(umf_result_t result) {
+    return result == UMF_RESULT_SUCCESS || result == UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+/* Purges without the lock and lowers `*bytes`, down to 0, then frees the segments. A segment whose
+ * purge failed stays dirty. */
 static void purge_isolated(umf_purge_part_t *part, isolated_t *isolated, size_t *bytes) {
     unsigned forks = isolated->forks;
     for (size_t i = 0; i < isolated->count; i++) {
         size_t size = isolated->segments[i].size;
-        umf_purge(part->purge, isolated->segments[i].base, size);
+        umf_result_t result = umf_purge(part->purge, isolated->segments[i].base, size);
+        isolated->purged |= (uint32_t)needs_no_further(result) << i;
         *bytes -= size < *bytes ? size : *bytes;
     }
     umf_lock(part->lock);
     if (is_listed_locked(part, isolated, forks)) {
-        reintegrate_locked(part, isolated, true);
+        reintegrate_locked(part, isolated);
     }
     umf_unlock(part->lock);
 }

@@ -43,8 +43,9 @@ struct umf_purge_part_t {
 };
 
 void umf_purge_init(umf_purge_t *purge, umf_tracked_provider_t *tracked, size_t page);
-/* false: the provider cannot purge in any way. */
-bool umf_purge(umf_purge_t *purge, uintptr_t base, size_t size);
+/* Purges the whole pages. NOT_SUPPORTED: the provider cannot purge in any way. Otherwise the
+ * provider's result; a range without a whole page is SUCCESS. */
+umf_result_t umf_purge(umf_purge_t *purge, uintptr_t base, size_t size);
 
 void umf_purge_part_init(umf_purge_part_t *part, umf_purge_t *purge, umf_lock_t *lock,
                          umf_range_t **range);
