@@ -23,6 +23,30 @@ static CUresult context_check(const umf_cuda_context_t *context) {
     return is_gone ? CUDA_ERROR_CONTEXT_IS_DESTROYED : result;
 }
 
+/* Errors of work that leave its context unusable. */
+static bool is_broken(CUresult result) {
+    switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool umf_cuda_runs_nothing(CUresult waited) {
+    return waited == CUDA_SUCCESS || umf_cuda_has_ended(waited) || is_broken(waited);
+}
+
 /* --- current ---------------------------------------------------------------------------------- */
 
 /* While any thread captures a stream, a call that allocates, frees, pins, synchronises or queries
@@ -77,16 +101,35 @@ CUresult umf_cuda_enter(const umf_cuda_context_t *context, umf_cuda_scope_t *sco
     return result;
 }
 
-CUresult umf_cuda_leave(const umf_cuda_scope_t *scope, CUresult result) {
+static CUresult scope_restore(const umf_cuda_scope_t *scope) {
     CUcontext left;
-    CUresult restored = CUDA_SUCCESS;
     if (scope->is_pushed) {
-        restored = scope->driver->cuCtxPopCurrent(&left);
-    } else if (scope->is_set) {
-        restored = scope->driver->cuCtxSetCurrent(scope->callers);
+        return scope->driver->cuCtxPopCurrent(&left);
+    }
+    return scope->is_set ? scope->driver->cuCtxSetCurrent(scope->callers) : CUDA_SUCCESS;
+}
+
+static bool scope_is_left(const umf_cuda_scope_t *scope) {
+    CUcontext now = NULL;
+    return scope->driver->cuCtxGetCurrent(&now) != CUDA_SUCCESS || now == scope->callers;
+}
+
+/* The driver may answer with the error of earlier work, whether it has restored the context or
+ * not. So the context is looked at, and restored again if it is still the provider's. */
+static UMF_COLD void scope_restore_again(const umf_cuda_scope_t *scope, CUresult failed) {
+    umf_cuda_tell(failed, "restoring the caller's context");
+    if (!scope_is_left(scope)) {
+        scope_restore(scope);
+    }
+}
+
+CUresult umf_cuda_leave(const umf_cuda_scope_t *scope, CUresult result) {
+    CUresult restored = scope_restore(scope);
+    if (umf_unlikely(restored != CUDA_SUCCESS)) {
+        scope_restore_again(scope, restored);
     }
     scope_unrelax(scope);
-    return result == CUDA_SUCCESS ? restored : result;
+    return result;
 }
 
 /* --- primary contexts ------------------------------------------------------------------------- */

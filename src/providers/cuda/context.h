@@ -56,8 +56,11 @@ static inline bool umf_cuda_has_ended(CUresult entered) {
            entered == CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* Returns `result`, the outcome of the calls. If that is a success, it returns a failure to restore
- * the caller's context. */
+/* Does the error of a wait say that no work of the context goes on? The others leave that open. */
+bool umf_cuda_runs_nothing(CUresult waited);
+
+/* Returns `result`, the outcome of the calls. A failure to restore the caller's context is only
+ * logged: what the calls did is done. */
 CUresult umf_cuda_leave(const umf_cuda_scope_t *scope, CUresult result);
 
 /* Retain and release the primary context of a device. They end no capture, either. */

@@ -170,12 +170,16 @@ static const char *cuda_hint(CUresult result) {
     return "";
 }
 
+void umf_cuda_tell(CUresult result, const char *what) {
+    umf_log_level_t level = cuda_is_gone(result) ? UMF_LOG_LEVEL_DEBUG : UMF_LOG_LEVEL_ERROR;
+    umf_log_write(level, 0, "umf_cuda_result", "%s failed: %s%s", what, cuda_text(result),
+                  cuda_hint(result));
+}
+
 umf_result_t umf_cuda_result(CUresult result, const char *what) {
     if (result != CUDA_SUCCESS) {
         umf_cuda_native = (int32_t)result;
-        umf_log_level_t level = cuda_is_gone(result) ? UMF_LOG_LEVEL_DEBUG : UMF_LOG_LEVEL_ERROR;
-        umf_log_write(level, 0, __func__, "%s failed: %s%s", what, cuda_text(result),
-                      cuda_hint(result));
+        umf_cuda_tell(result, what);
     }
     return cuda_map(result);
 }

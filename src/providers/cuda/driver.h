@@ -44,6 +44,9 @@ const umf_cuda_driver_t *umf_cuda_driver_per_thread(void);
  */
 umf_result_t umf_cuda_result(CUresult result, const char *what);
 
+/* Logs a failure that is no failure of the operation. */
+void umf_cuda_tell(CUresult result, const char *what);
+
 /*
  * Converts the result of a call that gave something back. If the driver or its context has ended,
  * the memory ended with it: that is a success.
