@@ -1,5 +1,7 @@
 /* The inside of providers/vmm: what is left when there is no memory for its bookkeeping, and a fork
  * while a mark ends. */
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -49,6 +51,30 @@ TEST(Vmm, WithoutBookkeepingNothingStays) {
         EXPECT_EQ(umf_meta_used(), used) << nth.runs();
     }
     EXPECT_GT(failures, 40u);
+}
+
+size_t mapped_files() {
+    size_t count = 0;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        count += line.find("umf_vmm") != std::string::npos;
+    }
+    return count;
+}
+
+// The system may refuse to replace a mapping by one without access; munmap takes both.
+TEST(Vmm, APieceGoesBackByOneCall) {
+    const size_t page = umf_os_page_size();
+    umf_memory_provider_handle_t provider = create_linux_vmm(page);
+    void *ptr = nullptr;
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, page, 0, &ptr), OK);
+    EXPECT_EQ(mapped_files(), 1u);
+    fault::Nth nth("map");
+    nth.next();
+    EXPECT_EQ(umfMemoryProviderFree(provider, ptr, page), OK);
+    nth.off();
+    EXPECT_EQ(mapped_files(), 0u);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
 TEST(Vmm, AChildOfForkEndsNoMarkThatItsParentHasEnded) {

@@ -202,9 +202,10 @@ static umf_result_t import_map(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, i
     }
     result = vmm->ops->reserve(vmm, import->size, vmm->carve.page_size, &import->base);
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_vmm_map(vmm, import->base, import->size, physical);
+        bool is_mapped;
+        result = umf_vmm_map(vmm, import->base, import->size, physical, &is_mapped);
         if (result != UMF_RESULT_SUCCESS) {
-            vmm->ops->unreserve(vmm, import->base, import->size);
+            umf_vmm_unmap(vmm, import->base, import->size, is_mapped);
         }
     }
     umf_result_t released = vmm->ops->destroy(vmm, physical);
@@ -215,12 +216,16 @@ static umf_result_t import_map(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, i
 
 /* After a failure the piece stays mapped. */
 static umf_result_t import_unmap(umf_vmm_t *vmm, const import_t *import) {
-    umf_result_t result = vmm->ops->unmap(vmm, import->base, import->size);
+    bool is_one_call = vmm->ops->unreserve_unmaps;
+    umf_result_t result = is_one_call ? vmm->ops->unreserve(vmm, import->base, import->size)
+                                      : vmm->ops->unmap(vmm, import->base, import->size);
     if (result == UMF_RESULT_SUCCESS) {
         if (import->holds_physical) {
             vmm->ops->destroy(vmm, import->physical);
         }
-        vmm->ops->unreserve(vmm, import->base, import->size);
+        if (!is_one_call) {
+            vmm->ops->unreserve(vmm, import->base, import->size);
+        }
     }
     return result;
 }

@@ -144,6 +144,7 @@ static const umf_vmm_backend_t linux_vmm_backend = {
     .unmap = linux_vmm_unmap,
     .export = linux_vmm_export,
     .import = linux_vmm_import,
+    .unreserve_unmaps = true,
     .kind = 1,
 };
 

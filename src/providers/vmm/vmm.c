@@ -104,17 +104,19 @@ umf_result_t umf_vmm_allow(umf_vmm_t *vmm, uintptr_t base, size_t size) {
     return vmm->ops->allow ? vmm->ops->allow(vmm, base, size) : UMF_RESULT_SUCCESS;
 }
 
-umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physical_t physical) {
+umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physical_t physical,
+                         bool *is_mapped) {
     umf_result_t result = vmm->ops->map(vmm, base, size, physical);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    result = umf_vmm_allow(vmm, base, size);
-    if (result != UMF_RESULT_SUCCESS) {
-        /* Memory without access is of no use: the caller sees mapped and accessible, or neither. */
-        vmm->ops->unmap(vmm, base, size);
-    }
-    return result;
+    *is_mapped = result == UMF_RESULT_SUCCESS;
+    return result == UMF_RESULT_SUCCESS ? umf_vmm_allow(vmm, base, size) : result;
+}
+
+/* Addresses that are still mapped must not be reserved by others. */
+umf_result_t umf_vmm_unmap(umf_vmm_t *vmm, uintptr_t base, size_t size, bool is_mapped) {
+    umf_result_t result = is_mapped && !vmm->ops->unreserve_unmaps
+                              ? vmm->ops->unmap(vmm, base, size)
+                              : UMF_RESULT_SUCCESS;
+    return result == UMF_RESULT_SUCCESS ? vmm->ops->unreserve(vmm, base, size) : result;
 }
 
 static umf_result_t vmm_piece_make(umf_vmm_t *vmm, size_t size, size_t alignment,
@@ -134,15 +136,16 @@ static umf_result_t vmm_piece_make(umf_vmm_t *vmm, size_t size, size_t alignment
     if (result != UMF_RESULT_SUCCESS) {
         goto unreserve;
     }
-    result = umf_vmm_map(vmm, piece->base, size, piece->physical);
+    bool is_mapped;
+    result = umf_vmm_map(vmm, piece->base, size, piece->physical, &is_mapped);
     if (result != UMF_RESULT_SUCCESS) {
-        goto destroy_physical;
+        piece->state = is_mapped ? UMF_VMM_MAPPED : UMF_VMM_CREATED;
+        umf_vmm_piece_unmake(vmm, piece);
+        return result;
     }
     *made = piece;
     return UMF_RESULT_SUCCESS;
 
-destroy_physical:
-    vmm->ops->destroy(vmm, piece->physical);
 unreserve:
     vmm->ops->unreserve(vmm, piece->base, size);
 free_piece:
@@ -157,20 +160,13 @@ void umf_vmm_unshare(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
 }
 
 umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
-    umf_result_t unmapped = UMF_RESULT_SUCCESS, destroyed = UMF_RESULT_SUCCESS;
     umf_vmm_unshare(vmm, piece);
-    if (umf_vmm_is_mapped(piece)) {
-        unmapped = vmm->ops->unmap(vmm, piece->base, piece->size);
-    }
-    if (piece->state != UMF_VMM_DETACHED) {
-        destroyed = vmm->ops->destroy(vmm, piece->physical);
-    }
-    /* Addresses that are still mapped must not be reserved by others. */
-    umf_result_t unreserved = unmapped == UMF_RESULT_SUCCESS
-                                  ? vmm->ops->unreserve(vmm, piece->base, piece->size)
-                                  : UMF_RESULT_SUCCESS;
+    umf_result_t unmapped = umf_vmm_unmap(vmm, piece->base, piece->size, umf_vmm_is_mapped(piece));
+    umf_result_t destroyed = piece->state == UMF_VMM_DETACHED
+                                 ? UMF_RESULT_SUCCESS
+                                 : vmm->ops->destroy(vmm, piece->physical);
     vmm_piece_destroy(piece);
-    return unmapped ? unmapped : destroyed ? destroyed : unreserved;
+    return unmapped ? unmapped : destroyed;
 }
 
 static bool vmm_has_mapped(const umf_vmm_t *vmm) {

@@ -66,9 +66,10 @@ typedef struct umf_vmm_backend_t {
      * text to log. */
     umf_result_t private_result;
     const char *private_text;
-    bool unmaps_one;   /* one call of unmap undoes one call of map only */
-    uint16_t kind;     /* identifies the back end in descriptions */
-    bool is_device;    /* opening the file of a descriptor again does not give the memory */
+    bool unmaps_one;       /* one call of unmap undoes one call of map only */
+    bool unreserve_unmaps; /* unreserve takes addresses that are still mapped */
+    uint16_t kind;         /* identifies the back end in descriptions */
+    bool is_device;        /* opening the file of a descriptor again does not give the memory */
     bool is_boardless; /* tokens without a board: a consumer need not reach the producer, and cannot
                           tell whether a description is still valid */
 } umf_vmm_backend_t;
@@ -102,8 +103,13 @@ umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, size_t g
 /* Releases all pieces. */
 void umf_vmm_fini(umf_vmm_t *vmm);
 
-/* Maps all of `physical` at `base` and gives access. */
-umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physical_t physical);
+/* Maps all of `physical` at `base` and gives access. `*is_mapped`: it is mapped afterwards, which
+ * it may be after a failure, too. */
+umf_result_t umf_vmm_map(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physical_t physical,
+                         bool *is_mapped);
+/* Unmaps, if `is_mapped`, and gives the addresses back. If unmapping fails the addresses stay
+ * mapped and reserved. */
+umf_result_t umf_vmm_unmap(umf_vmm_t *vmm, uintptr_t base, size_t size, bool is_mapped);
 
 /* The operations of a provider, whose state begins with its umf_vmm_t. */
 umf_result_t umf_vmm_alloc(void *provider, size_t size, size_t alignment, void **ptr);
