@@ -66,8 +66,12 @@ int umf_memory_file(const char *name, int *fd) {
     return error;
 }
 
+bool umf_memory_file_is_limited(void) {
+    return atomic_load_explicit(&is_denied, memory_order_relaxed);
+}
+
 int umf_memory_file_reserve(int fd, uint64_t offset, uint64_t size) {
-    if (!atomic_load_explicit(&is_denied, memory_order_relaxed)) {
+    if (!umf_memory_file_is_limited()) {
         return 0;
     }
     int error = umf_os_allocate(fd, offset, size);
@@ -75,7 +79,7 @@ int umf_memory_file_reserve(int fd, uint64_t offset, uint64_t size) {
 }
 
 int umf_memory_file_seal(int fd, int seals) {
-    return atomic_load_explicit(&is_denied, memory_order_relaxed) ? 0 : umf_os_add_seals(fd, seals);
+    return umf_memory_file_is_limited() ? 0 : umf_os_add_seals(fd, seals);
 }
 
 int umf_memory_file_check(int fd) {

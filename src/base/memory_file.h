@@ -8,13 +8,16 @@
 #ifndef UMF_SRC_BASE_MEMORY_FILE_H
 #define UMF_SRC_BASE_MEMORY_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* All return 0 or an errno value. A failure to make a file is logged with everything that was
  * tried. */
 int umf_memory_file(const char *name, int *fd);
-/* Reserves space for a range, so that a write cannot fail for lack of space. A memfd needs none. */
+/* Whether the files lie on a file system, which may become full. A memfd does not. */
+bool umf_memory_file_is_limited(void);
+/* Reserves space for a range of a limited file, so that a write cannot fail for lack of space. */
 int umf_memory_file_reserve(int fd, uint64_t offset, uint64_t size);
 /* Seals a file of umf_memory_file, if it supports seals. */
 int umf_memory_file_seal(int fd, int seals);

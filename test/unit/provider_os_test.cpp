@@ -1026,6 +1026,34 @@ TEST(os, SharedPurgeReachesTheFile) {
     EXPECT_EQ(provider.free(ptr, 8 * MiB), UMF_RESULT_SUCCESS);
 }
 
+/* A write to memory on a file system that has become full would end the process. */
+TEST(os, NamedMemoryHasItsSpaceUntilItIsFreed) {
+    std::string name = "umf_test_space_" + std::to_string(getpid()), file = "/dev/shm/" + name;
+    auto space = [&] {
+        struct stat info = {};
+        EXPECT_EQ(stat(file.c_str(), &info), 0);
+        return static_cast<size_t>(info.st_blocks) * 512;
+    };
+    Os provider(Params().shared(name.c_str()));
+    size_t before = space();
+    char *ptr = provider.must_alloc(8 * MiB);
+    EXPECT_GE(space(), before + 8 * MiB) << "before it is written";
+    for (auto purge : {provider.ops->ext_purge_lazy, provider.ops->ext_purge_force}) {
+        memset(ptr, 'x', 8 * MiB);
+        EXPECT_EQ(purge(provider.self, ptr + MiB, 7 * MiB), UMF_RESULT_ERROR_NOT_SUPPORTED);
+        EXPECT_GE(space(), before + 8 * MiB);
+        EXPECT_TRUE(all_are(ptr, 8 * MiB, 'x'));
+    }
+    EXPECT_EQ(provider.free(ptr, 8 * MiB), UMF_RESULT_SUCCESS);
+    EXPECT_LT(space(), before + MiB);
+    fault::Nth nth("allocate", ENOSPC);
+    nth.next();
+    void *none = nullptr;
+    EXPECT_EQ(provider.ops->alloc(provider.self, 8 * MiB, 0, &none),
+              UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_ALLOC_FAILED);
+}
+
 TEST(os, SharedMemoryOfMemfdSecretOnRequest) {
     setenv("UMF_MEM_FD_FUNC", "memfd_secret", 1);
     void *self = nullptr;

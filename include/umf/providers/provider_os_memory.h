@@ -31,6 +31,11 @@
  * permission to reach the producer's descriptor. Any number of processes may open a named object.
  * The provider that made it removes the name when it is destroyed.
  *
+ * Shared memory in /dev/shm or in a folder has its space there when it is allocated, so that a
+ * write never fails for lack of it: if the file system is full, allocating fails. Such memory
+ * cannot be purged (UMF_RESULT_ERROR_NOT_SUPPORTED), because others could take the space; freeing
+ * gives it back.
+ *
  * Parameters are created with defaults, set, and copied by umfMemoryProviderCreate. They may be
  * destroyed or reused directly afterwards. Two threads must not use one parameter object at once.
  */

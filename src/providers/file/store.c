@@ -412,16 +412,24 @@ bool umf_file_store_locate(umf_file_store_t *store, const void *ptr, size_t size
     return found;
 }
 
-/* Zeroes a range. If the file system cannot do that in place, the space is punched out and reserved
- * again. */
-static int store_zero(const umf_file_store_t *store, uint64_t offset, size_t size) {
-    int fd = store->file.fd;
-    int error = umf_os_zero(fd, offset, size);
-    if (error != EOPNOTSUPP) {
-        return error;
+#define STORE_ZEROES ((size_t)64 << 10)
+
+static int store_write_zeroes(const umf_file_store_t *store, uint64_t offset, size_t size) {
+    void *zeroes = umf_meta_alloc(STORE_ZEROES);
+    int error = zeroes ? 0 : ENOMEM;
+    for (size_t at = 0; at < size && !error; at += STORE_ZEROES) {
+        size_t rest = size - at < STORE_ZEROES ? size - at : STORE_ZEROES;
+        error = umf_os_write_at(store->file.fd, zeroes, rest, offset + at);
     }
-    error = umf_os_punch(fd, offset, size);
-    return error ? error : umf_os_allocate(fd, offset, size);
+    umf_meta_free(zeroes, STORE_ZEROES);
+    return error;
+}
+
+/* Zeroes a range, whose space stays. If the file system cannot do that, zeroes are written: space
+ * that is punched out may be taken by others before it can be reserved again. */
+static int store_zero(const umf_file_store_t *store, uint64_t offset, size_t size) {
+    int error = umf_os_zero(store->file.fd, offset, size);
+    return error == EOPNOTSUPP ? store_write_zeroes(store, offset, size) : error;
 }
 
 int umf_file_store_purge(umf_file_store_t *store, void *ptr, size_t size) {

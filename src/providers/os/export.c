@@ -35,6 +35,7 @@ umf_result_t umf_os_export_init(umf_os_export_t *export, umf_lock_t *lock, const
         .page_size = umf_os_page_size(),
         .protection = protection,
         .name_length = strlen(share->name),
+        .is_limited = share->is_limited,
         .pid = umf_process_pid(),
     };
     return UMF_RESULT_SUCCESS;

@@ -17,7 +17,8 @@ typedef struct umf_os_export_t {
     size_t page_size;       /* Immutable after create, as all below */
     unsigned protection;    /* umf_mem_protection_flag_t */
     size_t name_length;
-    uint32_t pid; /* of the process that created it; a forked child has another */
+    bool is_limited; /* the memory has its space set aside */
+    uint32_t pid;    /* of the process that created it; a forked child has another */
 } umf_os_export_t;
 
 /* `name`: of the object, NULL or "" for an anonymous file. Results as umf_os_share_create. */

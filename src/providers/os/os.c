@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "base/meta.h"
 #include "base/place.h"
 #include "providers/os/export.h"
@@ -310,9 +311,18 @@ static umf_result_t os_reuse_count(void *provider, size_t size, int is_used) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Shared memory is punched out of its file, because other mappings of the file would keep it. */
+/* Shared memory is punched out of its file, because other mappings of the file would keep it. Space
+ * that was set aside on a file system would be lost with that: others could take it, and the next
+ * write would end the process. */
+static bool os_can_purge(const os_provider_t *os) {
+    return !os->is_shared || !(os->export.is_limited || umf_memory_file_is_limited());
+}
+
 static umf_result_t os_purge_lazy(void *provider, void *ptr, size_t size) {
     const os_provider_t *os = provider;
+    if (!os_can_purge(os)) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
     int error = umf_os_advise(ptr, size, os->is_shared ? MADV_REMOVE : MADV_FREE);
     return error
                ? os_fail(UMF_OS_RESULT_ERROR_PURGE_LAZY_FAILED, error, "lazily purging", ptr, size)
@@ -321,6 +331,9 @@ static umf_result_t os_purge_lazy(void *provider, void *ptr, size_t size) {
 
 static umf_result_t os_purge_force(void *provider, void *ptr, size_t size) {
     const os_provider_t *os = provider;
+    if (!os_can_purge(os)) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
     int error = umf_os_advise(ptr, size, os->is_shared ? MADV_REMOVE : MADV_DONTNEED);
     return error ? os_fail(UMF_OS_RESULT_ERROR_PURGE_FORCE_FAILED, error, "purging", ptr, size)
                  : UMF_RESULT_SUCCESS;

@@ -48,7 +48,7 @@ static int share_make_anonymous(umf_os_share_t *share) {
     if (error) {
         return error;
     }
-    share->reserves = true;
+    share->is_limited = umf_memory_file_is_limited();
     /* A process that maps the file then relies on its length. */
     int sealed = umf_memory_file_seal(share->fd, UMF_OS_SEALS);
     if (sealed) {
@@ -65,12 +65,21 @@ static void share_close(umf_os_share_t *share) {
     umf_os_close(share->fd);
 }
 
+/* Sets the space of a range aside. A write to memory without space ends the process. */
+static int share_reserve(const umf_os_share_t *share, uint64_t offset, uint64_t size) {
+    int error = share->is_limited ? umf_os_allocate(share->fd, offset, size) : 0;
+    return error == EOPNOTSUPP ? 0 : error;
+}
+
 static int share_map_header(umf_os_share_t *share) {
     share->header_size = share->secret ? SHARE_SECRET_HEADER : UMF_OS_SHARE_HEADER_MAX;
     share->file_size = share->secret ? SHARE_SECRET_SIZE : share->header_size;
     share->range_end = share->header_size;
     int error = umf_os_truncate(share->fd, share->file_size);
     void *header = NULL;
+    if (!error) {
+        error = share_reserve(share, 0, share->header_size);
+    }
     if (!error) {
         error = umf_os_map(&header, share->header_size, PROT_READ | PROT_WRITE, MAP_SHARED,
                            share->fd, 0);
@@ -102,6 +111,7 @@ umf_result_t umf_os_share_create(const char *name, umf_os_share_t **result) {
     share->owner = (int)umf_process_pid();
     if (name) {
         memcpy(share->name, name, strnlen(name, UMF_OS_SHM_NAME_MAX));
+        share->is_limited = share->name[0] != 0;
     }
     umf_result_t failed = UMF_RESULT_ERROR_UNKNOWN;
     int error = share->name[0] ? umf_named_create(share->name, UMF_OS_SHARE_HEADER_MAX, &share->fd)
@@ -211,7 +221,7 @@ int umf_os_share_take(umf_os_share_t *share, size_t size, uint64_t *offset) {
     if (result != UMF_RESULT_SUCCESS) {
         return ENOMEM;
     }
-    int error = share->reserves ? umf_memory_file_reserve(share->fd, base, size) : 0;
+    int error = share_reserve(share, base, size);
     if (error) {
         umf_range_free(share->range, base, 0, NULL);
         return error;

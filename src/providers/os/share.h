@@ -34,7 +34,7 @@ typedef struct umf_os_share_t {
     int fd;                      /* Immutable after create, as all members up to `header_size` */
     int owner;                   /* pid of the process that made it */
     bool secret;
-    bool reserves; /* a range gets its space when it is taken, unless memfd_create made the file */
+    bool is_limited; /* on a file system that may become full: what is taken has its space */
     umf_fd_ticket_t ticket;
     char name[UMF_OS_SHM_NAME_MAX + 1]; /* "" for an anonymous file */
     uint64_t *header;                   /* mapped, shared with consumers. Sync: atomic */
