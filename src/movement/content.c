@@ -22,7 +22,7 @@ static umf_result_t content_copy(umf_memory_provider_handle_t provider, void *to
     umf_side_t side;
     content_work_t work = {.to = to, .from = from, .size = size};
     umf_side_of_provider(&side, provider);
-    return umf_queue_run(&side, content_queue, &work);
+    return umf_queue_run(&side, content_queue, &work, NULL);
 }
 
 static umf_result_t content_zero(umf_memory_provider_handle_t provider, void *ptr, size_t size) {

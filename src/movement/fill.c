@@ -3,6 +3,7 @@
 #include "base/meta.h"
 #include "movement/cpu.h"
 #include "movement/move.h"
+#include "movement/undone.h"
 
 /* The most of a pattern that is made on the host. */
 #define TILE_SIZE ((size_t)64 << 10)
@@ -26,22 +27,51 @@ static umf_result_t queue_tiles(umf_move_t *move, const umf_side_t *to, const vo
     return result;
 }
 
+/* The pattern on the host, which the work may still read when it could not be waited for. */
+typedef struct tile_t {
+    umf_undone_memory_t memory;
+    size_t size;
+    _Alignas(16) char bytes[];
+} tile_t;
+
+static void tile_release(umf_undone_memory_t *memory) {
+    tile_t *tile = UMF_CONTAINER_OF(memory, tile_t, memory);
+    umf_meta_free(tile, sizeof(*tile) + tile->size);
+}
+
+/* Waits for the work, and ends the use of the tile. On a queue of the caller that cannot be waited
+ * for it has no end: the program may destroy the queue at any time. */
+static umf_result_t tile_end(umf_move_t *move, const umf_side_t *to, tile_t *tile) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    bool is_done = !move->queue_side || umf_move_drain(to, move->queue, &result);
+    if (!is_done && !move->is_callers) {
+        umf_undone_add(to, move->queue, &tile->memory);
+        move->queue_side = NULL;
+        is_done = true;
+    }
+    if (is_done) {
+        umf_undone_drop(&tile->memory);
+    }
+    return result;
+}
+
 /* A pattern that the provider does not offer. */
 static umf_result_t fill_by_copies(umf_move_t *move, const umf_side_t *to, const void *pattern,
                                    size_t pattern_size) {
     size_t room = TILE_SIZE / pattern_size * pattern_size;
     room = room ? room : pattern_size;
     room = to->size < room ? to->size : room;
-    void *tile = umf_meta_alloc(room);
+    tile_t *tile = umf_meta_alloc(sizeof(*tile) + room);
     if (!tile) {
         UMF_LOG_ERROR("no %zu bytes of host memory for a pattern", room);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    umf_cpu_fill(tile, room, pattern, pattern_size);
-    umf_result_t result = queue_tiles(move, to, tile, room), waited = UMF_RESULT_SUCCESS;
-    if (!move->queue_side || umf_move_drain(to, move->queue, &waited)) {
-        umf_meta_free(tile, room); /* otherwise the work may still read it */
-    }
+    tile->memory.users = 1;
+    tile->memory.release = tile_release;
+    tile->size = room;
+    umf_cpu_fill(tile->bytes, room, pattern, pattern_size);
+    umf_result_t result = queue_tiles(move, to, tile->bytes, room);
+    umf_result_t waited = tile_end(move, to, tile);
     return umf_move_failed(to, result ? result : waited);
 }
 

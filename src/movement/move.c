@@ -119,9 +119,10 @@ static umf_result_t queue_finish(umf_move_t *move) {
         return UMF_RESULT_SUCCESS;
     }
     umf_result_t result;
-    umf_move_drain(side, move->queue, &result);
-    if (!move->is_callers) {
-        umf_queue_put(side, move->queue);
+    if (move->is_callers) {
+        umf_move_drain(side, move->queue, &result);
+    } else {
+        umf_queue_end(side, move->queue, NULL, &result);
     }
     move->queue_side = NULL;
     return result;

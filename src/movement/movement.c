@@ -4,9 +4,11 @@
 #include "movement/content.h"
 #include "movement/pending.h"
 #include "movement/queue.h"
+#include "movement/undone.h"
 
 static void provider_ends(umf_memory_provider_handle_t provider) {
     umf_pending_drop(provider);
+    umf_undone_end(provider);
     umf_queue_drop(provider);
 }
 

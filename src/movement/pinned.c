@@ -12,6 +12,7 @@
 #include "base/place.h"
 #include "ds/list.h"
 #include "movement/crew.h"
+#include "movement/undone.h"
 #include "system/os.h"
 
 #define PINNED_BLOCK_UNITS 8
@@ -83,14 +84,17 @@ static umf_pinned_block_t *block_create(umf_memory_provider_handle_t provider, s
     return block;
 }
 
-/* Destroys a block that is in no list. */
-static void block_destroy(umf_pinned_block_t *block) {
+static bool block_unpin(const umf_pinned_block_t *block) {
     umf_memory_provider_handle_t provider = block->provider;
+    return !block->is_pinned || !provider->ext->host_unpin ||
+           provider->ext->host_unpin(provider->self, block->units[0].base,
+                                     block->count * UMF_PINNED_UNIT) == UMF_RESULT_SUCCESS;
+}
+
+/* Gives a block that is in no list and no longer pinned back to the system. */
+static void block_destroy(umf_pinned_block_t *block) {
     size_t size = block->count * UMF_PINNED_UNIT;
     char *base = block->units[0].base;
-    if (block->is_pinned && provider->ext->host_unpin) {
-        provider->ext->host_unpin(provider->self, base, size);
-    }
     umf_os_unmap(base, size);
     umf_os_place_freed(base, size);
     umf_meta_free(block, sizeof(*block));
@@ -275,22 +279,58 @@ umf_result_t umf_pinned_make(umf_pinned_t **units, size_t count, size_t ready,
     return make.result;
 }
 
-void umf_pinned_trim(umf_memory_provider_handle_t provider) {
-    umf_list_t gone;
-    umf_list_init(&gone);
+/* Takes the blocks off the list, which nobody uses then. `is_end`: also those in use, because
+ * their provider ends. */
+static void take_unused(umf_memory_provider_handle_t provider, bool is_end, umf_list_t *taken) {
+    umf_list_init(taken);
     umf_lock(&pinned_lock);
     for (umf_list_t *at = pinned_blocks.next, *next; at != &pinned_blocks; at = next) {
         next = at->next;
         umf_pinned_block_t *block = UMF_CONTAINER_OF(at, umf_pinned_block_t, link);
-        if ((!provider || block->provider == provider) && block->ready == block_all(block)) {
+        if ((!provider || block->provider == provider) &&
+            (is_end || block->ready == block_all(block))) {
             umf_list_remove(at);
-            umf_list_add(&gone, at);
+            umf_list_add(taken, at);
         }
     }
     umf_unlock(&pinned_lock);
-    while (!umf_list_is_empty(&gone)) {
-        umf_list_t *at = gone.next;
-        umf_list_remove(at);
-        block_destroy(UMF_CONTAINER_OF(at, umf_pinned_block_t, link));
+}
+
+/* A driver may still write to a block that is pinned, and refuses to pin its addresses again: they
+ * stay mapped. The block is used again, or stays with the process where its provider ends. */
+static void block_keep(umf_pinned_block_t *block, bool is_end) {
+    UMF_LOG_WARN("%zu bytes of pinned host memory at %p stay pinned%s",
+                 block->count * UMF_PINNED_UNIT, (void *)block->units[0].base,
+                 is_end ? " until the process ends" : ": they are used for the next copies");
+    if (is_end && block->ready == block_all(block)) {
+        umf_meta_free(block, sizeof(*block));
+    } else if (!is_end) {
+        umf_lock(&pinned_lock);
+        umf_list_add(&pinned_blocks, &block->link);
+        umf_unlock(&pinned_lock);
     }
+}
+
+static void trim(umf_memory_provider_handle_t provider, bool is_end) {
+    umf_list_t taken;
+    take_unused(provider, is_end, &taken);
+    while (!umf_list_is_empty(&taken)) {
+        umf_pinned_block_t *block = UMF_CONTAINER_OF(taken.next, umf_pinned_block_t, link);
+        umf_list_remove(&block->link);
+        if (block->ready == block_all(block) && block_unpin(block)) {
+            block_destroy(block);
+        } else {
+            block_keep(block, is_end);
+        }
+    }
+}
+
+void umf_pinned_trim(void) {
+    umf_undone_settle(NULL);
+    trim(NULL, false);
+}
+
+void umf_pinned_drop(umf_memory_provider_handle_t provider) {
+    umf_undone_settle(provider);
+    trim(provider, true);
 }

@@ -36,8 +36,11 @@ void umf_pinned_put(umf_pinned_t **units, size_t count);
 umf_result_t umf_pinned_make(umf_pinned_t **units, size_t count, size_t ready,
                              umf_result_t (*use)(void *arg, size_t unit), void *arg);
 
-/* Gives unused blocks back to the system: those of one provider, which is about to end, or of all
- * (NULL). */
-void umf_pinned_trim(umf_memory_provider_handle_t provider);
+/* Gives unused blocks back to the system. One that cannot be unpinned is used for the next copies.
+ */
+void umf_pinned_trim(void);
+/* The same for all blocks of a provider, which is about to end. What is in use, or cannot be
+ * unpinned, stays with the process. */
+void umf_pinned_drop(umf_memory_provider_handle_t provider);
 
 #endif

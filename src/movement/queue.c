@@ -1,9 +1,11 @@
 #include "movement/queue.h"
 
 #include "movement/move.h"
+#include "movement/undone.h"
 
 umf_result_t umf_queue_take(const umf_side_t *side, void **queue) {
     umf_memory_provider_handle_t provider = side->provider;
+    umf_undone_settle(provider); /* what may end by now; another queue serves meanwhile */
     for (size_t i = 0; provider && i < UMF_COUNT_OF(provider->queues); i++) {
         if (atomic_load_explicit(&provider->queues[i], memory_order_relaxed)) {
             *queue = atomic_exchange_explicit(&provider->queues[i], NULL, memory_order_acquire);
@@ -28,17 +30,25 @@ void umf_queue_put(const umf_side_t *side, void *queue) {
     side->ext->queue_destroy(side->self, queue);
 }
 
+void umf_queue_end(const umf_side_t *side, void *queue, umf_undone_memory_t *memory,
+                   umf_result_t *result) {
+    if (umf_likely(umf_move_drain(side, queue, result))) {
+        umf_queue_put(side, queue);
+    } else {
+        umf_undone_add(side, queue, memory);
+    }
+}
+
 umf_result_t umf_queue_run(const umf_side_t *side,
                            umf_result_t (*work)(const umf_side_t *side, void *queue, void *arg),
-                           void *arg) {
+                           void *arg, umf_undone_memory_t *memory) {
     void *queue = NULL;
     umf_result_t result = umf_move_failed(side, umf_queue_take(side, &queue)), waited;
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     result = umf_move_failed(side, work(side, queue, arg));
-    umf_move_drain(side, queue, &waited);
-    umf_queue_put(side, queue);
+    umf_queue_end(side, queue, memory, &waited);
     return result ? result : waited;
 }
 

@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 
+#include "base/log.h"
 #include "base/meta.h"
 #include "movement/crew.h"
 #include "movement/pinned.h"
@@ -15,18 +16,28 @@
 #define HALF_PINNED UMF_STAGE_PART
 #define HALF_PLAIN ((size_t)512 << 10)
 
+#define UNITS_MAX ((STAGE_THREADS + 1) / 2)
+
+/* The buffers of a copy, which work may still use when it could not be waited for. */
+typedef struct buffers_t {
+    umf_undone_memory_t memory;
+    umf_pinned_t *units[UNITS_MAX];
+    size_t unit_count; /* 0: one buffer of ordinary memory */
+    char *plain;
+    size_t plain_size;
+} buffers_t;
+
 /* One copy. */
 typedef struct stage_t {
     const umf_stage_end_t *to, *from;
     size_t size;
-    size_t half;          /* bytes that are copied at once */
-    umf_pinned_t **units; /* NULL: buffers are ordinary memory, or there are none */
+    size_t half;        /* bytes that are copied at once */
+    buffers_t *buffers; /* NULL: there are none */
     size_t threads;
-    _Atomic size_t worker;  /* numbers the threads */
-    _Atomic size_t next;    /* offset of the next part */
-    _Atomic size_t bad;     /* the smallest offset that is not right */
-    _Atomic int result;     /* the first failure */
-    _Atomic bool is_undone; /* work that could not be waited for may still use the buffers */
+    _Atomic size_t worker; /* numbers the threads */
+    _Atomic size_t next;   /* offset of the next part */
+    _Atomic size_t bad;    /* the smallest offset that is not right */
+    _Atomic int result;    /* the first failure */
 } stage_t;
 
 /* A half of a thread's buffer, and the part of the copy that is in it. */
@@ -52,10 +63,10 @@ static void stage_fail(stage_t *stage, umf_result_t result, size_t at) {
 /* --- one half ----------------------------------------------------------------------------------
  */
 
-static umf_result_t half_wait(stage_t *stage, const umf_stage_end_t *end, void *queue) {
+static umf_result_t half_wait(const umf_stage_end_t *end, void *queue) {
     umf_result_t result = UMF_RESULT_SUCCESS;
-    if (queue && !umf_move_drain(end->side, queue, &result)) {
-        atomic_store(&stage->is_undone, true);
+    if (queue) {
+        umf_move_drain(end->side, queue, &result);
     }
     return result;
 }
@@ -78,28 +89,35 @@ static umf_result_t half_fill(stage_t *stage, half_t *half, size_t at) {
 
 /* Begins to empty the half, when it is filled. */
 static umf_result_t half_empty(stage_t *stage, half_t *half) {
-    umf_result_t result = half_wait(stage, stage->from, half->from_queue);
+    umf_result_t result = half_wait(stage->from, half->from_queue);
     return result ? result : half_copy(stage->to, half->to_queue, half, false);
 }
 
 /* The half is empty then. */
 static umf_result_t half_end(stage_t *stage, half_t *half) {
-    umf_result_t result = half_wait(stage, stage->to, half->to_queue);
+    umf_result_t result = half_wait(stage->to, half->to_queue);
     if (result == UMF_RESULT_SUCCESS) {
         half->size = 0;
     }
     return result;
 }
 
-static void half_close(stage_t *stage, half_t *half) {
-    if (half->from_queue) {
-        half_wait(stage, stage->from, half->from_queue);
-        umf_queue_put(stage->from->side, half->from_queue);
+/* What of the library's memory the copies use. */
+static umf_undone_memory_t *stage_memory(const stage_t *stage) {
+    const umf_stage_end_t *place = located(stage);
+    return stage->buffers ? &stage->buffers->memory : place ? place->memory : NULL;
+}
+
+static void half_close_end(const stage_t *stage, const umf_stage_end_t *end, void *queue) {
+    umf_result_t told; /* by the waits before */
+    if (queue) {
+        umf_queue_end(end->side, queue, stage_memory(stage), &told);
     }
-    if (half->to_queue) {
-        half_wait(stage, stage->to, half->to_queue);
-        umf_queue_put(stage->to->side, half->to_queue);
-    }
+}
+
+static void half_close(const stage_t *stage, const half_t *half) {
+    half_close_end(stage, stage->from, half->from_queue);
+    half_close_end(stage, stage->to, half->to_queue);
 }
 
 static umf_result_t half_open_end(const umf_stage_end_t *end, void **queue) {
@@ -165,19 +183,15 @@ static void thread_halves(stage_t *stage, half_t halves[2]) {
 static void thread_run(void *arg) {
     stage_t *stage = arg;
     size_t number = atomic_fetch_add(&stage->worker, 1);
-    bool is_own = !stage->units && !located(stage);
+    const buffers_t *buffers = stage->buffers;
     char *buffer = NULL;
-    if (stage->units) {
-        buffer = stage->units[number / 2]->base + number % 2 * 2 * stage->half;
-    } else if (is_own && !(buffer = umf_meta_alloc(2 * stage->half))) {
-        stage_fail(stage, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, stage->size);
-        return;
+    if (buffers) {
+        buffer = buffers->unit_count
+                     ? buffers->units[number / 2]->base + number % 2 * 2 * stage->half
+                     : buffers->plain;
     }
     half_t halves[2] = {{.buffer = buffer}, {.buffer = buffer ? buffer + stage->half : NULL}};
     thread_halves(stage, halves);
-    if (is_own && !atomic_load(&stage->is_undone)) {
-        umf_meta_free(buffer, 2 * stage->half);
-    }
 }
 
 /* --- the whole ---------------------------------------------------------------------------------
@@ -200,44 +214,73 @@ static size_t thread_count(size_t size) {
     return pieces < most ? pieces + (pieces == 0) : most;
 }
 
-/* Pinned buffers for all threads. Without, ordinary memory has to do. */
-static void stage_take_units(stage_t *stage, umf_pinned_t **units) {
+static void buffers_release(umf_undone_memory_t *memory) {
+    buffers_t *buffers = UMF_CONTAINER_OF(memory, buffers_t, memory);
+    umf_pinned_put(buffers->units, buffers->unit_count);
+    umf_meta_free(buffers->plain, buffers->plain_size);
+    umf_meta_free(buffers, sizeof(*buffers));
+}
+
+/* Pinned buffers for all threads. false: ordinary memory has to do. */
+static bool stage_take_units(stage_t *stage) {
     umf_memory_provider_handle_t provider = pinner(stage);
+    umf_pinned_t **units = stage->buffers->units;
     size_t threads = thread_count(stage->size), count = (threads + 1) / 2, ready;
     if (!provider || stage->size < STAGE_PINNED_MIN ||
         umf_pinned_take(provider, units, count, &ready) != UMF_RESULT_SUCCESS) {
-        return;
+        return false;
     }
     if (umf_pinned_make(units, count, ready, NULL, NULL) != UMF_RESULT_SUCCESS) {
         umf_pinned_put(units, count);
-        return;
+        return false;
     }
-    stage->units = units;
+    stage->buffers->unit_count = count;
     stage->half = HALF_PINNED;
     stage->threads = threads;
+    return true;
 }
 
-static void stage_prepare(stage_t *stage, umf_pinned_t **units) {
+static bool stage_take_plain(stage_t *stage) {
+    stage->half = stage->size < HALF_PLAIN ? stage->size : HALF_PLAIN;
+    stage->threads = 1;
+    stage->buffers->plain_size = 2 * stage->half;
+    stage->buffers->plain = umf_meta_alloc(2 * stage->half);
+    return stage->buffers->plain != NULL;
+}
+
+/* false: no memory. */
+static bool stage_prepare(stage_t *stage) {
     if (located(stage)) {
         stage->half = HALF_PINNED;
         stage->threads = thread_count(stage->size);
-        return;
+        return true;
     }
-    stage->half = stage->size < HALF_PLAIN ? stage->size : HALF_PLAIN;
-    stage->threads = 1;
-    stage_take_units(stage, units);
+    stage->buffers = umf_meta_alloc(sizeof(*stage->buffers));
+    if (!stage->buffers) {
+        return false;
+    }
+    stage->buffers->memory.users = 1;
+    stage->buffers->memory.release = buffers_release;
+    return stage_take_units(stage) || stage_take_plain(stage);
+}
+
+static umf_result_t stage_end(const stage_t *stage) {
+    if (stage->buffers) {
+        umf_undone_drop(&stage->buffers->memory);
+    }
+    return (umf_result_t)atomic_load(&stage->result);
 }
 
 umf_result_t umf_stage_run(const umf_stage_end_t *to, const umf_stage_end_t *from, size_t size,
                            size_t *done) {
-    umf_pinned_t *units[(STAGE_THREADS + 1) / 2];
     stage_t stage = {.to = to, .from = from, .size = size, .bad = size};
-    stage_prepare(&stage, units);
-    umf_crew_run(stage.threads, thread_run, &stage);
-    if (stage.units && !atomic_load(&stage.is_undone)) {
-        umf_pinned_put(units, (stage.threads + 1) / 2);
+    if (stage_prepare(&stage)) {
+        umf_crew_run(stage.threads, thread_run, &stage);
+    } else {
+        UMF_LOG_ERROR("no memory for the buffers of a copy of %zu bytes", size);
+        stage_fail(&stage, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, size);
     }
-    umf_result_t result = (umf_result_t)atomic_load(&stage.result);
+    umf_result_t result = stage_end(&stage);
     *done = result == UMF_RESULT_SUCCESS                         ? size
             : atomic_load(&stage.next) < atomic_load(&stage.bad) ? stage.next
                                                                  : stage.bad;

@@ -9,6 +9,7 @@
 #define UMF_SRC_MOVEMENT_STAGE_H
 
 #include "movement/move.h"
+#include "movement/undone.h"
 
 /* All parts but the last have this size, or divide it. */
 #define UMF_STAGE_PART ((size_t)8 << 20)
@@ -23,6 +24,7 @@ struct umf_stage_end_t {
                          char *buffer, bool is_into_buffer);
     /* NULL, or: parts need no buffer, because the other end copies straight to and from here. */
     char *(*locate)(const umf_stage_end_t *end, size_t at);
+    umf_undone_memory_t *memory; /* what is located, if it is of the library; else NULL */
 };
 
 /* The host waits for the work. On a failure `*done` is the number of bytes from the start that are

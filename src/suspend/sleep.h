@@ -39,7 +39,6 @@ typedef struct umf_sleep_t {
     size_t bytes;      /* of all pieces */
     size_t part_bytes; /* of all parts */
     umf_store_t *store;
-    bool is_unsettled;           /* a copy failed: some copies may still be queued */
     umf_memory_pool_ops_t awake; /* the operations of the resident pool */
 } umf_sleep_t;
 

@@ -101,25 +101,7 @@ static umf_result_t store_make_room(umf_store_t *store, const umf_suspend_policy
     }
 }
 
-umf_result_t umf_store_create(umf_memory_provider_handle_t provider,
-                              const umf_suspend_policy_t *policy, size_t size,
-                              umf_store_t **store) {
-    umf_store_t *made = umf_meta_alloc(sizeof(*made));
-    if (!made) {
-        UMF_LOG_ERROR("no memory for bookkeeping");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    made->provider = provider;
-    made->keep = policy->keep;
-    made->size = size;
-    umf_result_t result = store_make_room(made, policy);
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_meta_free(made, sizeof(*made));
-        return result;
-    }
-    *store = made;
-    return UMF_RESULT_SUCCESS;
-}
+/* --- release --------------------------------------------------------------------------------- */
 
 static void store_put_units(umf_store_t *store) {
     umf_pinned_put(store->units, store->unit_count);
@@ -134,10 +116,8 @@ static void store_free_chunks(umf_store_t *store) {
     umf_meta_free(store->chunks, store->chunk_count * sizeof(*store->chunks));
 }
 
-void umf_store_destroy(umf_store_t *store) {
-    if (!store) {
-        return;
-    }
+static void store_release(umf_undone_memory_t *memory) {
+    umf_store_t *store = UMF_CONTAINER_OF(memory, umf_store_t, memory);
     switch (store->keep) {
     case UMF_SUSPEND_KEEP_PINNED:
     case UMF_SUSPEND_KEEP_HOST:
@@ -150,4 +130,34 @@ void umf_store_destroy(umf_store_t *store) {
         store_free_chunks(store);
     }
     umf_meta_free(store, sizeof(*store));
+}
+
+/* --- both ------------------------------------------------------------------------------------ */
+
+umf_result_t umf_store_create(umf_memory_provider_handle_t provider,
+                              const umf_suspend_policy_t *policy, size_t size,
+                              umf_store_t **store) {
+    umf_store_t *made = umf_meta_alloc(sizeof(*made));
+    if (!made) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    made->memory.users = 1;
+    made->memory.release = store_release;
+    made->provider = provider;
+    made->keep = policy->keep;
+    made->size = size;
+    umf_result_t result = store_make_room(made, policy);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(made, sizeof(*made));
+        return result;
+    }
+    *store = made;
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_store_destroy(umf_store_t *store) {
+    if (store) {
+        umf_undone_drop(&store->memory);
+    }
 }

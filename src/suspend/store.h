@@ -27,6 +27,7 @@ bool umf_store_reaches(umf_memory_provider_handle_t provider, int device);
 /* Creates a store of `size` bytes. `folder` and `device` as in the policy. */
 umf_result_t umf_store_create(umf_memory_provider_handle_t provider,
                               const umf_suspend_policy_t *policy, size_t size, umf_store_t **store);
+/* Copies that could not be waited for keep it until a wait succeeds (movement/undone.h). */
 void umf_store_destroy(umf_store_t *store);
 
 /* Copies all parts into the store or back; they are in the order of their offsets. The copies are

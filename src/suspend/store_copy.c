@@ -169,13 +169,14 @@ static umf_result_t files_end(const umf_stage_end_t *end, void *queue, size_t at
 
 /* A provider that does not pin copies straight to and from memory of the host. */
 static umf_result_t run_stages(const work_t *work) {
-    const umf_store_t *store = work->store;
+    umf_store_t *store = work->store;
     bool is_file = store->keep == UMF_SUSPEND_KEEP_FILE;
     umf_stage_end_t memory = {.side = &work->side, .what = work, .copy = parts_end};
     umf_stage_end_t kept = {.what = work, .copy = is_file ? files_end : units_end};
     size_t done;
     if (!is_file && !store->provider->ext->host_pin) {
         kept.locate = unit_at;
+        kept.memory = &store->memory;
     }
     return work->is_load ? umf_stage_run(&memory, &kept, store->size, &done)
                          : umf_stage_run(&kept, &memory, store->size, &done);
@@ -189,7 +190,7 @@ static umf_result_t store_run(umf_store_t *store, const umf_store_part_t *parts,
     work_t work = {.store = store, .parts = parts, .count = count, .is_load = is_load};
     umf_side_of_provider(&work.side, store->provider);
     return store->keep == UMF_SUSPEND_KEEP_PEER || store->is_pinned
-               ? umf_queue_run(&work.side, queue_all, &work)
+               ? umf_queue_run(&work.side, queue_all, &work, &store->memory)
                : run_stages(&work);
 }
 

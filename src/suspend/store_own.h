@@ -3,6 +3,7 @@
 #define UMF_SRC_SUSPEND_STORE_OWN_H
 
 #include "movement/pinned.h"
+#include "movement/undone.h"
 #include "suspend/store.h"
 
 #define STORE_MAX_FILES 8
@@ -10,6 +11,7 @@
 #define STORE_CHUNK ((size_t)512 << 20)
 
 struct umf_store_t {
+    umf_undone_memory_t memory; /* copies that could not be waited for may outlive the plan */
     umf_memory_provider_handle_t provider; /* Immutable after create, as all without a note */
     umf_suspend_keep_t keep;
     size_t size;

@@ -14,6 +14,7 @@
 #include "core/event.h"
 #include "movement/pinned.h"
 #include "movement/queue.h"
+#include "movement/undone.h"
 #include "suspend/plan.h"
 #include "suspend/sleep.h"
 
@@ -113,23 +114,31 @@ static umf_result_t wait_for(const sleepers_t *all, const umf_suspend_params_t *
     return UMF_RESULT_SUCCESS;
 }
 
-static bool has_unsettled(const sleepers_t *all) {
-    for (size_t i = 0; i < all->count; i++) {
-        if (all->list[i]->is_unsettled) {
-            return true;
-        }
+/* Waits for copies that an earlier call could not wait for (movement/undone.h). Until that succeeds
+ * the memory of the pool must not go. */
+static umf_result_t sleep_settle(const umf_sleep_t *sleep) {
+    umf_result_t result = umf_undone_settle(umf_sleep_provider(sleep)->root);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("pool %p keeps its memory, because copies of its content could not be waited "
+                      "for: suspend or resume it again later",
+                      (void *)sleep->pool);
     }
-    return false;
+    return result;
+}
+
+static umf_result_t settle_all(const sleepers_t *all) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
+        result = sleep_settle(all->list[i]);
+    }
+    return result;
 }
 
 /* Waits before a resume. No work can use memory that is detached. So only the named queues and
  * events are waited for, and the copies of a call that failed. */
 static umf_result_t wait_before_resume(const sleepers_t *all) {
     const umf_suspend_params_t *named = all->params;
-    umf_result_t result = has_unsettled(all) ? wait_for(all, &params_default) : UMF_RESULT_SUCCESS;
-    for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
-        all->list[i]->is_unsettled = false;
-    }
+    umf_result_t result = settle_all(all);
     return result == UMF_RESULT_SUCCESS && (named->num_queues || named->num_events)
                ? wait_for(all, named)
                : result;
@@ -150,11 +159,9 @@ static umf_result_t sleep_save(umf_sleep_t *sleep) {
     }
     umf_result_t result = umf_store_create(umf_sleep_provider(sleep), &sleep->policy,
                                            sleep->part_bytes, &sleep->store);
-    if (result == UMF_RESULT_SUCCESS) {
-        result = umf_store_save(sleep->store, sleep->parts, sleep->part_count);
-        sleep->is_unsettled = result != UMF_RESULT_SUCCESS;
-    }
-    return result;
+    return result == UMF_RESULT_SUCCESS
+               ? umf_store_save(sleep->store, sleep->parts, sleep->part_count)
+               : result;
 }
 
 static umf_result_t queue_zeroes(const umf_side_t *side, void *queue, void *arg) {
@@ -169,18 +176,16 @@ static umf_result_t queue_zeroes(const umf_side_t *side, void *queue, void *arg)
 static umf_result_t sleep_zero(umf_sleep_t *sleep) {
     umf_side_t side;
     umf_side_of_provider(&side, umf_sleep_provider(sleep));
-    return umf_queue_run(&side, queue_zeroes, sleep);
+    return umf_queue_run(&side, queue_zeroes, sleep, NULL);
 }
 
 static umf_result_t sleep_load(umf_sleep_t *sleep) {
     if (sleep->count == 0 || sleep->policy.keep == UMF_SUSPEND_DISCARD) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_result_t result = sleep->policy.keep == UMF_SUSPEND_ZERO
-                              ? sleep_zero(sleep)
-                              : umf_store_load(sleep->store, sleep->parts, sleep->part_count);
-    sleep->is_unsettled = sleep->is_unsettled || result != UMF_RESULT_SUCCESS;
-    return result;
+    return sleep->policy.keep == UMF_SUSPEND_ZERO
+               ? sleep_zero(sleep)
+               : umf_store_load(sleep->store, sleep->parts, sleep->part_count);
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -230,7 +235,8 @@ static umf_result_t make_memory(sleepers_t *all) {
 /* Releases the memory that a failed resume has created. */
 static void take_back(sleepers_t *all) {
     for (size_t i = 0; i < all->count; i++) {
-        if (sleep_detach(all->list[i]) != UMF_RESULT_SUCCESS) {
+        if (sleep_settle(all->list[i]) == UMF_RESULT_SUCCESS &&
+            sleep_detach(all->list[i]) != UMF_RESULT_SUCCESS) {
             UMF_LOG_ERROR("pool %p stays suspended, but not all of its memory could be given back; "
                           "the next resume uses that",
                           (void *)all->list[i]->pool);
@@ -303,6 +309,9 @@ static umf_result_t suspend_all(sleepers_t *all) {
         wait_for_copies(all->list[i]->pool);
     }
     result = wait_for(all, all->params);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = settle_all(all);
+    }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         umf_core_gives_back(all->list[i]->pool, true);
         umf_provider_free_pending(all->list[i]->pool->provider, true);
@@ -463,7 +472,7 @@ UMF_API_EXT_1 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool,
 }
 
 UMF_API_EXT_1 umf_result_t umfSuspendTrim(void) {
-    umf_pinned_trim(NULL);
+    umf_pinned_trim();
     return UMF_RESULT_SUCCESS;
 }
 
@@ -487,6 +496,6 @@ static void suspend_freed(umf_memory_pool_handle_t pool, const void *ptr) {
 void umf_suspend_init(void) {
     static umf_listener_t listener = {.freed_asleep = suspend_freed,
                                       .pool_ends = umf_sleep_drop,
-                                      .provider_ends = umf_pinned_trim};
+                                      .provider_ends = umf_pinned_drop};
     umf_core_listen(&listener);
 }

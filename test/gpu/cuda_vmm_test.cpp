@@ -15,6 +15,7 @@
 #include "gpu.h"
 
 #include <umf.h>
+#include <umf/copy.h>
 #include <umf/ipc.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_cuda_vmm.h>
@@ -960,6 +961,100 @@ TEST_F(CudaVmm, PinnedMemoryHeldReadyIsOfOneProvider) {
 }
 
 // --- no multicast objects: a process that holds one cannot be checkpointed -----------------------
+
+// The driver refuses to pin addresses that are pinned, so they must not come back as other memory.
+TEST_F(CudaVmm, PinnedMemoryThatCannotBeUnpinnedStays) {
+    NEEDS_FAKE();
+    void *ptr = create_filled(3, 8 * MiB);
+    for (int round = 0; round < 3; round++) {
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK) << round;
+        ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK) << round;
+        EXPECT_TRUE(is_all(ptr, 3, 8 * MiB));
+        fail(FAKE_cuMemHostUnregister, CUDA_ERROR_UNKNOWN);
+        EXPECT_EQ(umfSuspendTrim(), OK);
+        EXPECT_EQ(driver().control()->fail_at, 0) << "it was called";
+        EXPECT_EQ(driver().control()->registered, 32 * MiB) << "it is used again";
+    }
+    EXPECT_EQ(umfSuspendTrim(), OK);
+    EXPECT_EQ(driver().control()->registered, 0u);
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    fail(FAKE_cuMemHostUnregister, CUDA_ERROR_UNKNOWN);
+    destroy();
+    driver().control()->fail_at = 0;
+    ptr = create_filled(4, 8 * MiB); // at other addresses
+    EXPECT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_TRUE(is_all(ptr, 4, 8 * MiB));
+    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+}
+
+// --- copies that cannot be waited for ------------------------------------------------------------
+
+// They go on: what they read and write stays until a wait succeeds.
+TEST_F(CudaVmm, CopiesThatCannotBeWaitedForKeepWhatTheyUse) {
+    NEEDS_FAKE();
+    void *ptr = create_filled(5, 8 * MiB);
+    umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+    policy.folder = "/tmp";
+    policy.device = 1;
+    for (umf_suspend_keep_t keep : {UMF_SUSPEND_KEEP_PEER, UMF_SUSPEND_KEEP_PINNED,
+                                    UMF_SUSPEND_KEEP_HOST, UMF_SUSPEND_KEEP_FILE}) {
+        policy.keep = keep;
+        ASSERT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK); // makes what is kept
+        ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+        long alive = driver().control()->objects;
+        for (bool is_resume : {false, true}) {
+            if (is_resume) {
+                ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+            }
+            driver().control()->fail_on = 1;
+            fail(FAKE_cuStreamSynchronize, CUDA_ERROR_INVALID_VALUE);
+            EXPECT_NE(is_resume ? umfPoolsResume(&pool, 1, nullptr, nullptr)
+                                : umfPoolsSuspend(&pool, 1, nullptr, nullptr),
+                      OK)
+                << keep;
+            EXPECT_EQ(umfSuspendTrim(), OK);
+            EXPECT_STREQ(driver().faults(), "") << keep;
+            EXPECT_EQ(residency(pool).state,
+                      is_resume ? UMF_SUSPEND_STATE_SUSPENDED : UMF_SUSPEND_STATE_RESIDENT);
+            driver().control()->fail_on = 0;
+            driver().control()->fail_at = 0;
+            if (!is_resume) {
+                EXPECT_TRUE(is_all(ptr, 5, 8 * MiB)) << keep;
+                ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+            }
+            ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK) << keep;
+            EXPECT_TRUE(is_all(ptr, 5, 8 * MiB)) << keep;
+        }
+        EXPECT_EQ(umfSuspendTrim(), OK);
+        EXPECT_LE(driver().control()->objects, alive + 2) << "queues that are kept, " << keep;
+        EXPECT_EQ(driver().control()->used[1], 0u);
+        EXPECT_EQ(driver().control()->registered, 0u);
+    }
+    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+}
+
+// The same of a copy between memory that no one provider copies, whose buffers the library has.
+TEST_F(CudaVmm, AFillThatCannotBeWaitedForKeepsItsPattern) {
+    NEEDS_FAKE();
+    void *ptr = create_filled(5, MiB);
+    long alive = driver().control()->objects;
+    driver().control()->fail_on = 1;
+    fail(FAKE_cuStreamSynchronize, CUDA_ERROR_INVALID_VALUE);
+    EXPECT_NE(umfFill(ptr, "abc", 3, MiB, nullptr), OK);
+    driver().control()->fail_on = 0;
+    driver().control()->fail_at = 0;
+    ASSERT_EQ(umfFill(ptr, "abc", 3, MiB, nullptr), OK); // with a queue that is free
+    std::vector<char> now(MiB);
+    ASSERT_EQ(umfCopy(now.data(), ptr, MiB, nullptr), OK);
+    EXPECT_EQ(memcmp(now.data(), "abcabc", 6), 0);
+    EXPECT_LE(driver().control()->objects, alive + 2) << "queues that are kept";
+    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+}
 
 TEST_F(CudaVmm, MakesNoMulticastObjects) {
     const char *const functions[] = {

@@ -199,8 +199,12 @@ umf_result_t umf_cuda_op_queue_mark(void *provider, void *queue, void **mark) {
     return umf_cuda_result(result, "marking a stream");
 }
 
-/* A mark that gives an error has passed: its context has ended, or work on it failed. One whose
- * context cannot be entered has not. */
+static CUresult ask_mark(const umf_cuda_driver_t *driver, CUevent mark, bool waits) {
+    return waits ? driver->cuEventSynchronize(mark) : driver->cuEventQuery(mark);
+}
+
+/* A mark that gives an error twice has passed: its context has ended, or work on it failed. One
+ * whose context cannot be entered has not. */
 int umf_cuda_op_mark_wait(void *provider, void *mark, int may_block) {
     const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;
@@ -210,10 +214,11 @@ int umf_cuda_op_mark_wait(void *provider, void *mark, int may_block) {
     CUresult entered = umf_cuda_enter(context, &scope), result = CUDA_ERROR_NOT_READY;
     if (umf_cuda_has_ended(entered)) {
         result = entered;
-    } else if (may_block) {
-        result = context->driver->cuEventSynchronize(mark);
-    } else if (entered == CUDA_SUCCESS) {
-        result = context->driver->cuEventQuery(mark);
+    } else if (may_block || entered == CUDA_SUCCESS) {
+        result = ask_mark(context->driver, mark, may_block);
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+            result = ask_mark(context->driver, mark, may_block);
+        }
     }
     bool has_passed = result != CUDA_ERROR_NOT_READY;
     if (has_passed) {

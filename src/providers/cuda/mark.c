@@ -137,21 +137,27 @@ umf_result_t umf_cuda_mark_all(const umf_cuda_context_t *context, void **mark) {
     return result;
 }
 
+/* Twice if the first answer is an error, which may be that of other work. */
+static CUresult ask_event(const umf_cuda_driver_t *driver, CUevent event, bool waits) {
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    for (int i = 0; i < 2 && result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; i++) {
+        result = waits ? driver->cuEventSynchronize(event) : driver->cuEventQuery(event);
+    }
+    return result;
+}
+
 static bool has_passed(const umf_cuda_driver_t *driver, const mark_t *mark, bool waits) {
     for (size_t i = 0; i < mark->count; i++) {
         CUevent event = mark->events[i].event;
-        CUresult result = !event  ? CUDA_SUCCESS
-                          : waits ? driver->cuEventSynchronize(event)
-                                  : driver->cuEventQuery(event);
-        if (result == CUDA_ERROR_NOT_READY) {
+        if (event && !umf_cuda_runs_nothing(ask_event(driver, event, waits))) {
             return false;
         }
     }
     return true;
 }
 
-/* A mark that gives an error has passed: its context has ended, or work on it failed. One whose
- * context cannot be entered has not. */
+/* A mark has passed, too, if its context has ended or work on it failed. One that cannot be asked
+ * has not, and one whose context cannot be entered. */
 bool umf_cuda_mark_passed(void *provider, void *mark, bool waits) {
     const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;

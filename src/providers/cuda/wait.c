@@ -104,13 +104,17 @@ static umf_result_t wait_all(const umf_cuda_context_t *context) {
                                           : umf_cuda_result(result, "waiting for queued work");
 }
 
+/* Twice if the first wait fails: it may have been told the error of earlier work. */
 umf_result_t umf_cuda_op_settle(void *provider) {
     CUresult result = wait_untold(provider, UMF_LOG_LEVEL_DEBUG);
+    if (!umf_cuda_runs_nothing(result) && !umf_cuda_is_of_capture(result)) {
+        result = wait_untold(provider, UMF_LOG_LEVEL_DEBUG);
+    }
     if (umf_cuda_is_of_capture(result)) {
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    umf_cuda_result(result, "waiting for queued work");
-    return UMF_RESULT_SUCCESS;
+    umf_result_t told = umf_cuda_result(result, "waiting for queued work");
+    return umf_cuda_runs_nothing(result) ? UMF_RESULT_SUCCESS : told;
 }
 
 /* --- streams and events ----------------------------------------------------------------------- */

@@ -25,7 +25,7 @@ CUresult umf_cuda_ask_capture(const umf_cuda_driver_t *driver, CUstream stream, 
 bool umf_cuda_primary_use(const umf_cuda_driver_t *driver, CUdevice device, CUcontext *context);
 
 /* Waits before memory is unmapped, for all that the operation wait waits for without names. A
- * context that has ended or failed runs no work, so a capture is the only failure. It is logged at
+ * context that has ended or is unusable runs no work, which is a success. A capture is logged at
  * level debug. Other contexts cannot be found. */
 umf_result_t umf_cuda_op_settle(void *provider);
 

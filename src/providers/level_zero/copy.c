@@ -176,12 +176,16 @@ umf_result_t umf_ze_op_queue_mark(void *provider, void *queue, void **mark) {
     return umf_ze_result(result, "marking a command list");
 }
 
-/* A mark that gives an error has passed: its device is lost, or work on it failed. */
+/* A mark that gives an error twice has passed: its device is lost, or work on it failed. */
 int umf_ze_op_mark_wait(void *provider, void *mark, int may_block) {
     ze_mark_t *made = mark;
+    uint64_t timeout = may_block ? UINT64_MAX : 0;
     (void)provider;
-    bool has_passed = umf_ze.zeEventHostSynchronize(made->event, may_block ? UINT64_MAX : 0) !=
-                      ZE_RESULT_NOT_READY;
+    ze_result_t result = umf_ze.zeEventHostSynchronize(made->event, timeout);
+    if (result != ZE_RESULT_SUCCESS && result != ZE_RESULT_NOT_READY) {
+        result = umf_ze.zeEventHostSynchronize(made->event, timeout);
+    }
+    bool has_passed = result != ZE_RESULT_NOT_READY;
     if (has_passed) {
         mark_end(made);
     }

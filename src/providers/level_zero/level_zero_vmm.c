@@ -171,7 +171,17 @@ static umf_result_t ze_vmm_unmap(void *backend, uintptr_t base, size_t size) {
                              "unmapping memory");
 }
 
-/* A device that is lost or has failed runs no work, so its memory can be unmapped, too. */
+/* A device that is lost runs no work, so its memory can be unmapped, too. Twice if the first wait
+ * fails: it may have been told the error of earlier work. */
+static umf_result_t ze_vmm_wait_devices(const ze_vmm_t *ze) {
+    ze_result_t result = umf_ze_wait_all(&ze->wait);
+    if (result != ZE_RESULT_SUCCESS) {
+        result = umf_ze_wait_all(&ze->wait);
+    }
+    umf_result_t told = umf_ze_given_back(result, "waiting for work on the device");
+    return result == ZE_RESULT_ERROR_DEVICE_LOST ? UMF_RESULT_SUCCESS : told;
+}
+
 static umf_result_t ze_vmm_settle(void *backend) {
     const ze_vmm_t *ze = backend;
     const void *queue;
@@ -182,9 +192,9 @@ static umf_result_t ze_vmm_settle(void *backend) {
         UMF_LOG_DEBUG("queue %p is captured: freed memory stays mapped", queue);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    umf_ze_given_back(umf_ze_wait_all(&ze->wait), "waiting for work on the device");
+    umf_result_t result = ze_vmm_wait_devices(ze);
     umf_capture_leave_wait();
-    return UMF_RESULT_SUCCESS;
+    return result;
 }
 
 static const umf_vmm_backend_t ze_vmm_backend = {

@@ -225,9 +225,13 @@ umf_result_t umf_vmm_free_pending(void *provider, int may_block, size_t *left) {
     return result;
 }
 
+/* All work has been waited for, so a mark that cannot be asked has passed. It stays. */
 void umf_vmm_unmake_pending(umf_vmm_t *vmm) {
     turn_take(vmm, true);
     finish(vmm, true);
+    while (oldest(vmm)) {
+        unmake_all(vmm, remove_oldest(vmm));
+    }
     unmake_all(vmm, pop_retired(vmm));
 }
 
