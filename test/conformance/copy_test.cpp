@@ -13,6 +13,8 @@
 
 #include <umf.h>
 #include <umf/copy.h>
+#include <umf/pools/pool_proxy.h>
+#include <umf/providers/provider_fixed_memory.h>
 
 #include "fakes/content.h"
 #include "fakes/places.h"
@@ -126,6 +128,17 @@ TEST_F(Copy, a_fill_repeats_a_pattern_of_any_size) {
     }
 }
 
+TEST_F(Copy, a_pattern_may_differ_in_its_last_byte_only) {
+    for (size_t length : {2, 3, 4, 5, 8}) {
+        Bytes pattern(length, 'a'), now(41);
+        pattern.back() = 'b';
+        ASSERT_EQ(umfFill(now.data(), pattern.data(), length, now.size(), nullptr), OK);
+        for (size_t i = 0; i < now.size(); i++) {
+            EXPECT_EQ(now[i], pattern[i % length]) << length;
+        }
+    }
+}
+
 TEST_F(Copy, a_place_is_what_it_was_made_as) {
     for (const Place &place : places.list) {
         SCOPED_TRACE(place.name);
@@ -174,6 +187,27 @@ TEST_F(Copy, rows_leave_what_is_between_them) {
     });
 }
 
+TEST_F(Copy, rows_may_end_where_their_memory_ends) {
+    for (const Place &place : places.list) {
+        SCOPED_TRACE(place.name);
+        Area a(place, 100000, random), host(places.list[0], 100000, random);
+        umf_place_t found = UMF_PLACE_INIT;
+        ASSERT_EQ(umfPlaceOf(a.ptr, &found), OK);
+        if (found.size == 0) {
+            continue;
+        }
+        umf_copy_rows_t rows = UMF_COPY_ROWS_INIT;
+        rows.size = 16;
+        rows.to_pitch = rows.from_pitch = 4096;
+        rows.count = 3;
+        rows.from = static_cast<char *>(found.base) + found.size - (2 * 4096 + 16);
+        rows.to = host.ptr;
+        EXPECT_EQ(umfCopyRows(&rows, nullptr), OK);
+        rows.from = static_cast<const char *>(rows.from) + 1;
+        EXPECT_EQ(umfCopyRows(&rows, nullptr), BAD);
+    }
+}
+
 TEST_F(Copy, a_batch_makes_all_its_copies) {
     constexpr size_t size = 512 << 10, parts = 16;
     for (size_t round = 0; round < scaled(100); round++) {
@@ -198,6 +232,25 @@ TEST_F(Copy, a_batch_makes_all_its_copies) {
     }
 }
 
+TEST_F(Copy, a_batch_names_the_item_that_failed_on_the_way) {
+    constexpr size_t size = 1000;
+    Area host(places.list[0], size, random);
+    char *to[3] = {};
+    std::vector<umf_copy_item_t> items;
+    Place &place = places.at("far");
+    for (char *&ptr : to) {
+        ptr = static_cast<char *>(place.take(size));
+        items.push_back({ptr, host.ptr, size});
+    }
+    size_t failed = 4711;
+    places.far[0]->fail_copy_at = 2;
+    EXPECT_EQ(umfCopyBatch(items.data(), 3, nullptr, &failed), UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_EQ(failed, 1u);
+    for (char *ptr : to) {
+        place.give(ptr);
+    }
+}
+
 TEST_F(Copy, ranges_that_overlap_come_out_as_from_memmove_or_are_refused) {
     constexpr size_t size = 100000;
     for (const Place &place : places.list) {
@@ -214,6 +267,37 @@ TEST_F(Copy, ranges_that_overlap_come_out_as_from_memmove_or_are_refused) {
             EXPECT_EQ(a.difference(), "");
         }
     }
+}
+
+TEST_F(Copy, a_provider_is_never_asked_to_copy_ranges_that_overlap) {
+    constexpr size_t size = 1000;
+    Area a(places.at("far"), size, random);
+    long copies = places.far[0]->copies;
+    EXPECT_EQ(umfCopy(a.ptr, a.ptr + 100, size - 200, nullptr), NONE);
+    EXPECT_EQ(umfCopy(a.ptr + 100, a.ptr, size - 200, nullptr), NONE);
+    EXPECT_EQ(umfCopy(a.ptr, a.ptr, size, nullptr), OK);
+    EXPECT_EQ(places.far[0]->copies, copies);
+}
+
+TEST_F(Copy, a_range_may_reach_beyond_a_block_that_is_divided_further) {
+    constexpr size_t size = 1 << 20;
+    Area a(places.at("os"), size, random), host(places.list[0], size, random);
+    umf_memory_provider_handle_t fixed = nullptr;
+    umf_memory_pool_handle_t inner = nullptr;
+    umf_fixed_memory_provider_params_handle_t params = nullptr;
+    ASSERT_EQ(umfFixedMemoryProviderParamsCreate(a.ptr, size / 2, &params), OK);
+    ASSERT_EQ(umfMemoryProviderCreate(umfFixedMemoryProviderOps(), params, &fixed), OK);
+    umfFixedMemoryProviderParamsDestroy(params);
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), fixed, nullptr, 0, &inner), OK);
+    char *part = static_cast<char *>(umfPoolMalloc(inner, size / 4));
+    ASSERT_NE(part, nullptr);
+    size_t rest = static_cast<size_t>(a.ptr + size - part);
+    EXPECT_EQ(umfCopy(part, host.ptr, rest, nullptr), OK);
+    EXPECT_EQ(memcmp(part, host.ptr, rest), 0);
+    memcpy(a.model.data() + (part - a.ptr), host.model.data(), rest);
+    EXPECT_EQ(umfPoolFree(inner, part), OK);
+    EXPECT_EQ(umfPoolDestroy(inner), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(fixed), OK);
 }
 
 TEST_F(Copy, what_leaves_its_allocation_is_refused_and_nothing_is_written) {
@@ -399,6 +483,9 @@ TEST_F(Copy, bad_rows_are_refused) {
     EXPECT_EQ(umfCopyRows(&good, nullptr), OK);
     umf_copy_rows_t rows = good;
     rows.to_pitch = 9;
+    EXPECT_EQ(umfCopyRows(&rows, nullptr), BAD);
+    rows = good;
+    rows.from_pitch = 9;
     EXPECT_EQ(umfCopyRows(&rows, nullptr), BAD);
     rows = good;
     rows.from_pitch = SIZE_MAX - 15; // a negative one

@@ -848,6 +848,9 @@ TEST_P(Suspend, TheReportTellsWhatIsMissing) {
     EXPECT_EQ(back.missing, 32 * MiB);
     EXPECT_EQ(back.bytes, 0u);
     EXPECT_EQ(residency(both[0]).resident, 0u); // of all or of none
+    kind.limit(kind.held() + 10 * MiB);
+    EXPECT_EQ(umfPoolsResume(both, 2, nullptr, &back), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    EXPECT_EQ(back.missing, 96 * MiB); // the second pool's, too, which was not tried
     kind.limit(SIZE_MAX);
     EXPECT_EQ(umfPoolsResume(both, 2, nullptr, &back), OK);
     EXPECT_TRUE(holds(blocks[0], 64 * MiB, 1));

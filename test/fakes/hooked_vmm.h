@@ -10,6 +10,7 @@
 #include <functional>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -29,6 +30,12 @@ class HookedVmm {
         return std::exchange(hook, std::move(next));
     }
 
+    // The queues and events of the last wait that named some.
+    static std::vector<void *> waited() {
+        std::lock_guard<std::mutex> guard(lock);
+        return named;
+    }
+
     // Its table of operations ends before vm_claim: an older provider.
     static umf_memory_provider_handle_t create_old(size_t piece_size) {
         return create(kind<true>(), piece_size);
@@ -42,6 +49,7 @@ class HookedVmm {
 
     static inline std::mutex lock;
     static inline Hook hook;
+    static inline std::vector<void *> named;
 
     // The hook runs without the lock: it may call the provider and may go meanwhile.
     static umf_result_t call(const char *operation) {
@@ -64,7 +72,19 @@ class HookedVmm {
         Ext ext = *umf_linux_vmm_descriptor.ext;
         UMF_HOOK(copy)
         UMF_HOOK(fill)
-        UMF_HOOK(wait)
+        ext.wait = [](void *self, void *const *queues, size_t num_queues, void *const *events,
+                      size_t num_events) {
+            umf_result_t result = call("wait");
+            if (result != UMF_RESULT_SUCCESS || num_queues + num_events == 0) {
+                return result != UMF_RESULT_SUCCESS
+                           ? result
+                           : umf_linux_vmm_descriptor.ext->wait(self, nullptr, 0, nullptr, 0);
+            }
+            std::lock_guard<std::mutex> guard(lock); // linux_vmm has no queues: none has work
+            named.assign(queues, queues + num_queues);
+            named.insert(named.end(), events, events + num_events);
+            return result;
+        };
         UMF_HOOK(vm_claim)
         UMF_HOOK(vm_detach)
         UMF_HOOK(vm_create)

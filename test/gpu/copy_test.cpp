@@ -325,6 +325,20 @@ TEST_F(CopyOnQueue, a_copy_can_be_captured) {
     give("cuda_host", pinned);
 }
 
+// A copy of this size passes buffers of the host elsewhere, which waits for the queue.
+TEST_F(CopyOnQueue, a_long_copy_from_pageable_memory_does_not_end_a_capture) {
+    const size_t size = 64 * MiB;
+    Place &device = all->at("cuda_device");
+    std::vector<char> from(size, 'x');
+    void *to = device.take(size);
+    CUgraph graph = nullptr;
+    CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_EQ(umfCopy(to, from.data(), size, &params), OK);
+    CU(cuStreamEndCapture(stream, &graph));
+    CU(cuGraphDestroy(graph));
+    device.give(to);
+}
+
 TEST_F(CopyOnQueue, a_second_gpu_is_asked_for_access_once) {
     NEEDS_FAKE()
     const long &asked = driver().control()->calls[FAKE_cuCtxEnablePeerAccess];

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <umf.h>
+#include <umf/ipc.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/suspend.h>
 
@@ -265,6 +266,51 @@ TEST_F(SuspendClaim, OneWaitForAProvider) {
     expect(own, PIECE, 'o');
     expect(block, MiB, 'b');
     free(own);
+    free(block);
+}
+
+TEST_F(SuspendClaim, OneWaitForEachProvider) {
+    std::atomic<int> waits{0};
+    umf_memory_provider_handle_t second = HookedVmm::create(PIECE);
+    umf_memory_pool_handle_t on_second = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), second, nullptr, 0, &on_second), OK);
+    HookedVmm::exchange([&](const char *now) {
+        waits += strcmp(now, "wait") == 0;
+        return OK;
+    });
+    umf_memory_pool_handle_t pools[] = {pool, on_second};
+    ASSERT_EQ(umfPoolsSuspend(pools, 2, nullptr, nullptr), OK);
+    EXPECT_EQ(waits, 2);
+    ASSERT_EQ(umfPoolsResume(pools, 2, nullptr, nullptr), OK);
+    free(block);
+    EXPECT_EQ(umfPoolDestroy(on_second), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(second), OK);
+}
+
+// A suspend in the background names the same queues and events as its caller.
+TEST_F(SuspendClaim, AJobWaitsForWhatItsCallerNames) {
+    void *queue = &pool, *events[] = {&provider, &other};
+    umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
+    params.queues = &queue;
+    params.num_queues = 1;
+    params.events = events;
+    params.num_events = 2;
+    umf_suspend_job_handle_t job = nullptr;
+    ASSERT_EQ(umfPoolsSuspendAsync(&pool, 1, &params, &job), OK);
+    ASSERT_EQ(umfSuspendJobWait(job, nullptr), OK);
+    EXPECT_EQ(HookedVmm::waited(), (std::vector<void *>{&pool, &provider, &other}));
+    ASSERT_EQ(resume(), OK);
+    free(block);
+}
+
+TEST_F(SuspendClaim, TheReportHasBytesThatWereExported) {
+    umf_ipc_handle_t handle = nullptr;
+    size_t size = 0;
+    ASSERT_EQ(umfGetIPCHandle(block, &handle, &size), OK);
+    ASSERT_EQ(suspend(), OK);
+    EXPECT_EQ(report.exported, MiB);
+    ASSERT_EQ(resume(), OK);
+    EXPECT_EQ(umfPutIPCHandle(handle), OK);
     free(block);
 }
 
