@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/kept_fd.h"
 #include "base/lock.h"
 #include "system/common.h"
 #include "system/keep_errno.h"
@@ -38,6 +39,7 @@
 
 UMF_LOCK_STATIC(log_lock, UMF_RANK_LOG);
 static int log_fd = LOG_NO_OUTPUT;          /* Sync: log_lock */
+static umf_kept_fd_t log_file;              /* none for stdout and stderr. Sync: log_lock */
 static char log_name[LOG_ENV_PATH_MAX + 1]; /* Sync: log_lock */
 static atomic_int log_level = UMF_LOG_LEVEL_ERROR;
 static atomic_int log_flush_level = UMF_LOG_LEVEL_ERROR;
@@ -128,6 +130,13 @@ static void log_append_time(log_line_t *line) {
 
 /* --- writing --- */
 
+static void log_update_threshold_locked(void) {
+    umf_assert_locked(&log_lock);
+    int level = log_fd == LOG_NO_OUTPUT ? UMF_LOG_LEVEL_FATAL
+                                        : atomic_load_explicit(&log_level, memory_order_relaxed);
+    atomic_store_explicit(&log_threshold, level, memory_order_relaxed);
+}
+
 static void log_put_locked(const char *text, size_t length) {
     umf_assert_locked(&log_lock);
     int fd = log_fd == LOG_NO_OUTPUT ? STDERR_FILENO : log_fd;
@@ -140,6 +149,24 @@ static void log_put_locked(const char *text, size_t length) {
             return;
         }
     }
+}
+
+/* After the program has closed the file, the number may be that of a file of its own. There is no
+ * output then, and stderr gets the reason. */
+static void log_check_file_locked(void) {
+    umf_assert_locked(&log_lock);
+    if (!log_file.is_kept || umf_kept_fd_is_open(&log_file)) {
+        return;
+    }
+    char text[512];
+    int length = snprintf(text, sizeof(text),
+                          "[ERROR UMF] %s: the program has closed descriptor %d, the log file "
+                          "\"%.255s\": logging ends; name an output again (umf.logger.output)\n",
+                          __func__, log_fd, log_name);
+    log_file.is_kept = false;
+    log_fd = LOG_NO_OUTPUT;
+    log_update_threshold_locked();
+    log_put_locked(text, length > 0 ? (size_t)length : 0);
 }
 
 UMF_COLD static void log_write_list(umf_log_level_t level, int errnum, const char *function,
@@ -163,6 +190,7 @@ UMF_COLD static void log_write_list(umf_log_level_t level, int errnum, const cha
     log_finish(&line);
 
     umf_lock(&log_lock);
+    log_check_file_locked();
     log_put_locked(line.text, line.length);
     umf_unlock(&log_lock);
 }
@@ -258,13 +286,6 @@ __attribute__((format(printf, 2, 3))) static void log_complain(int errnum, const
 
 /* --- settings --- */
 
-static void log_update_threshold_locked(void) {
-    umf_assert_locked(&log_lock);
-    int level = log_fd == LOG_NO_OUTPUT ? UMF_LOG_LEVEL_FATAL
-                                        : atomic_load_explicit(&log_level, memory_order_relaxed);
-    atomic_store_explicit(&log_threshold, level, memory_order_relaxed);
-}
-
 umf_log_config_t umf_log_get_config(void) {
     return (umf_log_config_t){
         .timestamp = atomic_load_explicit(&log_timestamp, memory_order_relaxed),
@@ -298,54 +319,46 @@ umf_result_t umf_log_set_config(const umf_log_config_t *config) {
     return UMF_RESULT_SUCCESS;
 }
 
-static bool log_is_standard(int fd) {
-    return fd == STDOUT_FILENO || fd == STDERR_FILENO || fd == LOG_NO_OUTPUT;
+static int log_open_file(const char *path, umf_kept_fd_t *file) {
+    int fd;
+    int error = umf_os_open(path, O_WRONLY | O_APPEND | O_CREAT, 0666, &fd);
+    return error != 0 ? error : umf_kept_fd_take(file, fd);
 }
 
-static int log_open_file(const char *path, int *fd) {
-    return umf_os_open(path, O_WRONLY | O_APPEND | O_CREAT, 0666, fd);
+/* The number of an output of the program; LOG_NO_OUTPUT: it is a file. */
+static int log_standard(const char *name) {
+    return strcmp(name, "stdout") == 0   ? STDOUT_FILENO
+           : strcmp(name, "stderr") == 0 ? STDERR_FILENO
+                                         : LOG_NO_OUTPUT;
 }
 
-/* The descriptor of an output; an errno value on failure. */
-static int log_open(const char *name, int *fd) {
-    if (strcmp(name, "stdout") == 0) {
-        *fd = STDOUT_FILENO;
-        return 0;
-    }
-    if (strcmp(name, "stderr") == 0) {
-        *fd = STDERR_FILENO;
-        return 0;
-    }
-    return log_open_file(name, fd);
-}
-
-/* Takes over `fd`. */
-static void log_switch(int fd, const char *name) {
+/* Takes over `file`, which is none if the output is one of the program. */
+static void log_switch(int standard, const umf_kept_fd_t *file, const char *name) {
     umf_lock(&log_lock);
-    int old = log_fd;
-    log_fd = fd;
+    umf_kept_fd_t old = log_file;
+    log_file = *file;
+    log_fd = file->is_kept ? file->number : standard;
     snprintf(log_name, sizeof(log_name), "%s", name);
     log_update_threshold_locked();
     umf_unlock(&log_lock);
-    if (!log_is_standard(old)) {
-        umf_os_close(old);
-    }
+    umf_kept_fd_close(&old);
 }
 
 umf_result_t umf_log_set_output(const char *name) {
-    int fd;
+    umf_kept_fd_t file = {.is_kept = false};
     if (!name || strlen(name) > LOG_SET_PATH_MAX || strcmp(name, "disabled") == 0) {
         UMF_LOG_ERROR("log output \"%.64s\" is none of stdout, stderr and a file name of up to %d "
                       "characters",
                       name ? name : "(null)", LOG_SET_PATH_MAX);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    int error = log_open(name, &fd);
+    int standard = log_standard(name);
+    int error = standard == LOG_NO_OUTPUT ? log_open_file(name, &file) : 0;
     if (error != 0) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "cannot open log file \"%s\"", name);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    log_switch(fd, name);
+    log_switch(standard, &file, name);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -471,7 +484,7 @@ static void log_say_ignored(const log_ignored_t *ignored) {
 /* Opens the output that UMF_LOG names. false: there is none, which is reported. */
 static bool log_start_output(const char *env, log_text_t output) {
     char name[LOG_ENV_PATH_MAX + 1];
-    int fd;
+    umf_kept_fd_t file = {.is_kept = false};
     if (!output.start) {
         log_complain(0, "Logging output not set - logging disabled (UMF_LOG = \"%s\")", env);
         return false;
@@ -487,12 +500,13 @@ static bool log_start_output(const char *env, log_text_t output) {
     }
     memcpy(name, output.start, output.length);
     name[output.length] = '\0';
-    int error = is_file ? log_open_file(name, &fd) : log_open(name, &fd);
+    int standard = is_file ? LOG_NO_OUTPUT : log_standard(name);
+    int error = standard == LOG_NO_OUTPUT ? log_open_file(name, &file) : 0;
     if (error != 0) {
         log_complain(error, "Cannot open output file \"%s\" - logging disabled", name);
         return false;
     }
-    log_switch(fd, name);
+    log_switch(standard, &file, name);
     return true;
 }
 

@@ -99,7 +99,7 @@ umf_result_t umf_mapping_ask_provider(umf_mapping_t *mapping, void *copy, void *
         result = umf_ipc_check(mapping->provider, copy, mapping->wire.size);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        umf_process_known_t known = {.process = process, .pidfd = umf_producer_pidfd(producer)};
+        umf_process_known_t known = {.process = process, .file = umf_producer_file(producer)};
         umf_process_trust(&known);
         result = umfMemoryProviderOpenIPCHandle(mapping->provider, copy, base);
         umf_process_distrust();

@@ -19,8 +19,8 @@ UMF_LOCK_STATIC(producers_lock, UMF_RANK_IMPORT);
 
 _Static_assert(UMF_PRODUCERS <= UMF_PROCESS_ASK_MAX, "all are asked for at once");
 
-int umf_producer_pidfd(const umf_producer_t *producer) {
-    return producer ? producer->known.pidfd : -1;
+umf_kept_fd_t umf_producer_file(const umf_producer_t *producer) {
+    return producer ? producer->known.file : (umf_kept_fd_t){0};
 }
 
 void umf_producer_put(umf_producer_t *producer) {
@@ -89,12 +89,12 @@ umf_result_t umf_producers_check(umf_producers_t *producers, const umf_process_t
 
 /* One bit for each producer that has ended. */
 static uint32_t producers_ended_locked(const umf_producers_t *producers) {
-    int pidfds[UMF_PRODUCERS];
+    const umf_process_known_t *known[UMF_PRODUCERS];
     uint32_t count = 0;
     for (; count < UMF_PRODUCERS && producers->last_used[count]; count++) {
-        pidfds[count] = producers->last_used[count]->known.pidfd;
+        known[count] = &producers->last_used[count]->known;
     }
-    return umf_process_ended(pidfds, count);
+    return umf_process_ended(known, count);
 }
 
 /* Hands the producers of `which` over to the caller. The others move up. */

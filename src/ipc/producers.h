@@ -30,8 +30,8 @@ void umf_producers_remember(umf_producers_t *producers, umf_producer_t *producer
 /* No other thread may use the list. */
 void umf_producers_fini(umf_producers_t *producers);
 
-/* The descriptor of the process; -1 for NULL. */
-int umf_producer_pidfd(const umf_producer_t *producer);
+/* The descriptor of the process, which the entry owns; none for NULL. */
+umf_kept_fd_t umf_producer_file(const umf_producer_t *producer);
 /* NULL is ignored. */
 void umf_producer_put(umf_producer_t *producer);
 

@@ -54,11 +54,13 @@ static uint32_t process_pid_namespace(void) {
 }
 
 /* A process descriptor becomes readable when its process ends. */
-uint32_t umf_process_ended(const int *pidfds, uint32_t count) {
+uint32_t umf_process_ended(const umf_process_known_t *const *known, uint32_t count) {
     struct pollfd wait[UMF_PROCESS_ASK_MAX];
     uint32_t ended = 0;
     for (uint32_t i = 0; i < count; i++) {
-        wait[i] = (struct pollfd){.fd = pidfds[i], .events = POLLIN};
+        bool is_open = umf_kept_fd_is_open(&known[i]->file);
+        wait[i] = (struct pollfd){.fd = is_open ? known[i]->file.number : -1, .events = POLLIN};
+        ended |= (uint32_t)!is_open << i;
     }
     bool is_any = poll(wait, count, 0) > 0;
     for (uint32_t i = 0; i < count && is_any; i++) {
@@ -68,7 +70,8 @@ uint32_t umf_process_ended(const int *pidfds, uint32_t count) {
 }
 
 static bool process_has_ended(int pidfd) {
-    return umf_process_ended(&pidfd, 1) != 0;
+    struct pollfd wait = {.fd = pidfd, .events = POLLIN};
+    return poll(&wait, 1, 0) > 0 && wait.revents & POLLIN;
 }
 
 /* `pidfd`: -1 if none is open. */
@@ -194,7 +197,9 @@ static bool process_is_trusted(const umf_process_t *process) {
 }
 
 int umf_process_trusted_pidfd(const umf_process_t *process) {
-    return process_is_trusted(process) ? process_trusted->pidfd : -1;
+    return process_is_trusted(process) && umf_kept_fd_is_open(&process_trusted->file)
+               ? process_trusted->file.number
+               : -1;
 }
 
 /* `pidfd`: of the process that has this pid now; -1 if none is open. */
@@ -237,7 +242,7 @@ umf_result_t umf_process_check(const umf_process_t *process) {
 
 bool umf_process_is_known(const umf_process_known_t *known, const umf_process_t *process) {
     return known->process.pid != 0 && umf_process_is_same(&known->process, process) &&
-           !process_has_ended(known->pidfd);
+           umf_process_ended(&known, 1) == 0;
 }
 
 umf_result_t umf_process_meet(const umf_process_t *process, umf_process_known_t *known) {
@@ -264,13 +269,13 @@ umf_result_t umf_process_meet(const umf_process_t *process, umf_process_known_t 
         umf_os_close(pidfd);
         return result;
     }
-    *known = (umf_process_known_t){.process = *process, .pidfd = pidfd};
+    if (umf_kept_fd_take(&known->file, pidfd) == 0) {
+        known->process = *process;
+    }
     return UMF_RESULT_SUCCESS;
 }
 
 void umf_process_forget(umf_process_known_t *known) {
-    if (known->process.pid != 0) {
-        umf_os_close(known->pidfd);
-        known->process.pid = 0;
-    }
+    umf_kept_fd_close(&known->file);
+    known->process.pid = 0;
 }

@@ -4,7 +4,7 @@
 #ifndef UMF_SRC_PEER_PROCESS_H
 #define UMF_SRC_PEER_PROCESS_H
 
-#include "system/common.h"
+#include "base/kept_fd.h"
 
 typedef struct umf_process_t {
     uint64_t boot_id;
@@ -31,7 +31,7 @@ umf_result_t umf_process_check(const umf_process_t *process);
 /* A process that was found running, so that the next question is one system call. Zeroed: none. */
 typedef struct umf_process_known_t {
     umf_process_t process; /* pid 0: none */
-    int pidfd;
+    umf_kept_fd_t file;    /* becomes readable when the process ends */
 } umf_process_known_t;
 
 /* The start time of a running process, of the same kind as `like`. ESRCH: the process has ended,
@@ -42,9 +42,9 @@ bool umf_process_is_same(const umf_process_t *a, const umf_process_t *b);
 
 #define UMF_PROCESS_ASK_MAX 8u
 
-/* Which of up to UMF_PROCESS_ASK_MAX processes have ended: one bit for each of their descriptors.
- * One system call. */
-uint32_t umf_process_ended(const int *pidfds, uint32_t count);
+/* Which of up to UMF_PROCESS_ASK_MAX processes have ended: one bit for each. The bit of a process
+ * whose descriptor the program has closed is set, too. */
+uint32_t umf_process_ended(const umf_process_known_t *const *known, uint32_t count);
 
 /* Whether `known` is that process and it still runs. */
 bool umf_process_is_known(const umf_process_known_t *known, const umf_process_t *process);
@@ -58,13 +58,13 @@ void umf_process_forget(umf_process_known_t *known);
 
 /*
  * Between trust and distrust, checks of the process by this thread succeed at once, because the
- * caller has just made them. `known` must stay until distrust; its descriptor is -1 if there is
- * none.
+ * caller has just made them. `known` must stay until distrust; it need not have a descriptor.
  */
 void umf_process_trust(const umf_process_known_t *known);
 void umf_process_distrust(void);
 
-/* The descriptor of a process that this thread trusts. The caller must not close it. -1: none. */
+/* The descriptor of a process that this thread trusts. The caller must not close it. -1: none, or
+ * the program has closed it. */
 int umf_process_trusted_pidfd(const umf_process_t *process);
 
 #endif

@@ -21,25 +21,12 @@ static umf_peer_server_t *servers; /* Immutable after load */
 
 /* --- descriptors --- */
 
-/* The program may have closed it, and opened something else under the same number. */
-static bool listener_is_ours(const umf_peer_server_t *server) {
-    uint64_t dev, ino = server->ino, size;
-    return server->listener != -1 && umf_os_file_id(server->listener, &dev, &ino, &size) != EBADF &&
-           ino == server->ino;
-}
-
 static int listener_open(umf_peer_server_t *server) {
-    uint64_t dev, size;
     int fd;
     umf_lock(&server->fds_lock);
     int error = umf_socket_open(&fd);
     if (error == 0) {
-        error = umf_os_file_id(fd, &dev, &server->ino, &size);
-        if (error == 0) {
-            server->listener = fd;
-        } else {
-            umf_os_close(fd);
-        }
+        error = umf_kept_fd_take(&server->listener, fd);
     }
     umf_unlock(&server->fds_lock);
     return error;
@@ -47,17 +34,13 @@ static int listener_open(umf_peer_server_t *server) {
 
 static void listener_close(umf_peer_server_t *server) {
     umf_lock(&server->fds_lock);
-    if (listener_is_ours(server)) {
-        umf_os_close(server->listener);
-    }
-    server->listener = -1;
+    umf_kept_fd_close(&server->listener);
     umf_unlock(&server->fds_lock);
 }
 
 static void connection_close(umf_peer_server_t *server, unsigned place) {
     umf_lock(&server->fds_lock);
-    umf_os_close(server->connections[place]);
-    server->connections[place] = -1;
+    umf_kept_fd_close(&server->connections[place]);
     umf_unlock(&server->fds_lock);
 }
 
@@ -73,7 +56,7 @@ static void connection_end(umf_peer_server_t *server, unsigned place) {
 /* The place for a new connection; the last one if there is no room. */
 static unsigned place_get(umf_peer_server_t *server) {
     unsigned count = server->ops->connections, place = 0, oldest = 0;
-    for (; place < count && server->connections[place] != -1; place++) {
+    for (; place < count && server->connections[place].is_kept; place++) {
         oldest = server->deadlines[place] < server->deadlines[oldest] ? place : oldest;
     }
     if (place == count && server->ops->time_limit) {
@@ -87,10 +70,12 @@ static unsigned place_get(umf_peer_server_t *server) {
 static int connection_accept(umf_peer_server_t *server) {
     const umf_peer_server_ops_t *ops = server->ops;
     unsigned place = place_get(server);
-    int *connection = &server->connections[place];
+    int connection;
     umf_lock(&server->fds_lock);
-    int error = umf_socket_accept(server->listener, connection);
-    *connection = error == 0 ? *connection : -1;
+    int error = umf_socket_accept(server->listener.number, &connection);
+    if (error == 0) {
+        error = umf_kept_fd_take(&server->connections[place], connection);
+    }
     umf_unlock(&server->fds_lock);
     if (error != 0) {
         return error;
@@ -99,8 +84,8 @@ static int connection_accept(umf_peer_server_t *server) {
         ops->time_limit ? umf_socket_now() + (uint64_t)ops->time_limit() : UINT64_MAX;
     uint32_t uid, pid;
     bool is_full = place == ops->connections;
-    if (is_full || umf_socket_peer(*connection, &uid, &pid) != 0 || !ops->admits(uid)) {
-        ops->refuse(*connection, is_full);
+    if (is_full || umf_socket_peer(connection, &uid, &pid) != 0 || !ops->admits(uid)) {
+        ops->refuse(connection, is_full);
         connection_close(server, place);
     }
     return 0;
@@ -113,27 +98,36 @@ typedef struct turn_t {
     uint64_t pause_end;                             /* nobody is accepted before this time */
 } turn_t;
 
+static struct pollfd polled(const umf_kept_fd_t *kept, short events) {
+    return (struct pollfd){.fd = kept->is_kept ? kept->number : -1, .events = events};
+}
+
 static int turn_wait(umf_peer_server_t *server, turn_t *turn) {
     uint64_t now = umf_socket_now(), end = now + TICK;
     bool is_paused = now < turn->pause_end;
-    turn->polled[0] = (struct pollfd){.fd = server->listener, .events = is_paused ? 0 : POLLIN};
+    turn->polled[0] = polled(&server->listener, is_paused ? 0 : POLLIN);
     end = is_paused && turn->pause_end < end ? turn->pause_end : end;
     for (unsigned i = 0; i < server->ops->connections; i++) {
-        turn->polled[1 + i] = (struct pollfd){.fd = server->connections[i], .events = POLLIN};
-        if (server->connections[i] != -1 && server->deadlines[i] < end) {
+        turn->polled[1 + i] = polled(&server->connections[i], POLLIN);
+        if (server->connections[i].is_kept && server->deadlines[i] < end) {
             end = server->deadlines[i];
         }
     }
     return poll(turn->polled, 1 + server->ops->connections, end > now ? (int)(end - now) : 0);
 }
 
+/* false: the connection has ended, or the program has closed it. */
+static bool connection_serve(umf_peer_server_t *server, unsigned place) {
+    const umf_kept_fd_t *connection = &server->connections[place];
+    return umf_kept_fd_is_open(connection) && server->ops->serve(place, connection->number);
+}
+
 static void turn_serve(umf_peer_server_t *server, const turn_t *turn, bool is_any) {
     uint64_t now = umf_socket_now();
     for (unsigned i = 0; i < server->ops->connections && !umf_peer_server_is_stopping(server);
          i++) {
-        int connection = server->connections[i];
-        if (connection != -1 &&
-            ((is_any && turn->polled[1 + i].revents && !server->ops->serve(i, connection)) ||
+        if (server->connections[i].is_kept &&
+            ((is_any && turn->polled[1 + i].revents && !connection_serve(server, i)) ||
              now >= server->deadlines[i])) {
             connection_end(server, i);
         }
@@ -142,7 +136,7 @@ static void turn_serve(umf_peer_server_t *server, const turn_t *turn, bool is_an
 
 /* false: the socket can accept no more connections. */
 static bool turn_accept(umf_peer_server_t *server, turn_t *turn) {
-    int error = listener_is_ours(server) ? connection_accept(server) : EBADF;
+    int error = umf_kept_fd_is_open(&server->listener) ? connection_accept(server) : EBADF;
     if (error == EBADF || error == EINVAL) {
         return false;
     }
@@ -213,7 +207,7 @@ static void *server_run(void *arg) {
     bool is_last = server_serve(server);
     umf_os_own_thread_ends();
     for (unsigned i = 0; i < server->ops->connections; i++) {
-        if (server->connections[i] != -1) {
+        if (server->connections[i].is_kept) {
             connection_end(server, i);
         }
     }
@@ -240,7 +234,7 @@ static void server_forget_parent(umf_peer_server_t *server) {
         return;
     }
     for (unsigned i = 0; i <= UMF_PEER_CONNECTIONS; i++) {
-        if (server->connections[i] != -1) {
+        if (server->connections[i].is_kept) {
             connection_close(server, i);
         }
     }
@@ -303,16 +297,13 @@ static int server_run_locked(umf_peer_server_t *server, uint32_t pid) {
 static int server_start_locked(umf_peer_server_t *server, uint32_t pid) {
     server_forget_parent(server);
     server_end_locked(server);
-    for (unsigned i = 0; i <= UMF_PEER_CONNECTIONS; i++) {
-        server->connections[i] = -1;
-    }
     watch_forks();
     server->owner = pid;
     int error = listener_open(server);
     if (error != 0) {
         return error;
     }
-    error = server->ops->listen(server->listener);
+    error = server->ops->listen(server->listener.number);
     if (error == 0) {
         error = server_run_locked(server, pid);
     }
@@ -349,8 +340,8 @@ void umf_peer_server_stop(umf_peer_server_t *server) {
             server->ops->unlisten();
         }
         umf_lock(&server->fds_lock);
-        if (listener_is_ours(server)) {
-            umf_socket_shutdown(server->listener);
+        if (umf_kept_fd_is_open(&server->listener)) {
+            umf_socket_shutdown(server->listener.number);
         }
         umf_unlock(&server->fds_lock);
         server_end_locked(server);

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/kept_fd.h"
 #include "base/lock.h"
 
 #define UMF_PEER_CONNECTIONS 32u
@@ -47,10 +48,9 @@ typedef struct umf_peer_server_t {
     /* Descriptors are opened and closed under this lock, so that a forked child knows exactly which
      * are open. The thread alone changes the connections; others close the listener. */
     umf_lock_t fds_lock;
-    int listener; /* -1: none */
-    uint64_t ino; /* tells whether `listener` is still ours */
-    /* -1: free. The last place is for one that is refused. */
-    int connections[UMF_PEER_CONNECTIONS + 1];
+    umf_kept_fd_t listener;
+    /* The last place is for one that is refused. */
+    umf_kept_fd_t connections[UMF_PEER_CONNECTIONS + 1];
     uint64_t deadlines[UMF_PEER_CONNECTIONS + 1];
     struct umf_peer_server_t *next; /* of all. Immutable after load */
 } umf_peer_server_t;
@@ -59,8 +59,7 @@ typedef struct umf_peer_server_t {
 #define UMF_PEER_SERVER(name, table)                                                               \
     static umf_peer_server_t name = {.ops = (table),                                               \
                                      .lock = {.rank = UMF_RANK_BROKER},                            \
-                                     .fds_lock = {.rank = UMF_RANK_EXPORTED},                      \
-                                     .listener = -1};                                              \
+                                     .fds_lock = {.rank = UMF_RANK_EXPORTED}};                     \
     __attribute__((constructor)) static void name##_register(void) {                               \
         umf_peer_server_register(&name);                                                           \
     }

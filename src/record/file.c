@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/kept_fd.h"
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "record/recording.h"
@@ -35,9 +36,7 @@ static struct {
     void *at[PRIVATE_MAPS];
     size_t size[PRIVATE_MAPS];
     unsigned count;
-    int fd; /* with its identity, because programs close descriptors that they do not know */
-    bool has_fd;
-    uint64_t dev, ino;
+    umf_kept_fd_t file;
 } mapped;
 
 static int map(size_t size, int flags, int fd, void **at) {
@@ -59,17 +58,8 @@ static bool map_private(size_t size, void *at) {
     return error == 0;
 }
 
-static bool has_own_fd(void) {
-    uint64_t dev, ino, size;
-    return mapped.has_fd && umf_os_file_id(mapped.fd, &dev, &ino, &size) == 0 &&
-           dev == mapped.dev && ino == mapped.ino;
-}
-
 void umf_record_file_unmap(void) {
-    if (has_own_fd()) {
-        umf_os_close(mapped.fd);
-    }
-    mapped.has_fd = false;
+    umf_kept_fd_close(&mapped.file);
     while (mapped.count > 0) {
         mapped.count--;
         umf_os_unmap(mapped.at[mapped.count], mapped.size[mapped.count]);
@@ -77,7 +67,8 @@ void umf_record_file_unmap(void) {
 }
 
 int umf_record_file_dup(int *fd) {
-    return has_own_fd() ? umf_os_dup(mapped.fd, fd) : EBADF;
+    int error = umf_kept_fd_check(&mapped.file, "the file of the recording");
+    return error ? error : umf_os_dup(mapped.file.number, fd);
 }
 
 /* --- space --- */
@@ -294,12 +285,6 @@ static int open_file(const char *path, int *fd) {
     return error;
 }
 
-static void keep_fd(int fd) {
-    uint64_t size;
-    mapped.fd = fd;
-    mapped.has_fd = umf_os_file_id(fd, &mapped.dev, &mapped.ino, &size) == 0;
-}
-
 umf_result_t umf_record_file_make(const umf_record_params_t *params, const char *path,
                                   umf_recording_t **made) {
     size_t size = umf_align_down(params->size, umf_os_page_size());
@@ -310,8 +295,10 @@ umf_result_t umf_record_file_make(const umf_record_params_t *params, const char 
         }
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    keep_fd(fd);
-    int error = umf_os_truncate(fd, size);
+    int error = umf_kept_fd_take(&mapped.file, fd);
+    if (!error) {
+        error = umf_os_truncate(fd, size);
+    }
     if (error) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
                       "a recording cannot have %zu bytes: choose a smaller size", size);

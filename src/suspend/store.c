@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 
 #include "base/log.h"
 #include "base/meta.h"
@@ -36,18 +37,38 @@ bool umf_store_reaches(umf_memory_provider_handle_t provider, int device) {
 
 static void store_close_files(umf_store_t *store) {
     while (store->file_count > 0) {
-        umf_os_close(store->files[--store->file_count]);
+        store->file_count--;
+        umf_kept_fd_close(&store->files[store->file_count]);
+        umf_os_unmap(store->pins[store->file_count], umf_os_page_size());
     }
 }
 
-/* The files never have names, so that no crash leaves them behind. */
+/* A file without a name, so that no crash leaves it behind. */
+static int store_open_file(umf_store_t *store, const char *folder) {
+    umf_kept_fd_t *file = &store->files[store->file_count];
+    void **pin = &store->pins[store->file_count];
+    int fd;
+    int error = umf_os_open(folder, O_TMPFILE | O_RDWR, 0600, &fd);
+    if (!error) {
+        error = umf_kept_fd_take(file, fd);
+    }
+    if (error) {
+        return error;
+    }
+    *pin = NULL;
+    error = umf_os_map(pin, umf_os_page_size(), PROT_NONE, MAP_SHARED, fd, 0);
+    if (error) {
+        umf_kept_fd_close(file);
+    }
+    return error;
+}
+
 static umf_result_t store_open_files(umf_store_t *store, const char *folder) {
     size_t wished = 1 + store->size / STORE_FILE_SIZE;
     wished = wished < STORE_MAX_FILES ? wished : STORE_MAX_FILES;
     store->folder = folder;
     while (store->file_count < wished) {
-        int *fd = &store->files[store->file_count];
-        int error = umf_os_open(folder, O_TMPFILE | O_RDWR, 0600, fd);
+        int error = store_open_file(store, folder);
         if (error) {
             errno = error;
             UMF_LOG_PERROR("no file can be made in %s to keep content in", folder);

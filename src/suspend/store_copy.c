@@ -139,7 +139,13 @@ static umf_result_t units_end(const umf_stage_end_t *end, void *queue, size_t at
     return UMF_RESULT_SUCCESS;
 }
 
-static int file_read_or_write(int fd, char *buffer, size_t size, uint64_t at, bool is_load) {
+static int file_read_or_write(const umf_kept_fd_t *file, char *buffer, size_t size, uint64_t at,
+                              bool is_load) {
+    int fd = file->number;
+    int closed = umf_kept_fd_check(file, "a file with the content of a suspended pool");
+    if (closed) {
+        return closed;
+    }
     if (is_load) {
         return umf_os_read_at(fd, buffer, size, at);
     }
@@ -155,7 +161,7 @@ static umf_result_t files_end(const umf_stage_end_t *end, void *queue, size_t at
     size_t part = at / UMF_STAGE_PART;
     uint64_t place = part / store->file_count * UMF_STAGE_PART + at % UMF_STAGE_PART;
     int error =
-        file_read_or_write(store->files[part % store->file_count], buffer, size, place, is_load);
+        file_read_or_write(&store->files[part % store->file_count], buffer, size, place, is_load);
     (void)queue;
     if (error) {
         errno = error;

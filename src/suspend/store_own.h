@@ -2,6 +2,7 @@
 #ifndef UMF_SRC_SUSPEND_STORE_OWN_H
 #define UMF_SRC_SUSPEND_STORE_OWN_H
 
+#include "base/kept_fd.h"
 #include "movement/pinned.h"
 #include "movement/undone.h"
 #include "suspend/store.h"
@@ -21,9 +22,10 @@ struct umf_store_t {
     size_t ready;   /* the number of units at the front that were pinned before */
     void **chunks;  /* PEER. Sync: the call that suspends or resumes */
     size_t chunk_count;
-    int device;                 /* PEER */
-    const char *folder;         /* FILE: the policy's, which outlives the store */
-    int files[STORE_MAX_FILES]; /* FILE: files without names */
+    int device;                           /* PEER */
+    const char *folder;                   /* FILE: the policy's, which outlives the store */
+    umf_kept_fd_t files[STORE_MAX_FILES]; /* FILE: files without names */
+    void *pins[STORE_MAX_FILES];          /* a page of each, mapped: no later file gets its inode */
     size_t file_count;
 };
 

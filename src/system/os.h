@@ -88,6 +88,18 @@ int umf_os_read_at(int fd, void *buffer, size_t size,
 int umf_os_write_at(int fd, const void *buffer, size_t size, uint64_t offset);
 /* Identity and size of an open file. */
 int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size);
+/*
+ * A file that is open. Device and inode tell it from all files that are open at the same time. The
+ * time of its birth (0: unknown) tells it from a later one that gets the same inode. Process
+ * descriptors have one inode before Linux 6.9: there the last member is the process (0: unknown).
+ */
+typedef struct umf_os_identity_t {
+    uint64_t dev, ino, born, process;
+} umf_os_identity_t;
+
+int umf_os_identity(int fd, umf_os_identity_t *identity);
+/* Whether a number is open, and on that file. */
+bool umf_os_has_identity(int fd, const umf_os_identity_t *identity);
 /* 0 for a regular file; EISDIR for a folder, ENODEV for anything else. */
 int umf_os_check_regular(int fd);
 /* Whether it is a regular file of this process's user. */

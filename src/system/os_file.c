@@ -2,11 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "system/os_own.h"
@@ -67,6 +71,61 @@ int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size) {
     *ino = info.st_ino;
     *size = (uint64_t)info.st_size;
     return 0;
+}
+
+/* The process of a process descriptor; 0 after its end, and for other files. */
+static uint64_t os_described_process(int fd) {
+    char path[40], text[512];
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+    const char *line =
+        umf_os_read_text(path, text, sizeof(text)) == 0 ? strstr(text, "\nPid:") : NULL;
+    long process = line ? strtol(line + sizeof("\nPid:") - 1, NULL, 10) : 0;
+    return process > 0 ? (uint64_t)process : 0;
+}
+
+/* Files without a type are those of the kernel that have one inode for all, except in pidfs. */
+static bool os_shares_inode(int fd, mode_t mode, uint64_t dev) {
+    return (mode & S_IFMT) == 0 && !umf_os_is_pidfs(fd, dev);
+}
+
+static int os_identity(int fd, umf_os_identity_t *identity) {
+    struct statx info;
+    struct stat plain;
+    mode_t mode;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &info) == 0) {
+        bool has_birth = info.stx_mask & STATX_BTIME;
+        *identity = (umf_os_identity_t){
+            .dev = makedev(info.stx_dev_major, info.stx_dev_minor),
+            .ino = info.stx_ino,
+            .born = has_birth
+                        ? (uint64_t)info.stx_btime.tv_sec * 1000000000 + info.stx_btime.tv_nsec
+                        : 0,
+        };
+        mode = info.stx_mode;
+    } else if (fstat(fd, &plain) == 0) { /* a sandbox may refuse the newer call */
+        *identity = (umf_os_identity_t){.dev = plain.st_dev, .ino = plain.st_ino};
+        mode = plain.st_mode;
+    } else {
+        return errno;
+    }
+    identity->process = os_shares_inode(fd, mode, identity->dev) ? os_described_process(fd) : 0;
+    return 0;
+}
+
+int umf_os_identity(int fd, umf_os_identity_t *identity) {
+    int error = os_fault("identity");
+    return error != 0 ? error : os_identity(fd, identity);
+}
+
+static bool os_is_same(uint64_t a, uint64_t b) {
+    return a == b || a == 0 || b == 0;
+}
+
+bool umf_os_has_identity(int fd, const umf_os_identity_t *identity) {
+    umf_os_identity_t now;
+    return fd >= 0 && os_identity(fd, &now) == 0 && now.dev == identity->dev &&
+           now.ino == identity->ino && os_is_same(now.born, identity->born) &&
+           os_is_same(now.process, identity->process);
 }
 
 int umf_os_check_regular(int fd) {

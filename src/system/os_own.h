@@ -46,4 +46,8 @@ static inline int os_open(const char *path, int flags, mode_t mode, int *fd) {
 /* Reads a small text file of the kernel, cut to `size`. Does not ask the fault hook. */
 int umf_os_read_text(const char *path, char *text, size_t size);
 
+/* Whether a descriptor of that device is a process descriptor in a file system of its own, where
+ * each process has an inode. */
+bool umf_os_is_pidfs(int fd, uint64_t dev);
+
 #endif

@@ -228,16 +228,19 @@ int umf_os_pidfd_getfd(int pidfd, int target, int *fd) {
 #endif
 
 /* Kernels without pidfs have one inode for all process descriptors. */
-static bool os_is_pidfs(int pidfd, const struct stat *info) {
+bool umf_os_is_pidfs(int pidfd, uint64_t dev) {
     static _Atomic uint64_t pidfs_dev; /* 0: not known yet. Sync: atomic, relaxed */
     struct statfs system;
-    if (atomic_load_explicit(&pidfs_dev, memory_order_relaxed) == info->st_dev) {
+    if (os_fault("pidfs") != 0) {
+        return false;
+    }
+    if (atomic_load_explicit(&pidfs_dev, memory_order_relaxed) == dev) {
         return true;
     }
     if (fstatfs(pidfd, &system) != 0 || system.f_type != PID_FS_MAGIC) {
         return false;
     }
-    atomic_store_explicit(&pidfs_dev, info->st_dev, memory_order_relaxed);
+    atomic_store_explicit(&pidfs_dev, dev, memory_order_relaxed);
     return true;
 }
 
@@ -251,7 +254,8 @@ int umf_os_pidfd_id(int pidfd, uint64_t *id) {
         return error;
     }
     /* Inodes of 32 bits are reused, so they do not identify a process. */
-    if (sizeof(long) < sizeof(uint64_t) || info.st_ino == 0 || !os_is_pidfs(pidfd, &info)) {
+    if (sizeof(long) < sizeof(uint64_t) || info.st_ino == 0 ||
+        !umf_os_is_pidfs(pidfd, info.st_dev)) {
         return ENOSYS;
     }
     *id = info.st_ino | UMF_OS_PIDFD_ID;

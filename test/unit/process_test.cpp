@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <fcntl.h>
 #include <grp.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -198,14 +199,18 @@ TEST(Process, DoesNotOpenItselfUnderAFilterOfSystemCalls) {
 TEST(Process, TrustsWhatWasJustFoundOut) {
     umf_process_t process = self();
     process.start_time--;
-    const umf_process_known_t trusted = {process, 77};
+    umf_process_known_t trusted = {process, {}};
+    int number = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(umf_kept_fd_take(&trusted.file, number), 0);
     umf_process_trust(&trusted);
     EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(umf_process_trusted_pidfd(&process), 77);
+    EXPECT_EQ(umf_process_trusted_pidfd(&process), number);
     umf_process_t other = process;
     other.start_time--;
     EXPECT_EQ(umf_process_check(&other), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(umf_process_trusted_pidfd(&other), -1);
+    umf_kept_fd_close(&trusted.file);
+    EXPECT_EQ(umf_process_trusted_pidfd(&process), -1);
     umf_process_distrust();
     EXPECT_EQ(umf_process_trusted_pidfd(&process), -1);
     EXPECT_EQ(umf_process_check(&process), UMF_RESULT_ERROR_INVALID_ARGUMENT);

@@ -95,7 +95,7 @@ class Producers : public testing::Test {
         umf_producer_t *producer = nullptr;
         ASSERT_EQ(umf_producers_check(&producers, &child.process, &producer), UMF_RESULT_SUCCESS);
         ASSERT_NE(producer, nullptr);
-        EXPECT_GE(umf_producer_pidfd(producer), 0);
+        EXPECT_TRUE(umf_producer_file(producer).is_kept);
         umf_producers_remember(&producers, producer);
         umf_producers_remember(&producers, producer);
         umf_producer_put(producer);
@@ -154,7 +154,7 @@ TEST_F(Producers, OneInUseStaysUsable) {
     umf_producer_t *producer = nullptr;
     ASSERT_EQ(umf_producers_check(&producers, &child.process, &producer), UMF_RESULT_SUCCESS);
     umf_producers_fini(&producers);
-    EXPECT_NE(fcntl(umf_producer_pidfd(producer), F_GETFD), -1);
+    EXPECT_NE(fcntl(umf_producer_file(producer).number, F_GETFD), -1);
     umf_producer_put(producer);
 }
 
@@ -164,7 +164,7 @@ TEST_F(Producers, OfThisProcessThereIsNothingToKnow) {
     umf_producer_t *producer = nullptr;
     EXPECT_EQ(umf_producers_check(&producers, &self, &producer), UMF_RESULT_SUCCESS);
     EXPECT_EQ(producer, nullptr);
-    EXPECT_EQ(umf_producer_pidfd(producer), -1);
+    EXPECT_FALSE(umf_producer_file(producer).is_kept);
     umf_producers_remember(&producers, producer);
     umf_producer_put(producer);
 }

@@ -134,8 +134,8 @@ static umf_result_t file_get_ipc_handle(void *provider, const void *ptr, size_t 
     }
     umf_locator_t locator = {
         .kind = UMF_LOCATOR_FILE,
-        .dev = file->store.dev,
-        .ino = file->store.ino,
+        .dev = file->store.kept.identity.dev,
+        .ino = file->store.kept.identity.ino,
         .size = umf_carve_size(&file->store.carve, ptr),
         .granule = file->store.carve.page_size,
         .protection = file->protection,

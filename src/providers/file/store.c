@@ -56,16 +56,15 @@ static const char *store_open_advice(int error) {
 }
 
 static umf_result_t store_open(umf_file_store_t *store, const char *path) {
-    uint64_t size;
     int fd = -1;
     int error = umf_path_is_too_long(path) ? ENAMETOOLONG : store_open_path(path, &fd);
     if (!error) {
+        error = umf_kept_fd_take(&store->kept, fd);
+    }
+    if (!error) {
         error = umf_os_check_regular(fd);
-        if (!error) {
-            error = umf_os_file_id(fd, &store->dev, &store->ino, &size);
-        }
         if (error) {
-            umf_os_close(fd);
+            umf_kept_fd_close(&store->kept);
         }
     }
     if (error) {
@@ -113,11 +112,18 @@ static bool store_is_dax(const umf_file_store_t *store) {
 
 /* --- growing ---------------------------------------------------------------------------------- */
 
+static int store_check_file(const umf_file_store_t *store) {
+    return umf_kept_fd_check(&store->kept, "the file of a file provider");
+}
+
 /* Reserves disk space for a range that may overlap the end of the file. */
 static int store_take_space(const umf_file_store_t *store, uint64_t offset, size_t more) {
     uint64_t dev, ino, size, space, end = offset + more;
     int fd = store->file.fd;
-    int error = umf_os_file_id(fd, &dev, &ino, &size);
+    int error = store_check_file(store);
+    if (!error) {
+        error = umf_os_file_id(fd, &dev, &ino, &size);
+    }
     if (error) {
         return error;
     }
@@ -357,7 +363,7 @@ fini_carve:
     umf_lock_destroy(&store->lock);
     umf_carve_fini(&store->carve);
 close_file:
-    umf_os_close(store->file.fd);
+    umf_kept_fd_close(&store->kept);
     return result;
 }
 
@@ -368,7 +374,7 @@ void umf_file_store_fini(umf_file_store_t *store) {
     }
     umf_lock_destroy(&store->lock);
     umf_carve_fini(&store->carve);
-    umf_os_close(store->file.fd);
+    umf_kept_fd_close(&store->kept);
 }
 
 /* --- use -------------------------------------------------------------------------------------- */
@@ -428,7 +434,10 @@ static int store_write_zeroes(const umf_file_store_t *store, uint64_t offset, si
 /* Zeroes a range, whose space stays. If the file system cannot do that, zeroes are written: space
  * that is punched out may be taken by others before it can be reserved again. */
 static int store_zero(const umf_file_store_t *store, uint64_t offset, size_t size) {
-    int error = umf_os_zero(store->file.fd, offset, size);
+    int error = store_check_file(store);
+    if (!error) {
+        error = umf_os_zero(store->file.fd, offset, size);
+    }
     return error == EOPNOTSUPP ? store_write_zeroes(store, offset, size) : error;
 }
 

@@ -19,6 +19,7 @@
 
 #include <umf/memory_provider.h>
 
+#include "base/kept_fd.h"
 #include "providers/file/path.h"
 #include "providers/file/window.h"
 #include "providers/shared/carve.h"
@@ -28,9 +29,9 @@ typedef struct umf_file_store_t {
     umf_lock_t lock;                   /* UMF_RANK_GROW: one thread at a time grows the file */
     struct umf_file_window_t *windows; /* newest first. Sync: carve.lock, changed with both */
     uint64_t end;                      /* end of the mapped part of the file. Sync: lock */
-    umf_window_file_t file;            /* Immutable after init, as all members below */
-    uint64_t dev, ino;
-    char path[UMF_PATH_ROOM]; /* absolute if the memory is shared */
+    umf_kept_fd_t kept;                /* Immutable after init, as all members below */
+    umf_window_file_t file;            /* its descriptor is that of `kept` */
+    char path[UMF_PATH_ROOM];          /* absolute if the memory is shared */
 } umf_file_store_t;
 
 /* INVALID_ARGUMENT: the path cannot be opened, or is no regular file; UNKNOWN: the file cannot get

@@ -106,9 +106,8 @@ static void export_give(umf_os_export_t *export, const allocation_t *allocation,
 static int export_map(umf_os_export_t *export, allocation_t *allocation, size_t alignment,
                       void **ptr) {
     void *base;
-    int error =
-        umf_os_place_file(allocation->size, alignment, umf_protection_bits(export->protection),
-                          allocation->share->fd, allocation->offset, &base);
+    int error = umf_os_share_map(allocation->share, allocation->offset, allocation->size, alignment,
+                                 umf_protection_bits(export->protection), &base);
     if (error) {
         if (allocation->share->secret) {
             UMF_LOG_ERROR("memory of memfd_secret is locked: RLIMIT_MEMLOCK (ulimit -l) may be too "
@@ -319,6 +318,10 @@ static umf_result_t export_describe_locked(umf_os_export_t *export, const void *
         UMF_LOG_ERROR("%p was inherited from process %d: only that one can share it", ptr,
                       allocation->share->owner);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    int error = umf_os_share_check(allocation->share);
+    if (error) {
+        return umf_os_native_fail(UMF_OS_RESULT_ERROR_ALLOC_FAILED, error);
     }
     umf_result_t result = export_claim_slot_locked(allocation);
     if (result != UMF_RESULT_SUCCESS) {

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/kept_fd.h"
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
@@ -20,7 +21,7 @@ typedef struct umf_os_source_t {
     struct umf_os_source_t *next; /* Sync: the provider's lock, also for `refs` */
     size_t refs;
     uint64_t dev, ino; /* Immutable after create, as all members below */
-    int fd;
+    umf_kept_fd_t file;
     uint64_t size;          /* of the file when last asked; it only grows. Sync: atomic, relaxed */
     const uint64_t *header; /* written by the producer. Sync: atomic */
     size_t header_size;
@@ -92,8 +93,12 @@ static void *layout_request(uintptr_t layout, uint64_t offset) {
 static void source_destroy(source_t *source) {
     layout_give(source->layout);
     umf_os_unmap((void *)(uintptr_t)source->header, source->header_size);
-    umf_os_close(source->fd);
+    umf_kept_fd_close(&source->file);
     umf_meta_free(source, sizeof(*source));
+}
+
+static int source_check_file(const source_t *source) {
+    return umf_kept_fd_check(&source->file, "the file of a producer's shared memory");
 }
 
 /* An access behind the end of the file would be a bus error, so the range must lie inside. */
@@ -102,10 +107,17 @@ static umf_result_t source_check_size(source_t *source, uint64_t end) {
         return UMF_RESULT_SUCCESS;
     }
     uint64_t dev, ino, size;
-    int error = umf_os_file_id(source->fd, &dev, &ino, &size);
-    if (error || end > size) {
+    int error = source_check_file(source);
+    if (!error) {
+        error = umf_os_file_id(source->file.number, &dev, &ino, &size);
+    }
+    if (error) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
-                      "the description reaches to byte %llu, behind the end of the producer's file",
+                      "asking for the size of a producer's file failed");
+        return umf_os_native_fail(UMF_OS_RESULT_ERROR_ALLOC_FAILED, error);
+    }
+    if (end > size) {
+        UMF_LOG_ERROR("the description reaches to byte %llu, behind the end of the producer's file",
                       (unsigned long long)end);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -119,7 +131,8 @@ static umf_result_t source_map_header(source_t *source) {
         return result;
     }
     void *header = NULL;
-    int error = umf_os_map(&header, source->header_size, PROT_READ, MAP_SHARED, source->fd, 0);
+    int error =
+        umf_os_map(&header, source->header_size, PROT_READ, MAP_SHARED, source->file.number, 0);
     if (error) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
                       "mapping the header of a producer's file failed");
@@ -137,8 +150,20 @@ static umf_result_t source_map_header(source_t *source) {
     return UMF_RESULT_SUCCESS;
 }
 
+static umf_result_t source_open(source_t *source, const umf_os_handle_t *handle, const char *name) {
+    int fd;
+    umf_result_t opened = *name ? umf_named_open(name, &handle->ticket, &fd)
+                                : umf_ticket_redeem(&handle->ticket, &fd);
+    if (opened != UMF_RESULT_SUCCESS) {
+        return opened;
+    }
+    int error = umf_kept_fd_take(&source->file, fd);
+    return error ? umf_os_native_fail(UMF_OS_RESULT_ERROR_ALLOC_FAILED, error) : UMF_RESULT_SUCCESS;
+}
+
 static umf_result_t source_create(const umf_os_handle_t *handle, const char *name,
                                   source_t **result) {
+    umf_result_t made;
     source_t *source = umf_meta_alloc(sizeof(*source));
     if (!source) {
         UMF_LOG_ERROR("no memory to open shared memory");
@@ -148,12 +173,11 @@ static umf_result_t source_create(const umf_os_handle_t *handle, const char *nam
     source->dev = handle->ticket.dev;
     source->ino = handle->ticket.ino;
     source->header_size = handle->header_size;
-    umf_result_t made = *name ? umf_named_open(name, &handle->ticket, &source->fd)
-                              : umf_ticket_redeem(&handle->ticket, &source->fd);
+    made = source_open(source, handle, name);
     if (made != UMF_RESULT_SUCCESS) {
         goto free_source;
     }
-    if (!*name && umf_memory_file_check(source->fd) != 0) {
+    if (!*name && umf_memory_file_check(source->file.number) != 0) {
         UMF_LOG_ERROR("the producer's file may become shorter while it is mapped; those of an OS "
                       "provider cannot");
         made = UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -167,7 +191,7 @@ static umf_result_t source_create(const umf_os_handle_t *handle, const char *nam
     return UMF_RESULT_SUCCESS;
 
 close_file:
-    umf_os_close(source->fd);
+    umf_kept_fd_close(&source->file);
 free_source:
     umf_meta_free(source, sizeof(*source));
     return made;
@@ -282,8 +306,11 @@ static umf_result_t import_map(umf_os_import_t *import, source_t *source,
                                const umf_os_handle_t *handle, void **ptr) {
     uintptr_t layout = __atomic_load_n(&source->layout, __ATOMIC_RELAXED);
     void *base = layout_request(layout, handle->offset);
-    int error = umf_os_map(&base, (size_t)handle->size, umf_protection_bits(handle->protection),
-                           MAP_SHARED, source->fd, (size_t)handle->offset);
+    int error = source_check_file(source);
+    if (!error) {
+        error = umf_os_map(&base, (size_t)handle->size, umf_protection_bits(handle->protection),
+                           MAP_SHARED, source->file.number, (size_t)handle->offset);
+    }
     if (error) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
                       "mapping %llu bytes of a producer's file failed",

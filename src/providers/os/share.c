@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
+#include "base/place.h"
 #include "peer/process.h"
 #include "system/os.h"
 
@@ -33,10 +34,10 @@ static bool share_wants_secret(void) {
     return request && strstr(request, "memfd_secret");
 }
 
-static int share_make_anonymous(umf_os_share_t *share) {
+static int share_make_anonymous(umf_os_share_t *share, int *fd) {
     share->secret = share_wants_secret();
     if (share->secret) {
-        int error = umf_os_memfd("umf", true, &share->fd);
+        int error = umf_os_memfd("umf", true, fd);
         if (error) {
             umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
                           "memfd_secret failed (asked for by UMF_MEM_FD_FUNC; the kernel may need "
@@ -44,17 +45,31 @@ static int share_make_anonymous(umf_os_share_t *share) {
         }
         return error;
     }
-    int error = umf_memory_file("umf", &share->fd);
+    int error = umf_memory_file("umf", fd);
     if (error) {
         return error;
     }
     share->is_limited = umf_memory_file_is_limited();
     /* A process that maps the file then relies on its length. */
-    int sealed = umf_memory_file_seal(share->fd, UMF_OS_SEALS);
+    int sealed = umf_memory_file_seal(*fd, UMF_OS_SEALS);
     if (sealed) {
         UMF_LOG_DEBUG("the shared file cannot be sealed against shrinking (errno %d)", sealed);
     }
     return 0;
+}
+
+static int share_make_file(umf_os_share_t *share) {
+    int fd;
+    int error = share->name[0] ? umf_named_create(share->name, UMF_OS_SHARE_HEADER_MAX, &fd)
+                               : share_make_anonymous(share, &fd);
+    if (error) {
+        return error;
+    }
+    error = umf_kept_fd_take(&share->file, fd);
+    if (error && share->name[0]) {
+        umf_os_shm_unlink(share->name);
+    }
+    return error;
 }
 
 static void share_close(umf_os_share_t *share) {
@@ -62,12 +77,23 @@ static void share_close(umf_os_share_t *share) {
         umf_named_remove(share->name, &share->ticket);
     }
     umf_ticket_drop(&share->ticket);
-    umf_os_close(share->fd);
+    umf_kept_fd_close(&share->file);
+}
+
+int umf_os_share_check(const umf_os_share_t *share) {
+    return umf_kept_fd_check(&share->file, "the file of shared memory");
+}
+
+int umf_os_share_map(const umf_os_share_t *share, uint64_t offset, size_t size, size_t alignment,
+                     int prot, void **ptr) {
+    int error = umf_os_share_check(share);
+    return error ? error
+                 : umf_os_place_file(size, alignment, prot, share->file.number, offset, ptr);
 }
 
 /* Sets the space of a range aside. A write to memory without space ends the process. */
 static int share_reserve(const umf_os_share_t *share, uint64_t offset, uint64_t size) {
-    int error = share->is_limited ? umf_os_allocate(share->fd, offset, size) : 0;
+    int error = share->is_limited ? umf_os_allocate(share->file.number, offset, size) : 0;
     return error == EOPNOTSUPP ? 0 : error;
 }
 
@@ -75,14 +101,14 @@ static int share_map_header(umf_os_share_t *share) {
     share->header_size = share->secret ? SHARE_SECRET_HEADER : UMF_OS_SHARE_HEADER_MAX;
     share->file_size = share->secret ? SHARE_SECRET_SIZE : share->header_size;
     share->range_end = share->header_size;
-    int error = umf_os_truncate(share->fd, share->file_size);
+    int error = umf_os_truncate(share->file.number, share->file_size);
     void *header = NULL;
     if (!error) {
         error = share_reserve(share, 0, share->header_size);
     }
     if (!error) {
         error = umf_os_map(&header, share->header_size, PROT_READ | PROT_WRITE, MAP_SHARED,
-                           share->fd, 0);
+                           share->file.number, 0);
     }
     if (error) {
         umf_log_write(
@@ -114,13 +140,12 @@ umf_result_t umf_os_share_create(const char *name, umf_os_share_t **result) {
         share->is_limited = share->name[0] != 0;
     }
     umf_result_t failed = UMF_RESULT_ERROR_UNKNOWN;
-    int error = share->name[0] ? umf_named_create(share->name, UMF_OS_SHARE_HEADER_MAX, &share->fd)
-                               : share_make_anonymous(share);
+    int error = share_make_file(share);
     if (error) {
         failed = share_result(error);
         goto free_share;
     }
-    if (umf_ticket_make(share->fd, &share->ticket) != UMF_RESULT_SUCCESS ||
+    if (umf_ticket_make(share->file.number, &share->ticket) != UMF_RESULT_SUCCESS ||
         share_map_header(share) != 0) {
         goto close_file;
     }
@@ -172,9 +197,14 @@ static int share_add_range(umf_os_share_t *share, uint64_t more) {
 
 /* A consumer may have made the file longer than we know; the seals then refuse to shorten it, which
  * is no failure. */
-static int share_truncate(int fd, uint64_t size) {
+static int share_truncate(const umf_os_share_t *share, uint64_t size) {
     uint64_t dev, ino, now;
-    int error = umf_os_truncate(fd, size);
+    int fd = share->file.number;
+    int error = umf_os_share_check(share);
+    if (error) {
+        return error;
+    }
+    error = umf_os_truncate(fd, size);
     bool is_longer = error == EPERM && umf_os_file_id(fd, &dev, &ino, &now) == 0 && now >= size;
     return is_longer ? 0 : error;
 }
@@ -185,7 +215,7 @@ static int share_grow_by(umf_os_share_t *share, uint64_t more) {
         return ENOMEM;
     }
     if (wanted > share->file_size) {
-        int error = share->secret ? ENOMEM : share_truncate(share->fd, wanted);
+        int error = share->secret ? ENOMEM : share_truncate(share, wanted);
         if (error) {
             return error;
         }
@@ -221,7 +251,10 @@ int umf_os_share_take(umf_os_share_t *share, size_t size, uint64_t *offset) {
     if (result != UMF_RESULT_SUCCESS) {
         return ENOMEM;
     }
-    int error = share_reserve(share, base, size);
+    int error = umf_os_share_check(share);
+    if (!error) {
+        error = share_reserve(share, base, size);
+    }
     if (error) {
         umf_range_free(share->range, base, 0, NULL);
         return error;
@@ -233,8 +266,8 @@ int umf_os_share_take(umf_os_share_t *share, size_t size, uint64_t *offset) {
 /* Holes cannot be punched into a secret file, so it is zeroed through a mapping. */
 static int share_clear_secret(const umf_os_share_t *share, uint64_t offset, size_t size) {
     void *base = NULL;
-    int error =
-        umf_os_map(&base, size, PROT_READ | PROT_WRITE, MAP_SHARED, share->fd, (size_t)offset);
+    int error = umf_os_map(&base, size, PROT_READ | PROT_WRITE, MAP_SHARED, share->file.number,
+                           (size_t)offset);
     if (!error) {
         memset(base, 0, size);
         error = umf_os_unmap(base, size);
@@ -243,8 +276,11 @@ static int share_clear_secret(const umf_os_share_t *share, uint64_t offset, size
 }
 
 bool umf_os_share_clear(const umf_os_share_t *share, uint64_t offset, size_t size) {
-    int error = share->secret ? share_clear_secret(share, offset, size)
-                              : umf_os_punch(share->fd, offset, size);
+    int error = umf_os_share_check(share);
+    if (!error) {
+        error = share->secret ? share_clear_secret(share, offset, size)
+                              : umf_os_punch(share->file.number, offset, size);
+    }
     if (error) {
         umf_log_write(UMF_LOG_LEVEL_WARNING, error, __func__,
                       "%zu bytes of a shared file could not be cleared; they stay taken until the "

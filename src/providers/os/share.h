@@ -18,6 +18,7 @@
 #ifndef UMF_SRC_PROVIDERS_OS_SHARE_H
 #define UMF_SRC_PROVIDERS_OS_SHARE_H
 
+#include "base/kept_fd.h"
 #include "ds/range.h"
 #include "peer/named.h"
 #include "providers/os/handle.h"
@@ -31,7 +32,7 @@ static inline uint64_t umf_os_share_word0(size_t header_size) {
 
 typedef struct umf_os_share_t {
     struct umf_os_share_t *next; /* an older one, inherited through a fork */
-    int fd;                      /* Immutable after create, as all members up to `header_size` */
+    umf_kept_fd_t file;          /* Immutable after create, as all members up to `header_size` */
     int owner;                   /* pid of the process that made it */
     bool secret;
     bool is_limited; /* on a file system that may become full: what is taken has its space */
@@ -55,6 +56,14 @@ umf_result_t umf_os_share_create(const char *name, umf_os_share_t **share);
 void umf_os_share_destroy(umf_os_share_t *share);
 
 bool umf_os_share_is_mine(const umf_os_share_t *share);
+
+/* Whether the file is still open: 0, or EBADF with a message. Any other use of the file asks by
+ * itself. */
+int umf_os_share_check(const umf_os_share_t *share);
+
+/* Maps a range of the file. Returns 0 or an errno value. */
+int umf_os_share_map(const umf_os_share_t *share, uint64_t offset, size_t size, size_t alignment,
+                     int prot, void **ptr);
 
 /* Takes a range that reads as zero. Returns 0 or an errno value. */
 int umf_os_share_take(umf_os_share_t *share, size_t size, uint64_t *offset);

@@ -5,6 +5,7 @@
 
 #include <umf/providers/provider_linux_vmm.h>
 
+#include "base/kept_fd.h"
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
@@ -35,7 +36,7 @@ static umf_result_t linux_vmm_fail(int error, const char *what, size_t size) {
     errno = error;
     UMF_LOG_PERROR("%s %zu bytes failed%s", what, size,
                    error == EMFILE ? " (raise the limit of open files, or the piece size)" : "");
-    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    return error == EBADF ? UMF_RESULT_ERROR_UNKNOWN : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 static umf_result_t linux_vmm_reserve(void *backend, size_t size, size_t alignment,
@@ -54,6 +55,26 @@ static umf_result_t linux_vmm_unreserve(void *backend, uintptr_t base, size_t si
     (void)backend;
     int error = umf_os_unmap((void *)base, size);
     return error ? linux_vmm_fail(error, "giving back the addresses of", size) : UMF_RESULT_SUCCESS;
+}
+
+static umf_kept_fd_t *physical_file(umf_physical_t physical) {
+    return (umf_kept_fd_t *)(uintptr_t)physical;
+}
+
+/* Takes the file over, also if it fails. */
+static umf_result_t linux_vmm_keep(int fd, size_t size, umf_physical_t *physical) {
+    umf_kept_fd_t *file = umf_meta_alloc(sizeof(*file));
+    if (!file) {
+        umf_os_close(fd);
+        return linux_vmm_fail(ENOMEM, "remembering the file of", size);
+    }
+    int error = umf_kept_fd_take(file, fd);
+    if (error) {
+        umf_meta_free(file, sizeof(*file));
+        return linux_vmm_fail(error, "identifying the file of", size);
+    }
+    *physical = (umf_physical_t)(uintptr_t)file;
+    return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t linux_vmm_create(void *backend, size_t size, umf_physical_t *physical) {
@@ -76,22 +97,30 @@ static umf_result_t linux_vmm_create(void *backend, size_t size, umf_physical_t 
         umf_os_close(fd);
         return linux_vmm_fail(error, "sizing a memory file to", size);
     }
-    *physical = (umf_physical_t)fd;
-    return UMF_RESULT_SUCCESS;
+    return linux_vmm_keep(fd, size, physical);
 }
 
 static umf_result_t linux_vmm_destroy(void *backend, umf_physical_t physical) {
     (void)backend;
-    umf_os_close((int)physical);
+    umf_kept_fd_t *file = physical_file(physical);
+    umf_kept_fd_close(file);
+    umf_meta_free(file, sizeof(*file));
     return UMF_RESULT_SUCCESS;
+}
+
+static int physical_check(umf_physical_t physical) {
+    return umf_kept_fd_check(physical_file(physical), "a memory file of a provider");
 }
 
 static umf_result_t linux_vmm_map(void *backend, uintptr_t base, size_t size,
                                   umf_physical_t physical) {
     (void)backend;
     void *at = (void *)base;
-    int error =
-        umf_os_map(&at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)physical, 0);
+    int error = physical_check(physical);
+    if (!error) {
+        error = umf_os_map(&at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                           physical_file(physical)->number, 0);
+    }
     return error ? linux_vmm_fail(error, "mapping", size) : UMF_RESULT_SUCCESS;
 }
 
@@ -106,7 +135,10 @@ static umf_result_t linux_vmm_unmap(void *backend, uintptr_t base, size_t size) 
 
 static umf_result_t linux_vmm_export(void *backend, umf_physical_t physical, int *fd) {
     (void)backend;
-    int error = umf_os_dup((int)physical, fd);
+    int error = physical_check(physical);
+    if (!error) {
+        error = umf_os_dup(physical_file(physical)->number, fd);
+    }
     return error ? linux_vmm_fail(error, "sharing", 0) : UMF_RESULT_SUCCESS;
 }
 
@@ -131,8 +163,7 @@ static umf_result_t linux_vmm_import(void *backend, int fd, size_t size, umf_phy
     if (error) {
         return linux_vmm_fail(error, "opening", size);
     }
-    *physical = (umf_physical_t)copy;
-    return UMF_RESULT_SUCCESS;
+    return linux_vmm_keep(copy, size, physical);
 }
 
 static const umf_vmm_backend_t linux_vmm_backend = {

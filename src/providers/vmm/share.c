@@ -40,26 +40,36 @@ static int board_seal(int fd) {
     return error == EINVAL ? umf_memory_file_seal(fd, UMF_OS_SEALS | F_SEAL_GROW) : error;
 }
 
+/* The file must have its size when it is mapped, and no other afterwards. */
+static umf_result_t board_map(int fd, void **words) {
+    int error = umf_os_truncate(fd, UMF_VMM_BOARD_SIZE);
+    if (!error) {
+        error = umf_os_map(words, UMF_VMM_BOARD_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    if (error) {
+        return board_fail(error, "mapping");
+    }
+    error = board_seal(fd);
+    if (error) {
+        umf_os_unmap(*words, UMF_VMM_BOARD_SIZE);
+        return board_fail(error, "sealing");
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
 static umf_result_t board_make(umf_vmm_share_t *share) {
     int fd;
     void *words = NULL;
     int error = umf_memory_file("umf_board", &fd);
+    if (!error) {
+        error = umf_kept_fd_take(&share->board_file, fd);
+    }
     if (error) {
         return board_fail(error, "making");
     }
-    umf_result_t result;
-    error = umf_os_truncate(fd, UMF_VMM_BOARD_SIZE);
-    if (!error) {
-        error = umf_os_map(&words, UMF_VMM_BOARD_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    }
-    if (error) {
-        result = board_fail(error, "mapping");
+    umf_result_t result = board_map(fd, &words);
+    if (result != UMF_RESULT_SUCCESS) {
         goto close_file;
-    }
-    error = board_seal(fd);
-    if (error) {
-        result = board_fail(error, "sealing");
-        goto unmap;
     }
     result = umf_ticket_make(fd, &share->board);
     if (result != UMF_RESULT_SUCCESS) {
@@ -73,7 +83,7 @@ static umf_result_t board_make(umf_vmm_share_t *share) {
 unmap:
     umf_os_unmap(words, UMF_VMM_BOARD_SIZE);
 close_file:
-    umf_os_close(fd);
+    umf_kept_fd_close(&share->board_file);
     return result;
 }
 
@@ -81,7 +91,7 @@ static void board_destroy(umf_vmm_share_t *share) {
     if (share->words) {
         umf_os_unmap(share->words, UMF_VMM_BOARD_SIZE);
         umf_ticket_drop(&share->board);
-        umf_os_close(share->board.fd);
+        umf_kept_fd_close(&share->board_file);
         share->words = NULL;
     }
 }
@@ -158,9 +168,31 @@ static umf_result_t maker_settle_locked(umf_vmm_share_t *share) {
 }
 
 umf_result_t umf_vmm_share_take_locked(umf_vmm_piece_share_t *piece, int fd) {
-    umf_result_t result = umf_ticket_make(fd, &piece->ticket);
-    piece->has_descriptor = piece->has_descriptor || result == UMF_RESULT_SUCCESS;
-    return result;
+    umf_fd_ticket_t ticket;
+    umf_result_t result = umf_ticket_make(fd, &ticket);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_os_close(fd);
+        return result;
+    }
+    if (umf_kept_fd_take(&piece->descriptor, fd) != 0) {
+        UMF_LOG_ERROR("the descriptor of shared memory cannot be identified");
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    piece->ticket = ticket;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Nobody must get what the program has opened under the number of a file of ours. A forked child
+ * makes tickets of its own. */
+static umf_result_t share_check_files_locked(umf_vmm_share_t *share, umf_vmm_piece_share_t *piece) {
+    if ((share->words && umf_kept_fd_check(&share->board_file, "the board of shared memory")) ||
+        (piece->descriptor.is_kept &&
+         umf_kept_fd_check(&piece->descriptor, "a file of shared memory"))) {
+        return UMF_RESULT_ERROR_UNKNOWN;
+    }
+    bool is_inherited = piece->descriptor.is_kept && piece->ticket.pid != share->board.pid;
+    return is_inherited ? umf_ticket_make(piece->descriptor.number, &piece->ticket)
+                        : UMF_RESULT_SUCCESS;
 }
 
 umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t *piece,
@@ -168,9 +200,8 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
     umf_vmm_share_t *share = &vmm->share;
     umf_result_t result =
         vmm->ops->is_boardless ? maker_settle_locked(share) : board_settle_locked(share);
-    if (result == UMF_RESULT_SUCCESS && piece->has_descriptor &&
-        piece->ticket.pid != share->board.pid) {
-        result = umf_vmm_share_take_locked(piece, piece->ticket.fd);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = share_check_files_locked(share, piece);
     }
     share_export_t *export = umf_hash_get(&share->exports, place->base);
     if (result == UMF_RESULT_SUCCESS && !export) {
@@ -182,14 +213,14 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
     if (piece->id == 0) {
         piece->id = ++share->generation;
     }
-    if (piece->has_descriptor) {
+    if (piece->descriptor.is_kept) {
         umf_ticket_publish(&piece->ticket);
     }
     if (share->words) {
         umf_ticket_publish(&share->board);
     }
     umf_vmm_handle_t handle = {
-        .piece = piece->has_descriptor ? piece->ticket : share->board,
+        .piece = piece->descriptor.is_kept ? piece->ticket : share->board,
         .board = share->board,
         .piece_size = place->piece_size,
         .offset = place->offset,
@@ -229,10 +260,9 @@ void umf_vmm_share_drop_piece_locked(umf_vmm_share_t *share, umf_vmm_piece_share
         share_export_t *export = UMF_CONTAINER_OF(piece->exports.next, share_export_t, siblings);
         umf_vmm_share_drop_locked(share, export->base);
     }
-    if (piece->has_descriptor) {
+    if (piece->descriptor.is_kept) {
         umf_ticket_drop(&piece->ticket);
-        umf_os_close(piece->ticket.fd);
-        piece->has_descriptor = false;
+        umf_kept_fd_close(&piece->descriptor);
     }
     piece->has_token = false;
     piece->id = 0;

@@ -16,6 +16,7 @@
 #ifndef UMF_SRC_PROVIDERS_VMM_SHARE_H
 #define UMF_SRC_PROVIDERS_VMM_SHARE_H
 
+#include "base/kept_fd.h"
 #include "ds/hash.h"
 #include "ds/list.h"
 #include "peer/transport.h"
@@ -29,6 +30,7 @@ typedef struct umf_vmm_share_t {
     umf_hash_t exports; /* described allocations by address */
     uint64_t *words;    /* the board; NULL: none yet. Word 0 is not used */
     umf_fd_ticket_t board;
+    umf_kept_fd_t board_file;
     uint32_t maker; /* see umf_vmm_handle_t; 0: none yet */
     uint32_t words_used, cursor;
     uint64_t generation; /* the last one used */
@@ -38,9 +40,10 @@ typedef struct umf_vmm_share_t {
 typedef struct umf_vmm_piece_share_t {
     umf_list_t exports; /* exports of its allocations */
     umf_fd_ticket_t ticket;
+    umf_kept_fd_t descriptor; /* kept while there is a descriptor */
     unsigned char token[UMF_VMM_TOKEN_SIZE];
-    bool has_descriptor, has_token; /* after the first export one of them is true */
-    uint64_t id;                    /* identifies its physical memory; 0: not described yet */
+    bool has_token; /* after the first export there is a token or a descriptor */
+    uint64_t id;    /* identifies its physical memory; 0: not described yet */
 } umf_vmm_piece_share_t;
 
 /* Where a described allocation lies. */
@@ -61,7 +64,7 @@ umf_result_t umf_vmm_check_share(const umf_vmm_t *vmm);
 umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t *piece,
                                            const umf_vmm_place_t *place, void *data);
 
-/* Stores a descriptor in a piece, which then owns it. */
+/* Stores a descriptor in a piece, which owns it then, also after a failure. */
 umf_result_t umf_vmm_share_take_locked(umf_vmm_piece_share_t *piece, int fd);
 
 /* Voids the descriptions of the allocation at `base`, which is freed or changes its extent. */

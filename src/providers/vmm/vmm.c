@@ -484,13 +484,12 @@ static umf_result_t vmm_export(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     }
     umf_lock(&vmm->carve.lock);
     /* Another thread may have stored a descriptor meanwhile; then this one is closed. */
-    bool is_taken = false;
-    if (!piece->share.has_descriptor) {
+    bool has_one = piece->share.descriptor.is_kept;
+    if (!has_one) {
         result = umf_vmm_share_take_locked(&piece->share, fd);
-        is_taken = result == UMF_RESULT_SUCCESS;
     }
     umf_unlock(&vmm->carve.lock);
-    if (!is_taken) {
+    if (has_one) {
         umf_os_close(fd);
     }
     return result;
@@ -506,7 +505,7 @@ umf_result_t umf_vmm_get_handle(void *provider, const void *ptr, size_t size, vo
     umf_lock(&vmm->carve.lock);
     umf_vmm_piece_t *piece = vmm_allocated_locked(vmm, (uintptr_t)ptr, size, &place);
     bool is_attached = piece && piece->state == UMF_VMM_ATTACHED;
-    bool is_exported = is_attached && (piece->share.has_descriptor || piece->share.has_token);
+    bool is_exported = is_attached && (piece->share.descriptor.is_kept || piece->share.has_token);
     umf_unlock(&vmm->carve.lock);
     if (!piece) {
         UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider", ptr, size);
