@@ -211,6 +211,21 @@ TEST(Named, OneWhoseMakerLostItsLockStays) {
     EXPECT_FALSE(exists(name));
 }
 
+// Who opens an object of a living maker must not keep its lock: later the object could not be
+// removed.
+TEST(Named, AnOpenTakesNoLock) {
+    std::string name = name_of("opened");
+    Head().write(name);
+    int made = open(path_of(name).c_str(), O_RDWR | O_CLOEXEC), opened = -1;
+    umf_fd_ticket_t ticket;
+    ASSERT_EQ(umf_ticket_make(made, &ticket), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_named_open(name.c_str(), &ticket, &opened), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(flock(made, LOCK_EX | LOCK_NB), 0);
+    close(opened);
+    close(made);
+    unlink(path_of(name).c_str());
+}
+
 // A child of a fork still uses the memory that it inherited.
 TEST(Named, OneThatAChildOfItsMakerUsesStays) {
     std::string name = name_of("child");
@@ -294,6 +309,10 @@ TEST(Named, WhatIsNotOursStays) {
     head.gone().size = 1 << 19;
     head.write(name);
     stays("shorter than its header");
+    head = Head();
+    head.gone().head.pid = 0;
+    head.write(name);
+    stays("a header without a maker");
     ASSERT_EQ(mkfifo(path_of(name).c_str(), 0600), 0);
     stays("a pipe");
     ASSERT_EQ(mkdir(path_of(name).c_str(), 0700), 0);

@@ -107,6 +107,16 @@ TEST(transport, SameProcessGetsADuplicate) {
     EXPECT_EQ(count_descriptors(), before);
 }
 
+// Another file description of the same file is no copy, so it does not do.
+TEST(transport, ACopyIsTheVeryDescriptor) {
+    Producer producer;
+    int fd = -1;
+    ASSERT_EQ(umf_transport_set_order("proc"), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umf_ticket_redeem_copy(&producer.ticket, &fd), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(umf_transport_set_order(nullptr), UMF_RESULT_SUCCESS);
+}
+
 TEST(transport, OtherProcess) {
     int before = count_descriptors();
     {
