@@ -32,8 +32,9 @@ struct umf_memory_provider_t {
     const umf_memory_provider_descriptor_t *kind; /* NULL: the kind is not registered */
     umf_memory_provider_handle_t
         root; /* the user's handle; this object itself if it is not a tracked provider */
-    _Atomic size_t pools; /* number of pools over it; counted in the root */
-    uint32_t birth;       /* umf_birth_next; of a root. Immutable after create */
+    _Atomic size_t pools;            /* number of pools over it; counted in the root */
+    uint32_t birth;                  /* umf_birth_next; of a root. Immutable after create */
+    char name[UMF_NAMES_LENGTH + 1]; /* of the root, for core/view.c; "": it is not valid */
     /* movement/place.c and queue.c, in the root: */
     _Atomic int place; /* what its memory is; 0: it has not been asked */
     _Atomic(void *)
@@ -129,9 +130,10 @@ static inline bool umf_pool_check(const struct umf_memory_pool_t *pool, const ch
 bool umf_provider_check(const struct umf_memory_provider_t *provider, const char *function);
 
 /* Pools by index; slot 0 stays NULL. */
-extern _Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
-
-/* The highest index of all pools that ever existed. */
+extern UMF_HIDDEN _Atomic(umf_memory_pool_handle_t)
+    umf_pool_table[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
+/* The highest index of all pools that ever existed. It and the table are in core/view.c. */
+extern UMF_HIDDEN _Atomic uint32_t umf_pool_highest;
 uint32_t umf_pool_highest_index(void);
 
 /* Those of a pool that is not recorded. */

@@ -22,17 +22,13 @@
 
 const umf_handle_kind_t umf_handle_pool = {"a pool"};
 
-_Atomic(umf_memory_pool_handle_t) umf_pool_table[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
-
-static _Atomic uint32_t highest_index; /* of all pools that ever existed */
-
 static UMF_COLD umf_result_t null_argument(const char *name) {
     UMF_LOG_ERROR("%s is NULL", name);
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 uint32_t umf_pool_highest_index(void) {
-    return atomic_load_explicit(&highest_index, memory_order_acquire);
+    return atomic_load_explicit(&umf_pool_highest, memory_order_acquire);
 }
 
 void umf_core_teardown(void) {
@@ -44,9 +40,9 @@ void umf_core_teardown(void) {
 }
 
 static void list_pool(umf_memory_pool_handle_t pool) {
-    uint32_t highest = atomic_load_explicit(&highest_index, memory_order_relaxed);
+    uint32_t highest = atomic_load_explicit(&umf_pool_highest, memory_order_relaxed);
     while (highest < pool->index &&
-           !atomic_compare_exchange_weak_explicit(&highest_index, &highest, pool->index,
+           !atomic_compare_exchange_weak_explicit(&umf_pool_highest, &highest, pool->index,
                                                   memory_order_release, memory_order_relaxed)) {
     }
     atomic_store_explicit(&umf_pool_table[pool->index], pool, memory_order_release);

@@ -81,6 +81,8 @@ static umf_result_t provider_start(umf_memory_provider_handle_t provider, const 
             "provider name \"%s\" is longer than 64 characters or has others than letters, "
             "digits, '_' and '-'; settings cannot name it",
             umf_text_show(name, strlen(name)).text);
+    } else if (name) {
+        memcpy(provider->name, name, strlen(name) + 1);
     }
     if (name) {
         umf_ctl_defaults_apply(&umf_ctl_provider_defaults, name, write_default, provider);

@@ -11,6 +11,7 @@
 
 #include <umf/memory_pool_ops.h>
 #include <umf/memory_provider.h>
+#include <umf/view_format.h>
 
 #include "track/span.h"
 
@@ -131,6 +132,8 @@ typedef struct umf_pool_fast_ops_t {
      * whole. No lock is held for more than some thousand blocks at a time. NULL: the pool cannot
      * tell. */
     void (*walk)(void *pool, const umf_span_t *span, struct umf_walk_t *walk);
+    /* The kind as outside readers see it (core/view.c). */
+    const umf_view_kind_t *view;
     /* The pool keeps data of its own inside the memory that it divides. */
     bool data_inside;
     /* Each object is an allocation of the provider: the pool never hands an object out again. */

@@ -88,6 +88,11 @@ struct umf_range_t {
     segment_t *bins[RANGE_BINS];
 };
 
+const uint32_t umf_range_view[5] = {
+    offsetof(umf_range_t, used_bytes), offsetof(umf_range_t, claimed),  offsetof(segment_t, size),
+    offsetof(segment_t, bin_next),     offsetof(segment_t, generation),
+};
+
 /* --- unused segments ----------------------------------------------------------------------------
  */
 

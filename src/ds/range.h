@@ -16,6 +16,9 @@
 
 typedef struct umf_range_t umf_range_t;
 
+/* Offsets for outside readers, in the order of umf_view_range_t (umf/view_format.h). */
+extern UMF_HIDDEN const uint32_t umf_range_view[5];
+
 /* NULL when out of memory. */
 umf_range_t *umf_range_create(void);
 /* Frees the bookkeeping of all segments. The memory itself belongs to the caller. */

@@ -355,12 +355,15 @@ static void proxy_tick(void *pool) {
     }
 }
 
+static const umf_view_kind_t proxy_view = {.name = "proxy", .how = UMF_VIEW_BLOCKS};
+
 const umf_pool_fast_ops_t umf_proxy_pool_fast_ops = {
     .free_at = proxy_free_at,
     .alloc_count = proxy_alloc_count,
     .tick = proxy_tick,
     .thread_cache = proxy_thread_cache,
     .walk = proxy_walk,
+    .view = &proxy_view,
     .each_from_provider = true,
     .no_realloc = true,
 };

@@ -11,12 +11,12 @@
 #define SPANS_PER_STEP 8192u
 
 umf_span_t *umf_span_table;
+uint32_t umf_span_made;
 
 /* The common list of unused descriptors. */
 static struct {
     _Alignas(UMF_CACHE_ISOLATION) umf_lock_t lock;
     umf_span_t *first; /* Sync: lock */
-    uint32_t made;     /* Sync: lock; atomic, relaxed for readers */
     uint32_t usable;   /* Sync: lock */
     uint32_t reserved; /* Immutable after init */
 } spare;
@@ -84,21 +84,21 @@ static bool descriptors_grow_locked(void) {
 
 /* Index 0 is never used. */
 static umf_span_t *descriptor_make_locked(void) {
-    if (spare.made + 1 >= spare.usable && !descriptors_grow_locked()) {
+    if (umf_span_made + 1 >= spare.usable && !descriptors_grow_locked()) {
         return NULL;
     }
-    __atomic_store_n(&spare.made, spare.made + 1, __ATOMIC_RELAXED);
-    return umf_span_at(spare.made);
+    __atomic_store_n(&umf_span_made, umf_span_made + 1, __ATOMIC_RELAXED);
+    return umf_span_at(umf_span_made);
 }
 
 bool umf_span_is_one(const void *ptr) {
     uintptr_t at = (uintptr_t)ptr - (uintptr_t)umf_span_table;
     return at % sizeof(umf_span_t) == 0 && at != 0 &&
-           at / sizeof(umf_span_t) <= __atomic_load_n(&spare.made, __ATOMIC_RELAXED);
+           at / sizeof(umf_span_t) <= __atomic_load_n(&umf_span_made, __ATOMIC_RELAXED);
 }
 
 uint32_t umf_span_highest(void) {
-    return __atomic_load_n(&spare.made, __ATOMIC_RELAXED);
+    return __atomic_load_n(&umf_span_made, __ATOMIC_RELAXED);
 }
 
 /* Whoever reuses the descriptor writes meanwhile. What is read then is dropped: `kind` is 0 while

@@ -63,6 +63,8 @@ typedef struct umf_span_set_t {
 /* All descriptors, in one range of addresses. It is reserved at start and made usable as it fills.
  */
 extern UMF_HIDDEN umf_span_t *umf_span_table;
+/* The highest index so far. Sync: the lock of the common list; atomic, relaxed for readers */
+extern UMF_HIDDEN uint32_t umf_span_made;
 
 /* The descriptor with this index; index 0 is never used. Hot. */
 static inline umf_span_t *umf_span_at(uint32_t index) {

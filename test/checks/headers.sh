@@ -58,6 +58,7 @@ umf/queue.h UMF_QUEUE_H umf/base.h umf/memory_pool.h
 umf/record.h UMF_RECORD_H umf/base.h umf/memory_pool.h
 umf/record_format.h UMF_RECORD_FORMAT_H stdint.h
 umf/record_attach.h UMF_RECORD_ATTACH_H stdint.h
+umf/view_format.h UMF_VIEW_FORMAT_H stdint.h
 umf/reclaim.h UMF_RECLAIM_H stdbool.h umf/base.h umf/memory_pool.h umf/memory_provider.h
 umf/suspend.h UMF_SUSPEND_H umf/base.h umf/memory_pool.h
 umf/text.h UMF_TEXT_H umf/base.h umf/memory_pool.h umf/memory_provider.h

@@ -656,12 +656,25 @@ UMF_API_EXT_1 const umf_memory_pool_ops_t *umfCoalescingPoolOps(void) {
     return &coalescing_ops;
 }
 
+static const umf_view_kind_t coalescing_view = {
+    .name = "coalescing",
+    .how = UMF_VIEW_SHARDS,
+    .shards =
+        {
+            .shards = offsetof(umf_coalescing_pool_t, shards),
+            .most = UMF_COALESCING_SHARDS_MAX,
+            .range = offsetof(shard_t, range),
+            .live = offsetof(shard_t, live),
+        },
+};
+
 extern const umf_pool_fast_ops_t umf_coalescing_pool_fast_ops;
 const umf_pool_fast_ops_t umf_coalescing_pool_fast_ops = {
     .free_at = coalescing_free_at,
     .tick = coalescing_tick,
     .alloc_count = coalescing_alloc_count,
     .walk = umf_coalescing_walk,
+    .view = &coalescing_view,
 };
 
 UMF_POOL_DESCRIPTOR(coalescing, .ops = &coalescing_ops,

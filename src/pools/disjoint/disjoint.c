@@ -715,6 +715,7 @@ const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .slabs = disjoint_slabs,
     .set_served_inline = disjoint_set_served_inline,
     .walk = umf_disjoint_walk,
+    .view = &umf_disjoint_view,
     .no_realloc = true,
 };
 

@@ -55,6 +55,7 @@ size_t umf_disjoint_used_chunks(umf_disjoint_pool_t *pool, uint32_t index);
 /* walk.c */
 struct umf_walk_t;
 void umf_disjoint_walk(void *pool, const umf_span_t *span, struct umf_walk_t *walk);
+extern const umf_view_kind_t umf_disjoint_view;
 
 /* settings.c */
 /* true: the parameters are a live handle, and so are the shared limits that they name. */

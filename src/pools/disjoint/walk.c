@@ -58,3 +58,21 @@ void umf_disjoint_walk(void *self, const umf_span_t *span, umf_walk_t *walk) {
         umf_unlock(&bin->lock);
     }
 }
+
+/* The same for readers outside of the process. */
+const umf_view_kind_t umf_disjoint_view = {
+    .name = "disjoint",
+    .how = UMF_VIEW_SLABS,
+    .slab =
+        {
+            .size = sizeof(umf_slab_t),
+            .bin = offsetof(umf_slab_t, bin),
+            .span = offsetof(umf_slab_t, span),
+            .offsets = offsetof(umf_slab_t, offsets),
+            .bin_size = sizeof(umf_bin_t),
+            .chunks = offsetof(umf_bin_t, chunks),
+            .chunk = offsetof(umf_bin_t, size),
+            .stride = offsetof(umf_bin_t, stride),
+            .live = UMF_STATE_LIVE,
+        },
+};

@@ -479,6 +479,19 @@ static void jemalloc_walk(void *self, const umf_span_t *span, umf_walk_t *walk) 
     umf_pages_walk(&pool->pages, &pool->lock, span, walk);
 }
 
+static const umf_view_kind_t jemalloc_view = {
+    .name = "jemalloc",
+    .how = UMF_VIEW_PAGES,
+    .pages =
+        {
+            UMF_STARTS_VIEW(umf_jemalloc_sizes),
+            .records = offsetof(umf_pages_span_t, records),
+            .shift = UMF_VIEW_NONE,
+            .own = offsetof(umf_starts_t, own),
+            .kinds = UMF_JEMALLOC_BINS_MAX,
+        },
+};
+
 const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops = {
     .free_at = jemalloc_free_at,
     .try_free = jemalloc_try_free,
@@ -487,6 +500,7 @@ const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops = {
     .thread_cache = jemalloc_thread_cache,
     .small = jemalloc_small,
     .walk = jemalloc_walk,
+    .view = &jemalloc_view,
 };
 
 UMF_API_1_0 const umf_memory_pool_ops_t *umfJemallocPoolOps(void) {

@@ -393,6 +393,20 @@ static void scalable_walk(void *self, const umf_span_t *span, umf_walk_t *walk) 
     umf_scalable_walk(&walked, span, walk);
 }
 
+static const umf_view_kind_t scalable_view = {
+    .name = "scalable",
+    .how = UMF_VIEW_PAGES,
+    .pages =
+        {
+            UMF_STARTS_VIEW(umf_scalable_sizes),
+            .records = offsetof(umf_scalable_record_t, pages),
+            .shift = offsetof(umf_scalable_record_t, page_shift),
+            .direct = offsetof(umf_scalable_record_t, direct),
+            .own = UMF_VIEW_NONE,
+            .kinds = UMF_SCALABLE_BINS,
+        },
+};
+
 const umf_pool_fast_ops_t umf_scalable_pool_fast_ops = {
     .free_at = scalable_free_at,
     .alloc_count = scalable_alloc_count,
@@ -400,6 +414,7 @@ const umf_pool_fast_ops_t umf_scalable_pool_fast_ops = {
     .thread_cache = scalable_thread_cache,
     .small = scalable_small,
     .walk = scalable_walk,
+    .view = &scalable_view,
     .data_inside = true,
 };
 

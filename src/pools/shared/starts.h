@@ -35,6 +35,12 @@ typedef struct umf_starts_t {
 
 _Static_assert(sizeof(umf_starts_t) == 16, "one per page");
 
+/* Members of umf_view_pages_t (umf/view_format.h), for the tables of a pool. */
+#define UMF_STARTS_VIEW(tables)                                                                    \
+    .record_size = sizeof(umf_starts_t), .states = offsetof(umf_starts_t, states),                 \
+    .bias = offsetof(umf_starts_t, bias), .kind = offsetof(umf_starts_t, kind),                    \
+    .live = UMF_STATE_LIVE, .sizes = (tables).size, .steps = (tables).starts.step
+
 void umf_starts_set_size(umf_starts_sizes_t *sizes, uint32_t kind, size_t size);
 
 /* The state of the object that starts `offset` bytes into the page. NULL: no object can start
