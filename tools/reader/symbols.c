@@ -4,15 +4,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "elf.h"
 #include "own.h"
 
 #define NAME_MOST 2000u /* of a name that is made readable */
 
-/* A file that modules are from. */
+#define IMAGE_BYTES_MOST ((uint64_t)1 << 30) /* of symbols and names of all files */
+
+/* A file that modules are from. It has many paths. */
 typedef struct image_t {
     const char *path;
+    dev_t device;
+    ino_t inode; /* 0: there is no such file */
     elf_file_t file, debug;
     struct image_t *next;
 } image_t;
@@ -29,6 +34,7 @@ typedef struct symbols_t {
     const umf_record_module_t **by_base;
     image_t **image_of; /* by module */
     image_t *images;
+    uint64_t image_bytes;
     resolved_t *resolved; /* open addressing */
     size_t resolved_room, resolved_count;
     void *runtime;
@@ -120,26 +126,51 @@ static void load_debug(image_t *image) {
     }
 }
 
+static uint64_t elf_bytes(const elf_file_t *file) {
+    return file->name_bytes + file->symbol_count * sizeof(*file->symbols);
+}
+
+/* Files beyond the bound have no names. */
+static void image_load(symbols_t *symbols, image_t *image) {
+    if (symbols->image_bytes >= IMAGE_BYTES_MOST) {
+        return;
+    }
+    if (image->path[0] == '/') {
+        elf_load(&image->file, image->path);
+    }
+    if (!image->file.has_all_symbols) {
+        load_debug(image);
+    }
+    symbols->image_bytes += elf_bytes(&image->file) + elf_bytes(&image->debug);
+}
+
+static image_t *image_find(const symbols_t *symbols, const char *path, const struct stat *file) {
+    for (image_t *image = symbols->images; image; image = image->next) {
+        if (strcmp(image->path, path) == 0 ||
+            (file->st_ino != 0 && image->inode == file->st_ino && image->device == file->st_dev)) {
+            return image;
+        }
+    }
+    return NULL;
+}
+
 static image_t *image_of(symbols_t *symbols, size_t module, const char *path) {
+    struct stat file;
     image_t *image = symbols->image_of[module];
-    for (image = image ? image : symbols->images; image; image = image->next) {
-        if (strcmp(image->path, path) == 0) {
-            return symbols->image_of[module] = image;
-        }
-    }
-    image = calloc(1, sizeof(*image));
     if (image) {
-        image->path = path;
-        image->next = symbols->images;
-        symbols->images = symbols->image_of[module] = image;
-        if (path[0] == '/') {
-            elf_load(&image->file, path);
-        }
-        if (!image->file.has_all_symbols) {
-            load_debug(image);
-        }
+        return image;
     }
-    return image;
+    if (path[0] != '/' || stat(path, &file) != 0) {
+        file = (struct stat){0};
+    }
+    image = image_find(symbols, path, &file);
+    if (!image && (image = calloc(1, sizeof(*image))) != NULL) {
+        *image = (image_t){.path = path, .device = file.st_dev, .inode = file.st_ino};
+        image->next = symbols->images;
+        symbols->images = image;
+        image_load(symbols, image);
+    }
+    return symbols->image_of[module] = image;
 }
 
 static bool is_same_version(const image_t *image, const umf_record_module_t *module) {
