@@ -11,11 +11,15 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "plain.h"
+
 #define PATIENCE_MS 15000 /* for a connection, and for an answer */
 #define RETRY_MS 20
+#define FUSE_SUPER_MAGIC 0x65735546 /* <linux/magic.h> has it from Linux 5.15 on */
 
 static bool fail(attach_t *attach, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static bool fail(attach_t *attach, const char *format, ...) {
@@ -102,21 +106,14 @@ static bool uses_umf(uint32_t pid) {
     return is_found;
 }
 
-static bool fail_silent(attach_t *attach, const char *status) {
-    if (!uses_umf(attach->pid)) {
-        return fail(attach, "process %u does not use libumf, or has no pool", attach->pid);
-    }
-    if (status_number(status, "Seccomp:", 0) != 0) {
-        return fail(
-            attach,
-            "process %u does not listen, because a filter of system calls watches it; start "
-            "it with UMF_RECORD_ATTACH=yes if the filter allows sockets and threads",
-            attach->pid);
-    }
-    return fail(attach,
-                "process %u uses libumf but does not listen: it has no pool yet, or "
-                "umf.record.attach is off there",
-                attach->pid);
+static bool fail_silent(attach_t *attach) {
+    return uses_umf(attach->pid)
+               ? fail(attach,
+                      "process %u uses libumf but does not listen: it has no attach socket, which "
+                      "this needs; start it as 'umfctl record -- PROGRAM' or 'umfctl top -- "
+                      "PROGRAM', or with UMF_RECORD_ATTACH=yes",
+                      attach->pid)
+               : fail(attach, "process %u does not use libumf, or has no pool", attach->pid);
 }
 
 /* --- connecting ------------------------------------------------------------------------------- */
@@ -144,6 +141,7 @@ static bool find(attach_t *attach, target_t *target) {
                     "look at it",
                     attach->pid, user);
     }
+    attach->may_view = true;
     if (!namespace_of(who, "pid", &target->space)) {
         return fail(attach, "process %u cannot be looked at: %s", attach->pid, strerror(errno));
     }
@@ -164,13 +162,13 @@ static socklen_t address_make(const target_t *target, struct sockaddr_un *addres
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-/* While the queue of the other side is full, a connection is tried again. */
-static int connect_for_long(int fd, const struct sockaddr_un *address, socklen_t size) {
-    uint64_t end = now_ms() + PATIENCE_MS;
+/* While the queue of the other side is full, a connection is tried again for so long. */
+static int connect_for(int fd, const struct sockaddr_un *address, socklen_t size, unsigned ms) {
+    uint64_t end = now_ms() + ms;
     int error;
     do {
         error = connect(fd, (const struct sockaddr *)address, size) == 0 ? 0 : errno;
-        if (error == EAGAIN) {
+        if (error == EAGAIN && ms > 0) {
             poll(NULL, 0, RETRY_MS);
         }
     } while ((error == EAGAIN && now_ms() < end) || error == EINTR);
@@ -191,7 +189,7 @@ static bool is_the_one(attach_t *attach) {
                 attach->pid);
 }
 
-bool attach_open(attach_t *attach, uint32_t pid) {
+static bool open_for(attach_t *attach, uint32_t pid, unsigned ms) {
     target_t target;
     struct sockaddr_un address;
     *attach = (attach_t){.fd = -1, .pid = pid};
@@ -202,15 +200,23 @@ bool attach_open(attach_t *attach, uint32_t pid) {
     if (attach->fd == -1) {
         return fail(attach, "no socket: %s", strerror(errno));
     }
-    int error = connect_for_long(attach->fd, &address, address_make(&target, &address));
+    int error = connect_for(attach->fd, &address, address_make(&target, &address), ms);
     bool is_open = error == 0 ? is_the_one(attach)
                    : error == ECONNREFUSED
-                       ? fail_silent(attach, target.status)
+                       ? fail_silent(attach)
                        : fail(attach, "process %u cannot be reached: %s", pid, strerror(error));
     if (!is_open) {
         attach_close(attach);
     }
     return is_open;
+}
+
+bool attach_open(attach_t *attach, uint32_t pid) {
+    return open_for(attach, pid, PATIENCE_MS);
+}
+
+bool attach_open_soon(attach_t *attach, uint32_t pid) {
+    return open_for(attach, pid, 0);
 }
 
 void attach_close(attach_t *attach) {
@@ -280,15 +286,8 @@ static bool is_reply(const umf_attach_reply_t *reply, ssize_t got) {
            reply->version == UMF_ATTACH_VERSION;
 }
 
-/* Text of another process goes to a terminal. */
-static void make_plain(char *text, size_t size) {
-    text[size - 1] = '\0';
-    for (; *text; text++) {
-        *text = (unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text;
-    }
-}
-
 static bool judge(attach_t *attach, umf_attach_reply_t *reply) {
+    char text[sizeof(reply->text)];
     switch (reply->status) {
     case UMF_ATTACH_DONE:
         return true;
@@ -300,8 +299,9 @@ static bool judge(attach_t *attach, umf_attach_reply_t *reply) {
         return fail(attach, "as many programs as may look at process %u do so already",
                     attach->pid);
     case UMF_ATTACH_FAILED:
-        make_plain(reply->text, sizeof(reply->text));
-        return fail(attach, "process %u: %s", attach->pid, reply->text);
+        reply->text[sizeof(reply->text) - 1] = '\0';
+        plain_copy(text, sizeof(text), reply->text);
+        return fail(attach, "process %u: %s", attach->pid, text);
     default:
         return fail(attach, "process %u has another version of libumf, which does not know this",
                     attach->pid);
@@ -321,22 +321,30 @@ static bool wait_for_answer(attach_t *attach) {
     return fail(attach, "process %u does not answer; is it stopped?", attach->pid);
 }
 
+/* Reads of a file system that a process serves (FUSE) last as long as it likes. */
 static bool is_file(attach_t *attach, int fd) {
     struct stat file;
-    return (fd != -1 && fstat(fd, &file) == 0 && S_ISREG(file.st_mode)) ||
-           fail(attach, "process %u answers without a file", attach->pid);
+    struct statfs system;
+    if (fd == -1 || fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) {
+        return fail(attach, "process %u answers without a file", attach->pid);
+    }
+    return (fstatfs(fd, &system) == 0 && system.f_type != FUSE_SUPER_MAGIC) ||
+           fail(
+               attach,
+               "process %u answers with a file of a file system in user space, which may be served "
+               "by anybody; read the file itself by its name",
+               attach->pid);
 }
 
-bool attach_ask(attach_t *attach, const umf_attach_request_t *request, int *fd) {
+static bool send_request(attach_t *attach, const umf_attach_request_t *request) {
+    return send(attach->fd, request, sizeof(*request), MSG_NOSIGNAL) == (ssize_t)sizeof(*request) ||
+           errno == EPIPE || errno == ECONNRESET ||
+           fail(attach, "process %u cannot be asked: %s", attach->pid, strerror(errno));
+}
+
+static bool take_answer(attach_t *attach, int *fd) {
     umf_attach_reply_t reply = {0};
     int given = -1;
-    if (send(attach->fd, request, sizeof(*request), MSG_NOSIGNAL) != (ssize_t)sizeof(*request) &&
-        errno != EPIPE && errno != ECONNRESET) {
-        return fail(attach, "process %u cannot be asked: %s", attach->pid, strerror(errno));
-    }
-    if (!wait_for_answer(attach)) {
-        return false;
-    }
     ssize_t got = receive(attach->fd, &reply, &given);
     bool is_done = got <= 0 ? fail_gone(attach)
                    : !is_reply(&reply, got)
@@ -352,12 +360,20 @@ bool attach_ask(attach_t *attach, const umf_attach_request_t *request, int *fd) 
     return is_done;
 }
 
-umf_reader_t *attach_snapshot(attach_t *attach, umf_attach_kind_t kind) {
+bool attach_ask(attach_t *attach, const umf_attach_request_t *request, int *fd) {
+    return send_request(attach, request) && wait_for_answer(attach) && take_answer(attach, fd);
+}
+
+bool attach_snapshot_ask(attach_t *attach, umf_attach_kind_t kind) {
     umf_attach_request_t request = attach_request(kind, NULL);
+    return send_request(attach, &request);
+}
+
+umf_reader_t *attach_snapshot_take(attach_t *attach) {
     umf_reader_error_t error;
     char name[32];
     int fd = -1;
-    if (!attach_ask(attach, &request, &fd)) {
+    if (!take_answer(attach, &fd)) {
         return NULL;
     }
     snprintf(name, sizeof(name), "process %u", attach->pid);
@@ -369,11 +385,38 @@ umf_reader_t *attach_snapshot(attach_t *attach, umf_attach_kind_t kind) {
     return reader;
 }
 
+umf_reader_t *attach_snapshot(attach_t *attach, umf_attach_kind_t kind) {
+    return attach_snapshot_ask(attach, kind) && wait_for_answer(attach)
+               ? attach_snapshot_take(attach)
+               : NULL;
+}
+
 /* --- who listens ------------------------------------------------------------------------------ */
 
 static int compare(const void *a, const void *b) {
     uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
     return (left > right) - (left < right);
+}
+
+/* Ascending, each once; returns how many. */
+static unsigned unique(uint32_t *pids, unsigned count) {
+    unsigned kept = 0;
+    qsort(pids, count, sizeof(*pids), compare);
+    for (unsigned i = 0; i < count; i++) {
+        if (kept == 0 || pids[kept - 1] != pids[i]) {
+            pids[kept++] = pids[i];
+        }
+    }
+    return kept;
+}
+
+/* Anybody may bind any name, and connections have the name, too: names of no process, or of one
+ * that this user may not look at, take no place. */
+static bool may_listen(uint32_t pid) {
+    char path[64];
+    struct stat process;
+    snprintf(path, sizeof(path), "/proc/%u", pid);
+    return stat(path, &process) == 0 && (getuid() == 0 || process.st_uid == getuid());
 }
 
 unsigned attach_list(uint32_t *pids, unsigned most) {
@@ -384,19 +427,14 @@ unsigned attach_list(uint32_t *pids, unsigned most) {
     namespace_of("self", "pid", &mine);
     while (file && count < most && fgets(line, sizeof(line), file)) {
         const char *name = strchr(line, '@');
-        if (name && sscanf(name + 1, UMF_ATTACH_NAME, &space, &pid) == 2 && space == mine) {
+        if (name && sscanf(name + 1, UMF_ATTACH_NAME, &space, &pid) == 2 && space == mine &&
+            may_listen(pid)) {
             pids[count++] = pid;
+            count = count == most ? unique(pids, count) : count;
         }
     }
     if (file) {
         fclose(file);
     }
-    qsort(pids, count, sizeof(*pids), compare);
-    unsigned kept = 0; /* connections have the name, too */
-    for (unsigned i = 0; i < count; i++) {
-        if (kept == 0 || pids[kept - 1] != pids[i]) {
-            pids[kept++] = pids[i];
-        }
-    }
-    return kept;
+    return unique(pids, count);
 }

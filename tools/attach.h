@@ -16,14 +16,16 @@ typedef struct attach_t {
     int fd; /* -1: there is no connection */
     uint32_t pid;
     bool is_gone;    /* the process has ended, or has closed the connection */
+    bool may_view;   /* its memory may be looked at instead (view/view.h) */
     char error[512]; /* why the last call failed */
 } attach_t;
 
 /* The number of a process. 0: the word is none. */
 uint32_t attach_pid(const char *word);
 
-/* False: `error` says why. */
+/* False: `error` says why. Soon: without waiting for a process whose queue is full. */
 bool attach_open(attach_t *attach, uint32_t pid);
+bool attach_open_soon(attach_t *attach, uint32_t pid);
 void attach_close(attach_t *attach);
 
 /* Sends a request and waits for the answer. `*fd` gets the file that comes with it, -1 if it
@@ -35,6 +37,9 @@ umf_attach_request_t attach_request(umf_attach_kind_t kind, const umf_record_obj
 
 /* A snapshot of that kind. NULL: `error` says why. */
 umf_reader_t *attach_snapshot(attach_t *attach, umf_attach_kind_t kind);
+/* The same in two steps, the second when the connection can be read. */
+bool attach_snapshot_ask(attach_t *attach, umf_attach_kind_t kind);
+umf_reader_t *attach_snapshot_take(attach_t *attach);
 
 /* inspect.c: what lives in the process: of the recording that runs there, else of one that is made
  * now. NULL: stderr says why. */

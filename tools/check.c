@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "plain.h"
 #include "report.h"
 #include "steps.h"
 #include "umfctl.h"
@@ -28,8 +29,7 @@ static bool place_make(steps_place_t *place) {
     int length = snprintf(place->folder, sizeof(place->folder), "%s/umfctl-XXXXXX",
                           tmp && *tmp ? tmp : "/tmp");
     if (length < 0 || (size_t)length >= sizeof(place->folder) || !mkdtemp(place->folder)) {
-        fprintf(stderr, "umfctl: no folder could be made in %s: %s\n", tmp && *tmp ? tmp : "/tmp",
-                strerror(errno));
+        tell("no folder could be made in %s: %s", tmp && *tmp ? tmp : "/tmp", strerror(errno));
         return false;
     }
     return true;
@@ -212,7 +212,7 @@ int umfctl_check(void) {
     }
     step_t *steps = steps_list(&place, &count);
     if (!steps) {
-        fprintf(stderr, "umfctl: no memory for the list of steps\n");
+        tell("no memory for the list of steps");
         place_remove(&place);
         return 1;
     }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "picture/picture.h"
+#include "plain.h"
 #include "reader/export.h"
 #include "record.h"
 #include "report.h"
@@ -41,8 +42,7 @@ static bool is_same_file(const char *a, const char *b) {
 }
 
 static int cannot_write(const char *path, const char *why) {
-    fprintf(stderr, "umfctl: %s cannot be written: %s\n", path, why);
-    return 1;
+    return tell("%s cannot be written: %s", path, why);
 }
 
 /* A file that is not whole does not stay. */

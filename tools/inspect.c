@@ -11,19 +11,20 @@
 #include <unistd.h>
 
 #include "attach.h"
+#include "plain.h"
 #include "report.h"
+#include "start.h"
 #include "umfctl.h"
 
 #define COPY_BUFFER ((size_t)1 << 20)
+#define COPY_MOST ((off_t)65 << 30) /* no recording is longer */
 
 static int failed(const char *text) {
-    fprintf(stderr, "umfctl: %s\n", text);
-    return 1;
+    return tell("%s", text);
 }
 
 static int failed_file(const char *what, const char *path) {
-    fprintf(stderr, "umfctl: %s %s: %s\n", path, what, strerror(errno));
-    return 1;
+    return tell("%s %s: %s", path, what, strerror(errno));
 }
 
 /* --- copies of files -------------------------------------------------------------------------- */
@@ -51,7 +52,12 @@ static bool copy_part(int from, int to, off_t at, off_t end, char *buffer) {
 static bool copy_all(int from, int to, off_t *bytes) {
     char *buffer = malloc(COPY_BUFFER);
     struct stat file;
-    bool is_done = buffer && fstat(from, &file) == 0 && ftruncate(to, file.st_size) == 0;
+    bool is_done = buffer && fstat(from, &file) == 0;
+    if (is_done && file.st_size > COPY_MOST) {
+        errno = EFBIG;
+        is_done = false;
+    }
+    is_done = is_done && ftruncate(to, file.st_size) == 0;
     *bytes = 0;
     for (off_t at = 0, end; is_done && at < file.st_size; at = end) {
         off_t data = lseek(from, at, SEEK_DATA);
@@ -68,11 +74,27 @@ static bool copy_all(int from, int to, off_t *bytes) {
     return is_done;
 }
 
-/* Written under another name first, so that a file that exists is replaced by a whole one. */
+/* A device, a pipe or a link is not replaced by a file. */
+static bool may_replace(const char *path) {
+    struct stat file;
+    if (lstat(path, &file) != 0 || S_ISREG(file.st_mode)) {
+        return true;
+    }
+    tell("%s exists and is %s, which would be replaced; name a file behind -o", path,
+         S_ISLNK(file.st_mode) ? "a symbolic link" : "no regular file");
+    return false;
+}
+
+/* Written under another name first, so that a file that exists is replaced by a whole one. The name
+ * is new, and nobody can know it before: others may write to the folder. */
 static int save(int from, const char *path, off_t *bytes) {
     char fresh[4200];
-    snprintf(fresh, sizeof(fresh), "%s.%d.new", path, (int)getpid());
-    int to = open(fresh, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (!may_replace(path)) {
+        return 1;
+    }
+    int length = snprintf(fresh, sizeof(fresh), "%s.XXXXXX.new", path);
+    errno = ENAMETOOLONG;
+    int to = length < (int)sizeof(fresh) ? mkostemps(fresh, 4, O_CLOEXEC) : -1;
     if (to == -1) {
         return failed_file("cannot be written", path);
     }
@@ -98,7 +120,7 @@ static const char *path_for(uint32_t pid, const char *ending, char *text, size_t
 static bool open_operand(attach_t *attach) {
     uint32_t pid = attach_pid(umfctl_words.operands[0]);
     if (pid == 0) {
-        fprintf(stderr, "umfctl: '%s' is not the number of a process\n", umfctl_words.operands[0]);
+        tell("'%s' is not the number of a process", umfctl_words.operands[0]);
         return false;
     }
     if (!attach_open(attach, pid)) {
@@ -191,15 +213,58 @@ static int record(attach_t *attach, bool leaks, double seconds, int *fd) {
     }
     sigset_t before;
     hold_signals(&before); /* who reads the next line may end it at once */
-    fprintf(stderr, "umfctl: process %u is being recorded; Ctrl-C ends that\n", attach->pid);
+    tell("process %u is being recorded; Ctrl-C ends that", attach->pid);
     wait_for_end(attach, seconds, &before);
     if (!attach_ask(attach, &stop, NULL)) {
-        fprintf(stderr, "umfctl: %s; what was recorded until then is kept\n", attach->error);
+        tell("%s; what was recorded until then is kept", attach->error);
     }
     return 0;
 }
 
+/* The library itself writes the file, from its first event on. */
+static int record_program(void) {
+    char folder[4096], name[8300], text[8400];
+    const char *path = umfctl_words.output ? umfctl_words.output : "umf-%p.umfrec";
+    if (strlen(path) >= sizeof(folder)) {
+        errno = ENAMETOOLONG;
+        return failed_file("cannot be written", path);
+    } else if (path[0] == '/') {
+        snprintf(name, sizeof(name), "%s", path);
+    } else if (getcwd(folder, sizeof(folder))) {
+        snprintf(name, sizeof(name), "%s/%s", strcmp(folder, "/") == 0 ? "" : folder, path);
+    } else {
+        return failed_file("cannot be written", path);
+    }
+    if (strchr(name, ',')) {
+        return tell("%s: a name with a comma cannot be handed to a program (UMF_RECORD)", name);
+    }
+    if (umfctl_words.output && !may_replace(path)) {
+        return 1;
+    }
+    snprintf(text, sizeof(text), "%s%s%s%s%s", name, umfctl_words.stacks ? ",stacks" : "",
+             umfctl_words.leaks ? ",leaks,stacks" : "", umfctl_words.size_text ? ",size=" : "",
+             umfctl_words.size_text ? umfctl_words.size_text : "");
+    struct stat before = {0}, after;
+    bool was_there = umfctl_words.output && stat(name, &before) == 0;
+    uint32_t pid = start_program(umfctl_words.program, text, START_ALL);
+    if (pid == 0) {
+        return 127;
+    }
+    int status = start_wait();
+    if (!umfctl_words.output) {
+        snprintf(name, sizeof(name), "umf-%u.umfrec", pid);
+    }
+    bool is_written = stat(name, &after) == 0 && (!was_there || before.st_ino != after.st_ino);
+    tell(is_written ? "the recording is in %s"
+                    : "%s is not written: the program did not use libumf",
+         name);
+    return status;
+}
+
 int umfctl_record(void) {
+    if (umfctl_words.program) {
+        return record_program();
+    }
     attach_t attach;
     char name[64];
     off_t bytes;
@@ -235,8 +300,7 @@ static int live_descriptor(attach_t *attach, int *fd) {
     if (attach->is_gone) {
         return failed(attach->error);
     }
-    fprintf(stderr, "umfctl: of what process %u allocates in %g s the rest will be shown\n",
-            attach->pid, seconds);
+    tell("of what process %u allocates in %g s the rest will be shown", attach->pid, seconds);
     return record(attach, true, seconds, fd);
 }
 

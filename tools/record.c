@@ -3,12 +3,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "plain.h"
 #include "record.h"
 #include "report.h"
 
 int record_failed(const umf_reader_error_t *error) {
-    fprintf(stderr, "umfctl: %s\n", error->text);
-    return 1;
+    return tell("%s", error->text);
 }
 
 umf_reader_t *record_open(const char *path) {

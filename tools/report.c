@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "plain.h"
 #include "reader/json.h"
 #include "report.h"
 
@@ -67,16 +68,10 @@ static void json_value(const report_value_t *value) {
 
 /* Prints one character for a reader. Returns its number of bytes in the text. */
 static size_t plain_char(const char *text) {
-    const unsigned char *s = (const unsigned char *)text;
-    uint32_t code;
-    size_t length = umf_reader_character(text, &code);
-    bool shown = length == 1 ? *s >= 0x20 && *s != 0x7f : length > 1 && report.utf8 && *s != 0xc2;
-    if (shown) {
-        fwrite(s, 1, length, stdout);
-    } else {
-        putchar(*s == '\n' || *s == '\t' ? ' ' : '?');
-    }
-    return length ? length : 1;
+    char shown[4];
+    size_t length;
+    fwrite(shown, 1, plain_next(text, shown, &length), stdout);
+    return length;
 }
 
 static unsigned plain_text(const char *text) {
@@ -126,7 +121,9 @@ static void wrapped(const char *text, unsigned at) {
 }
 
 static void in_color(const char *color, const char *text) {
-    printf("%s%s%s", report.color ? color : "", text, report.color && *color ? "\033[0m" : "");
+    fputs(report.color ? color : "", stdout);
+    plain_text(text);
+    fputs(report.color && *color ? "\033[0m" : "", stdout);
 }
 
 const char *report_bytes_text(uint64_t bytes, char *text, size_t size) {
@@ -327,8 +324,8 @@ int report_end(void) {
     }
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "umfctl: the output could not be written%s%s\n", errno ? ": " : "",
-                errno ? strerror(errno) : "");
+        tell("the output could not be written%s%s", errno ? ": " : "",
+             errno ? strerror(errno) : "");
         return -1;
     }
     return 0;

@@ -2,10 +2,22 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
+
+#include "plain.h"
+#include "start.h"
+#include "umfctl.h"
+
+/* How long a process may take: one that was named, and those that were found, all together. */
+#define NAMED_MS 15000
+#define VIEW_MS 5000
+#define FOUND_MS 1000
+#define LIST_MS 2000
 
 const char top_head[] =
     "  POOL OR PROVIDER            LIVE     HELD     PEAK     AWAY  BLOCKS   GROWTH/s";
@@ -65,47 +77,149 @@ static void process_rows(top_t *top, uint32_t process, const umf_reader_t *reade
     }
 }
 
-static void process_sample(top_t *top, uint32_t process, double seconds, size_t *from) {
+static void view_rows(top_t *top, uint32_t process, const umf_view_rows_t *rows, double seconds,
+                      size_t *from) {
+    for (uint32_t i = 0; i < rows->count; i++) {
+        bool is_gone = rows->rows[i].object.flags & UMF_RECORD_OBJECT_IS_GONE;
+        top_row_t *row = is_gone ? NULL : row_add(top);
+        if (row) {
+            *row = (top_row_t){.process = process, .number = i + 1, .object = rows->rows[i].object};
+            memcpy(row->kind, rows->rows[i].kind, sizeof(row->kind));
+            growth_set(top, row, seconds, from);
+        }
+    }
+}
+
+static void note_set(top_t *top, const char *text) {
+    snprintf(top->note, sizeof(top->note), "%s", text);
+}
+
+/* Another process may have got the number meanwhile: its name is read again. */
+static void view_take(top_t *top, uint32_t process, double seconds, size_t *from) {
+    static umf_view_rows_t rows;
+    uint32_t pid = top->targets[process].pid;
+    if (umf_view_end(&top->with[process].view, pid, &rows)) {
+        view_rows(top, process, &rows, seconds, from);
+        if (rows.is_cut || rows.is_out) {
+            snprintf(top->note, sizeof(top->note), "process %u has more than could be read%s", pid,
+                     rows.is_out ? " in time" : "");
+        }
+    } else {
+        note_set(top, rows.error);
+        top->with[process].is_viewed = false;
+    }
+}
+
+static void answer_take(top_t *top, uint32_t process, double seconds, size_t *from) {
     attach_t *target = &top->targets[process];
-    umf_reader_t *reader = target->fd != -1 ? attach_snapshot(target, UMF_ATTACH_FIGURES) : NULL;
+    umf_reader_t *reader = attach_snapshot_take(target);
+    top->with[process].is_asked = false;
     if (reader) {
         process_rows(top, process, reader, seconds, from);
         umf_reader_close(reader);
-    } else if (target->fd != -1) {
-        snprintf(top->note, sizeof(top->note), "%s", target->error);
+    } else {
+        note_set(top, target->error);
         attach_close(target);
+    }
+}
+
+/* Everybody is asked, and then waited for together, so one that does not answer keeps nobody from
+ * the others. */
+static void all_ask(top_t *top, unsigned ms) {
+    for (uint32_t i = 0; i < top->target_count; i++) {
+        attach_t *target = &top->targets[i];
+        if (top->with[i].is_viewed) {
+            top->with[i].view = umf_view_begin(target->pid, ms < VIEW_MS ? ms : VIEW_MS);
+        } else if (target->fd != -1 && !top->with[i].is_asked) {
+            top->with[i].is_asked = attach_snapshot_ask(target, UMF_ATTACH_FIGURES);
+            if (!top->with[i].is_asked) {
+                note_set(top, target->error);
+                attach_close(target);
+            }
+        }
+    }
+}
+
+/* Returns how many connections can be read now, or -1. */
+static int answers_wait(const top_t *top, struct pollfd *waits, unsigned *count, double seconds) {
+    *count = 0;
+    for (uint32_t i = 0; i < top->target_count; i++) {
+        if (top->targets[i].fd != -1 && top->with[i].is_asked) {
+            waits[i] = (struct pollfd){.fd = top->targets[i].fd, .events = POLLIN};
+            *count += 1;
+        } else {
+            waits[i] = (struct pollfd){.fd = -1};
+        }
+    }
+    return *count == 0 ? 0
+                       : poll(waits, top->target_count, seconds > 0 ? (int)(seconds * 1000) : 0);
+}
+
+static void all_take(top_t *top, double end, double seconds, size_t *from) {
+    struct pollfd waits[TOP_PROCESSES];
+    unsigned left = 1;
+    while (left > 0) {
+        double rest = end - now();
+        int ready = answers_wait(top, waits, &left, rest);
+        for (uint32_t i = 0; i < top->target_count && ready > 0; i++) {
+            if (waits[i].fd != -1 && waits[i].revents) {
+                answer_take(top, i, seconds, from);
+            }
+        }
+        if (rest <= 0 && left > 0 && ready <= 0) {
+            snprintf(top->note, sizeof(top->note),
+                     top->pid ? "process %u does not answer; is it stopped?"
+                              : "%u processes do not answer in time",
+                     top->pid ? top->pid : left);
+            return;
+        }
     }
 }
 
 static bool is_known(const top_t *top, uint32_t pid) {
     bool is = false;
     for (unsigned i = 0; i < top->target_count; i++) {
-        is |= top->targets[i].pid == pid && top->targets[i].fd != -1;
+        is |= top->targets[i].pid == pid && top_is_open(top, i);
     }
     return is;
 }
 
+/* A process of no attach socket is looked at all the same. */
 static void target_add(top_t *top, uint32_t pid) {
     unsigned at = 0;
-    while (at < top->target_count && top->targets[at].fd != -1) {
+    if (top->is_started && !start_is_below(pid)) {
+        return;
+    }
+    char name[32];
+    while (at < top->target_count && top_is_open(top, at)) {
         at++;
     }
     if (at == TOP_PROCESSES || is_known(top, pid)) {
         return;
     }
-    if (!attach_open(&top->targets[at], pid)) {
-        snprintf(top->note, sizeof(top->note), "%s", top->targets[at].error);
+    attach_t *target = &top->targets[at];
+    bool is_open = top->pid ? attach_open(target, pid) : attach_open_soon(target, pid);
+    top->with[at] = (top_target_t){.is_viewed = !is_open && target->may_view};
+    if (!is_open && !target->may_view) {
+        note_set(top, target->error);
     }
-    attach_name(pid, top->names[at], sizeof(top->names[at]));
+    plain_copy(top->with[at].name, sizeof(top->with[at].name),
+               attach_name(pid, name, sizeof(name)));
     top->target_count += at == top->target_count;
 }
 
-/* Those of other users are not asked: each would only say no. */
+/* Those of other users are not asked: each would only say no. All processes are looked through now
+ * and then, for those without an attach socket. */
 static void targets_find(top_t *top) {
-    uint32_t pids[1024];
-    unsigned count = attach_list(pids, 1024);
+    static uint32_t pids[8192];
     char note[sizeof(top->note)];
     memcpy(note, top->note, sizeof(note));
+    unsigned count = attach_list(pids, 4096);
+    for (unsigned i = 0; i < count; i++) {
+        target_add(top, pids[i]);
+    }
+    count = top->samples % 8 == 0 && !top->is_started ? (unsigned)umf_view_list(pids, 8192, LIST_MS)
+                                                      : 0;
     for (unsigned i = 0; i < count; i++) {
         target_add(top, pids[i]);
     }
@@ -115,7 +229,7 @@ static void targets_find(top_t *top) {
 static unsigned targets_open(const top_t *top) {
     unsigned count = 0;
     for (unsigned i = 0; i < top->target_count; i++) {
-        count += top->targets[i].fd != -1;
+        count += top_is_open(top, i);
     }
     return count;
 }
@@ -125,35 +239,54 @@ bool top_sample(top_t *top) {
     if (top->pid == 0) {
         targets_find(top);
     }
+    top->samples++;
     free(top->before);
     top->before = top->rows;
     top->before_count = top->count;
     top->rows = NULL;
     top->count = 0;
     double time = now(), seconds = top->time > 0 ? time - top->time : 0;
+    unsigned ms = top->pid ? NAMED_MS : FOUND_MS;
     top->time = time;
+    all_ask(top, ms);
+    all_take(top, time + ms / 1e3, seconds, &from);
     for (uint32_t i = 0; i < top->target_count; i++) {
-        process_sample(top, i, seconds, &from);
+        if (top->with[i].is_viewed) {
+            view_take(top, i, seconds, &from);
+        }
     }
     top_sort(top);
-    return targets_open(top) > 0;
+    return top->is_started ? start_runs() : targets_open(top) > 0;
 }
 
-bool top_begin(top_t *top, uint32_t pid) {
-    *top = (top_t){.pid = pid};
+void top_init(top_t *top, uint32_t pid) {
+    *top = (top_t){.pid = pid, .is_started = umfctl_words.program != NULL};
     for (unsigned i = 0; i < TOP_PROCESSES; i++) {
         top->targets[i].fd = -1;
     }
+}
+
+bool top_begin(top_t *top, uint32_t pid) {
+    top_init(top, pid);
     if (pid != 0) {
         target_add(top, pid);
     }
-    if (top_sample(top)) {
+    if (top_sample(top) && (pid == 0 || top->count > 0 || !top->note[0])) {
         return true;
     }
     if (!top->note[0]) {
-        snprintf(top->note, sizeof(top->note), "no process of this user has pools of libumf");
+        note_set(top, "no process of this user has pools of libumf");
     }
     return false;
+}
+
+const char *top_view_text(const top_t *top, uint32_t process, char *text, size_t size) {
+    snprintf(text, size,
+             "Process %u has no attach socket: this is read from its memory. Blocks, stacks, "
+             "recordings, "
+             "trim and suspend need one: 'umfctl top -- PROGRAM', or UMF_RECORD_ATTACH=yes.",
+             top->targets[process].pid);
+    return text;
 }
 
 void top_end(top_t *top) {
@@ -251,15 +384,28 @@ static const char *count_text(uint64_t count, char *text, size_t size) {
 
 /* The name is the other process's, for a terminal. */
 const char *top_label(const top_t *top, const top_row_t *row, char *text, size_t size) {
-    char name[sizeof(row->object.name) + 1];
+    char name[sizeof(row->object.name) + 1], shown[sizeof(name)], kind[sizeof(row->kind) + 1];
     (void)top;
-    memcpy(name, row->object.name, sizeof(row->object.name));
-    name[sizeof(row->object.name)] = '\0';
-    for (char *c = name; *c; c++) {
-        *c = (unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f ? '?' : *c;
-    }
-    snprintf(text, size, "%s #%u", name[0] ? name : "nameless", row->number);
+    snprintf(name, sizeof(name), "%.*s", (int)sizeof(row->object.name), row->object.name);
+    plain_copy(shown, sizeof(shown), name[0] ? name : "nameless");
+    snprintf(name, sizeof(name), "%.*s", (int)sizeof(row->kind), row->kind);
+    plain_copy(kind, sizeof(kind), name);
+    bool has_kind = kind[0] && strcasecmp(kind, shown) != 0;
+    snprintf(text, size, "%s%s%s #%u", shown, has_kind ? " " : "", has_kind ? kind : "",
+             row->number);
     return text;
+}
+
+uint64_t top_cached(const umf_record_object_t *object) {
+    return object->kind == UMF_RECORD_OBJECT_POOL && object->held != UMF_RECORD_UNKNOWN &&
+                   object->live <= object->held
+               ? object->held - object->live
+               : UMF_RECORD_UNKNOWN;
+}
+
+static void sum_add(uint64_t *sum, uint64_t more) {
+    *sum =
+        more == UMF_RECORD_UNKNOWN || *sum == UMF_RECORD_UNKNOWN ? UMF_RECORD_UNKNOWN : *sum + more;
 }
 
 void top_line(const top_t *top, const top_row_t *row, char line[TOP_LINE]) {
@@ -282,9 +428,9 @@ top_sum_t top_sum(const top_t *top, uint32_t process) {
         const umf_record_object_t *object = &top->rows[i].object;
         if (top->rows[i].process == process && object->kind == UMF_RECORD_OBJECT_POOL) {
             sum.pools++;
-            sum.live += object->live == UMF_RECORD_UNKNOWN ? 0 : object->live;
-            sum.held += object->held == UMF_RECORD_UNKNOWN ? 0 : object->held;
-            sum.away += object->away;
+            sum_add(&sum.live, object->live);
+            sum_add(&sum.held, object->held);
+            sum.away += object->away == UMF_RECORD_UNKNOWN ? 0 : object->away;
         }
     }
     return sum;

@@ -3,8 +3,9 @@
 #define UMFCTL_TOP_H
 
 #include "attach.h"
+#include "view/view.h"
 
-#define TOP_PROCESSES 64u
+#define TOP_PROCESSES 256u
 
 typedef enum top_key_t {
     TOP_HELD,
@@ -19,6 +20,7 @@ typedef struct top_row_t {
     uint32_t process; /* index in `targets` */
     uint32_t number;  /* of the object in its process */
     umf_record_object_t object;
+    char kind[16]; /* of the object; "": it is not known */
     bool has_growth;
     double growth; /* bytes in use in a second, since the last sample */
 } top_row_t;
@@ -28,11 +30,20 @@ static inline bool top_is_same(const umf_record_object_t *a, const umf_record_ob
     return a->handle == b->handle && a->birth == b->birth;
 }
 
+typedef struct top_target_t {
+    bool is_viewed; /* it has no attach socket: its memory is read */
+    bool is_asked;  /* and has not answered so far */
+    umf_view_child_t view;
+    char name[32]; /* as it may be written */
+} top_target_t;
+
 typedef struct top_t {
-    uint32_t pid; /* 0: all */
+    uint32_t pid;    /* 0: all */
+    bool is_started; /* only the program that umfctl has started, and what that starts (start.h) */
     top_key_t key;
     attach_t targets[TOP_PROCESSES];
-    char names[TOP_PROCESSES][32];
+    top_target_t with[TOP_PROCESSES];
+    unsigned samples;
     unsigned target_count;
     top_row_t *rows, *before;
     size_t count, before_count;
@@ -40,11 +51,19 @@ typedef struct top_t {
     char note[512]; /* the last thing that went wrong; "" */
 } top_t;
 
+void top_init(top_t *top, uint32_t pid);
 /* Connects, and takes the first sample. False: `note` says why there is nothing. */
 bool top_begin(top_t *top, uint32_t pid);
 /* Asks everybody again, and new processes, too, if all are wanted. False: nobody is left. */
 bool top_sample(top_t *top);
 void top_end(top_t *top);
+
+/* Is the process still looked at? */
+static inline bool top_is_open(const top_t *top, uint32_t process) {
+    return top->targets[process].fd != -1 || top->with[process].is_viewed;
+}
+/* Says what a process without an attach socket cannot do; returns `text`. */
+const char *top_view_text(const top_t *top, uint32_t process, char *text, size_t size);
 
 void top_sort(top_t *top);
 /* The words of a row; "-" if it is not known. Each returns `text`. */
@@ -54,7 +73,10 @@ const char *top_label(const top_t *top, const top_row_t *row, char *text, size_t
 void top_line(const top_t *top, const top_row_t *row, char line[TOP_LINE]);
 extern const char top_head[];
 
-/* Sums of a process. */
+/* What a pool holds and the program does not use. */
+uint64_t top_cached(const umf_record_object_t *object);
+
+/* Sums of a process; UMF_RECORD_UNKNOWN if a pool does not know. */
 typedef struct top_sum_t {
     uint64_t live, held, away;
     size_t pools;

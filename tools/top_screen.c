@@ -2,6 +2,7 @@
  * The live screen of umfctl top, by ncurses. Keys: see `keys` below. The terminal is restored on
  * every way out: signals only set a flag, which the loop looks at.
  */
+#include "plain.h"
 #include "top.h"
 
 #ifndef UMFCTL_WITH_CURSES
@@ -77,8 +78,9 @@ bool top_has_screen(void) {
 /* --- drawing ---------------------------------------------------------------------------------- */
 
 static void put(int line, attr_t look, const char *text) {
+    char shown[512];
     attron(look);
-    mvaddnstr(line, 0, text, COLS);
+    mvaddnstr(line, 0, plain_copy(shown, sizeof(shown), text), COLS);
     attroff(look);
 }
 
@@ -94,7 +96,7 @@ static void title_make(const top_t *top, uint32_t process, char *text, size_t si
     char live[16], held[16], away[16];
     top_sum_t sum = top_sum(top, process);
     snprintf(text, size, "%u %.31s: %zu pool%s, %s live of %s held%s%s", top->targets[process].pid,
-             top->names[process], sum.pools, sum.pools == 1 ? "" : "s",
+             top->with[process].name, sum.pools, sum.pools == 1 ? "" : "s",
              top_bytes(sum.live, live, sizeof(live)), top_bytes(sum.held, held, sizeof(held)),
              sum.away ? ", away " : "", sum.away ? top_bytes(sum.away, away, sizeof(away)) : "");
 }
@@ -260,6 +262,11 @@ static const top_row_t *chosen_pool(screen_t *screen) {
     const top_row_t *row = screen->chosen < top->count ? &top->rows[screen->chosen] : NULL;
     if (row && row->object.kind != UMF_RECORD_OBJECT_POOL) {
         snprintf(screen->status, sizeof(screen->status), "this is a provider; choose a pool");
+        row = NULL;
+    } else if (row && top->with[row->process].is_viewed) {
+        snprintf(
+            screen->status, sizeof(screen->status),
+            "no attach socket: only figures; 'umfctl top -- PROGRAM' or UMF_RECORD_ATTACH=yes");
         row = NULL;
     }
     return row;
@@ -439,9 +446,8 @@ int top_screen(top_t *top, double interval) {
     SCREEN *terminal = begin();
     if (!terminal) {
         const char *name = getenv("TERM");
-        fprintf(stderr, "umfctl: the terminal '%s' (TERM) is not known; -n 1 prints plain text\n",
-                name ? name : "");
-        return 1;
+        return tell("the terminal '%s' (TERM) is not known; -n 1 prints plain text",
+                    name ? name : "");
     }
     while (goes_on && is_left && !is_ended) {
         draw(&screen);
@@ -461,10 +467,10 @@ int top_screen(top_t *top, double interval) {
     pool_close(&screen);
     endwin();
     delscreen(terminal);
-    if (!is_left) {
-        fprintf(stderr, "umfctl: %s\n", top->note[0] ? top->note : "nobody is left to look at");
+    if (!is_left && !top->is_started) {
+        tell("%s", top->note[0] ? top->note : "nobody is left to look at");
     }
-    return is_left ? 0 : 1;
+    return is_left || top->is_started ? 0 : 1;
 }
 
 #endif

@@ -6,13 +6,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "plain.h"
 #include "report.h"
+#include "start.h"
 #include "top.h"
 #include "umfctl.h"
 
 static int failed(const char *text) {
-    fprintf(stderr, "umfctl: %s\n", text);
-    return 1;
+    return tell("%s", text);
 }
 
 /* --- for people and programs ------------------------------------------------------------------ */
@@ -24,8 +25,9 @@ static report_value_t figure(uint64_t number) {
 /* What is not known is null. */
 static void row_members(const top_t *top, const top_row_t *row) {
     const umf_record_object_t *object = &row->object;
-    char label[64], name[sizeof(object->name) + 1] = {0};
+    char label[96], name[sizeof(object->name) + 1] = {0}, type[sizeof(row->kind) + 1];
     memcpy(name, object->name, sizeof(object->name));
+    snprintf(type, sizeof(type), "%.*s", (int)sizeof(row->kind), row->kind);
     bool is_pool = object->kind == UMF_RECORD_OBJECT_POOL;
     report_member_t members[] = {
         {"kind", {.unit = REPORT_TEXT, .text = is_pool ? "pool" : "provider"}},
@@ -37,19 +39,21 @@ static void row_members(const top_t *top, const top_row_t *row) {
         {"held", figure(object->held)},
         {"peak", figure(object->peak)},
         {"away", figure(object->away)},
+        {"cached", figure(top_cached(object))},
+        {"type", {.unit = REPORT_TEXT, .text = type}},
     };
     report_members(top_label(top, row, label, sizeof(label)), members,
                    sizeof(members) / sizeof(members[0]));
 }
 
 static void process_show(const top_t *top, uint32_t process) {
-    char key[32], title[128], line[TOP_LINE], live[16], held[16], name[33];
+    char key[32], title[128], line[TOP_LINE], live[16], held[16], text[256];
     top_sum_t sum = top_sum(top, process);
     snprintf(key, sizeof(key), "process %u", top->targets[process].pid);
-    snprintf(name, sizeof(name), "%s", top->names[process]);
     snprintf(title, sizeof(title), "%u %s: %zu pool%s, %s live of %s held",
-             top->targets[process].pid, name, sum.pools, sum.pools == 1 ? "" : "s",
-             top_bytes(sum.live, live, sizeof(live)), top_bytes(sum.held, held, sizeof(held)));
+             top->targets[process].pid, top->with[process].name, sum.pools,
+             sum.pools == 1 ? "" : "s", top_bytes(sum.live, live, sizeof(live)),
+             top_bytes(sum.held, held, sizeof(held)));
     report_section(key, title, 0);
     report_line(top_head);
     for (size_t i = 0; i < top->count; i++) {
@@ -59,11 +63,14 @@ static void process_show(const top_t *top, uint32_t process) {
             row_members(top, &top->rows[i]);
         }
     }
+    if (top->with[process].is_viewed) {
+        report_paragraph(top_view_text(top, process, text, sizeof(text)), 2);
+    }
 }
 
 static void show(const top_t *top) {
     for (unsigned i = 0; i < top->target_count; i++) {
-        if (top->targets[i].fd != -1) {
+        if (top_is_open(top, i)) {
             process_show(top, i);
         }
     }
@@ -94,10 +101,34 @@ static bool operand_pid(uint32_t *pid) {
     const char *word = umfctl_words.operand_count ? umfctl_words.operands[0] : NULL;
     *pid = word ? attach_pid(word) : 0;
     if (word && *pid == 0) {
-        fprintf(stderr, "umfctl: '%s' is not the number of a process\n", word);
+        tell("'%s' is not the number of a process", word);
         return false;
     }
     return true;
+}
+
+/* Until it ends, or `times` samples with anything in them. */
+static int program_show(top_t *top, double interval, unsigned times) {
+    for (unsigned shown = 0; start_runs() && (times == 0 || shown < times);) {
+        top_sample(top);
+        if (top->count > 0) {
+            show(top);
+            shown++;
+        }
+        pause_for(top->count > 0 ? interval : 0.02);
+    }
+    return start_wait();
+}
+
+static int program_top(top_t *top, double interval, unsigned times, bool is_screen) {
+    top_init(top, 0);
+    if (!start_program(umfctl_words.program, NULL, is_screen ? START_ASIDE : START_TO_ERROR)) {
+        return 127;
+    }
+    int status = is_screen ? top_screen(top, interval) : 0;
+    int own = is_screen ? start_wait() : program_show(top, interval, times);
+    top_end(top);
+    return own ? own : status;
 }
 
 int umfctl_top(void) {
@@ -111,10 +142,13 @@ int umfctl_top(void) {
         return 2;
     }
     if (is_screen && !top_has_screen()) {
-        fputs("umfctl: built without ncurses, or TERM is not known: here is one sample\n", stderr);
+        tell("built without ncurses, or TERM is not known: here is one sample");
         is_screen = false;
     }
     int status = 0;
+    if (umfctl_words.program) {
+        return program_top(&top, interval, times, is_screen);
+    }
     if (!top_begin(&top, pid)) {
         status = failed(top.note);
     } else if (is_screen) {
@@ -129,13 +163,10 @@ int umfctl_top(void) {
 /* --- metrics ---------------------------------------------------------------------------------- */
 
 static void label_write(const char *text, size_t most) {
-    for (size_t i = 0; i < most && text[i]; i++) {
-        if (text[i] == '\n') {
-            fputs("\\n", stdout);
-        } else {
-            printf("%s%c", text[i] == '"' || text[i] == '\\' ? "\\" : "",
-                   (unsigned char)text[i] < 0x80 ? text[i] : '?');
-        }
+    char copy[64], shown[64];
+    snprintf(copy, sizeof(copy), "%.*s", (int)most, text);
+    for (const char *c = plain_copy(shown, sizeof(shown), copy); *c; c++) {
+        printf("%s%c", *c == '"' || *c == '\\' ? "\\" : "", *c);
     }
 }
 
@@ -165,6 +196,7 @@ static const metric_t metrics[] = {
     {"umf_live_allocations", "Allocations that the program has from a pool.", live_count},
     {"umf_held_bytes", "Bytes that a pool has from its provider, or a provider gave out.", held},
     {"umf_peak_bytes", "The most bytes that were held so far.", peak},
+    {"umf_cached_bytes", "Bytes that a pool holds and the program does not use.", top_cached},
     {"umf_away_bytes", "Bytes without physical memory, because the pool is suspended.", away},
 };
 
@@ -175,7 +207,7 @@ static void sample_write(const top_t *top, const metric_t *metric, const top_row
         return;
     }
     printf("%s{pid=\"%u\",process=\"", metric->name, top->targets[row->process].pid);
-    label_write(top->names[row->process], sizeof(top->names[0]));
+    label_write(top->with[row->process].name, sizeof(top->with[0].name));
     printf("\",kind=\"%s\",number=\"%u\",name=\"",
            object->kind == UMF_RECORD_OBJECT_POOL ? "pool" : "provider", row->number);
     label_write(object->name, sizeof(object->name));
@@ -203,6 +235,9 @@ int umfctl_metrics(void) {
         show(&top);
     } else if (is_open) {
         metrics_write(&top);
+        if (top.note[0]) {
+            tell("%s", top.note);
+        }
     } else {
         failed(top.note);
     }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "plain.h"
 #include "report.h"
 #include "umfctl.h"
 
@@ -27,9 +28,12 @@ static const char usage[] =
     "  settings   what each provider and pool takes in creation text, with its default\n"
     "  reap       removes named shared memory that crashed processes left\n"
     "\n"
-    "Of processes of this user that have pools (root: of all users):\n"
+    "Of processes of this user that have pools (root: of all users). top and metrics need\n"
+    "nothing of them; the others need an attach socket: UMF_RECORD_ATTACH=yes, or '--':\n"
     "\n"
-    "  top [PID]  pools and providers: what lives, what is held; a live screen on a terminal\n"
+    "  top [PID | -- PROGRAM ARGS...]\n"
+    "             pools and providers: what lives, what is held; a live screen on a terminal;\n"
+    "             or of a program that is started, whose output comes after the screen\n"
     "             --interval SECONDS  between two looks; by default 1\n"
     "             -n COUNT     so many looks, as plain text\n"
     "  metrics [PID]\n"
@@ -37,7 +41,9 @@ static const char usage[] =
     "  snapshot PID\n"
     "             what there is now, down to each block, into a file\n"
     "             -o FILE      by default umf-PID.umfsnap\n"
-    "  record PID what happens from now on, into a file, until Ctrl-C\n"
+    "  record PID | -- PROGRAM ARGS...\n"
+    "             what happens from now on, into a file, until Ctrl-C; or of a program that is\n"
+    "             started, from its beginning to its end, with its exit status\n"
     "             -o FILE      by default umf-PID.umfrec\n"
     "             --seconds N  no longer than that\n"
     "             --stacks     who allocates\n"
@@ -129,8 +135,7 @@ static bool parse_size(const char *text) {
 }
 
 static int bad_usage(const char *what, const char *word) {
-    fprintf(stderr, "umfctl: %s%s%s%s\n", what, word ? " '" : "", word ? word : "",
-            word ? "'" : "");
+    tell("%s%s%s%s", what, word ? " '" : "", word ? word : "", word ? "'" : "");
     fputs("Try 'umfctl --help'.\n", stderr);
     return EXIT_USAGE;
 }
@@ -224,12 +229,27 @@ static int take_operand(size_t command, const char *word) {
     return 0;
 }
 
+static int take_program(size_t command, char **words) {
+    const char *name = command < COMMANDS ? commands[command].name : "";
+    if (strcmp(name, "top") != 0 && strcmp(name, "record") != 0) {
+        return bad_usage("only top and record start a program with --", NULL);
+    } else if (!words[0]) {
+        return bad_usage("a program is missing behind --", NULL);
+    } else if (umfctl_words.operand_count > 0) {
+        return bad_usage("either a process or a program, but there is also",
+                         umfctl_words.operands[0]);
+    } else if (umfctl_words.json || umfctl_words.seconds > 0) {
+        return bad_usage("not with a program behind --: --json, --seconds", NULL);
+    }
+    umfctl_words.program = words;
+    return 0;
+}
+
 int main(int argc, char **argv) {
     size_t command = COMMANDS;
     setlocale(LC_CTYPE, "");
     if (!has_streams()) {
-        fputs("umfctl: there is no standard output\n", stderr);
-        return 1;
+        return tell("there is no standard output");
     }
 
     for (int i = 1; i < argc; i++) {
@@ -239,6 +259,9 @@ int main(int argc, char **argv) {
             return say(usage);
         } else if (strcmp(word, "--version") == 0) {
             return say("umfctl " UMFCTL_VERSION "\n");
+        } else if (strcmp(word, "--") == 0) {
+            status = take_program(command, argv + i + 1);
+            i = argc;
         } else if (word[0] == '-') {
             status = take_option(command, argv, &i);
         } else if (command != COMMANDS) {
@@ -254,10 +277,9 @@ int main(int argc, char **argv) {
         return bad_usage("a command is missing", NULL);
     }
     size_t operands = umfctl_words.operand_count;
-    if (!commands[command].needs_none && operands < UMFCTL_OPERANDS &&
+    if (!commands[command].needs_none && !umfctl_words.program && operands < UMFCTL_OPERANDS &&
         commands[command].operands[operands]) {
-        fprintf(stderr, "umfctl: %s needs %s\n", commands[command].name,
-                commands[command].operands[operands]);
+        tell("%s needs %s", commands[command].name, commands[command].operands[operands]);
         fputs("Try 'umfctl --help'.\n", stderr);
         return EXIT_USAGE;
     }

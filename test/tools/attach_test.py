@@ -195,7 +195,6 @@ def test_refusals():
     with Sample(UMF_RECORD_ATTACH="no") as sample:
         said = run("snapshot", sample.pid, status=1)
         check("does not listen" in said or "does not use libumf" in said, said)
-        check(str(sample.pid) not in run("top", sample.pid, status=1).split("process")[0])
     with Sample() as sample:
         check("cannot be written" in run("snapshot", sample.pid, "-o", "no/where", status=1))
         if os.getuid() == 0:
@@ -218,7 +217,7 @@ def attach_socket(pid):
     return made
 
 
-def answer(status=0, kind=2, text=b"", magic=0x41464D55, version=1):
+def answer(status=0, kind=2, text=b"", magic=0x41464D55, version=2):
     return struct.pack("<IIII240s", magic, version, status, kind, text)
 
 
@@ -238,7 +237,7 @@ def asked_once(listener, reply, descriptors=()):
 
 def test_answers_that_are_none():
     listener = attach_socket(os.getpid())
-    for reply in (b"x", b"y" * 255, b"z" * 4096, answer(magic=1), answer(version=2), answer(status=99)):
+    for reply in (b"x", b"y" * 255, b"z" * 4096, answer(magic=1), answer(version=1), answer(status=99)):
         status, said = asked_once(listener, reply)
         check(status == 1 and "umfctl: process" in said, reply[:20], said)
     check("has closed the connection" in asked_once(listener, None)[1])

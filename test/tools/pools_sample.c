@@ -1,6 +1,7 @@
 /*
  * A program to look at: pools with known content. It says "ready" and its number, then obeys the
- * lines that it reads: "grow" allocates more, "end" ends it.
+ * lines that it reads: "grow" allocates more, "end" ends it. Each word on the command line is the
+ * creation text of a further pool, with 51 allocations: 50 of 1,000 bytes and one of 1 MiB.
  */
 #include <stdio.h>
 #include <string.h>
@@ -26,11 +27,31 @@ static int fill(umf_memory_pool_handle_t pool, size_t size, unsigned count) {
     return 0;
 }
 
-int main(void) {
+/* Twice as many, and half of them freed. */
+static int fill_in_part(umf_memory_pool_handle_t pool) {
+    void *blocks[100];
+    for (unsigned i = 0; i < 100; i++) {
+        if (!(blocks[i] = umfPoolMalloc(pool, 1000))) {
+            return 1;
+        }
+    }
+    for (unsigned i = 0; i < 100; i += 2) {
+        umfFree(blocks[i]);
+    }
+    return fill(pool, 1 << 20, 1);
+}
+
+int main(int argc, char **argv) {
     umf_memory_pool_handle_t small = make("disjoint:name=small over os");
     umf_memory_pool_handle_t large = make("coalescing:name=large over linux_vmm");
     if (!small || !large || fill(small, 1000, 100) || fill(large, 1 << 20, 5)) {
         return 1;
+    }
+    for (int i = 1; i < argc; i++) {
+        umf_memory_pool_handle_t pool = make(argv[i]);
+        if (!pool || fill_in_part(pool)) {
+            return 1;
+        }
     }
     printf("ready %d\n", (int)getpid());
     fflush(stdout);

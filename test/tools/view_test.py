@@ -1,0 +1,210 @@
+"""Tests what umfctl reads from the memory of a process that has no attach socket, and programs that umfctl starts.
+
+view_test.py <umfctl> <pools_sample> <hostile_view> <folder to work in>
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+UMFCTL, SAMPLE, HOSTILE, WORK = sys.argv[1:5]
+os.makedirs(WORK, exist_ok=True)
+for variable in ("NO_COLOR", "UMF_RECORD", "UMF_CONF", "UMF_RECORD_ATTACH"):
+    os.environ.pop(variable, None)
+os.environ["LC_ALL"] = "C.UTF-8"
+
+
+def check(condition, *what):
+    if not condition:
+        raise AssertionError(" ".join(str(part) for part in what))
+
+
+class Program:
+    """A process that says that it is ready, and waits for the end of its input."""
+
+    def __init__(self, *words):
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, "UMF_RECORD_ATTACH": "no"})
+        said = self.process.stdout.readline().split()
+        check(said, "it did not start")
+        self.is_ready = said[0] == "ready"
+        self.pid = int(said[1]) if self.is_ready else 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+
+def run(*words, status=0, **options):
+    done = subprocess.run([UMFCTL, *map(str, words)], capture_output=True, text=True, cwd=WORK, timeout=120,
+                          stdin=subprocess.DEVNULL, errors="surrogateescape", **options)
+    check("Sanitizer" not in done.stderr, done.stderr)
+    check(status is None or done.returncode == status, words, "status", done.returncode, done.stdout, done.stderr)
+    return done.stdout if status == 0 else done.stdout + done.stderr
+
+
+def rows_of(pid):
+    document = json.loads(run("top", pid, "--json"))
+    return {row["name"]: row for row in document["process %d" % pid].values()}
+
+
+def available_kinds():
+    document = json.loads(run("info", "--json"))
+    return [name for name, row in document["pools"].items() if row.get("state") == "ok"]
+
+
+def test_figures():
+    kinds = [kind for kind in available_kinds() if kind in ("jemalloc", "scalable")]
+    texts = ["proxy over os:name=under_proxy"] + ["%s:name=p_%s over os" % (kind, kind) for kind in
+                                                  ["disjoint", "coalescing", *kinds]]
+    with Program(SAMPLE, *texts) as sample:
+        before = os.listdir("/proc/%d/fd" % sample.pid)
+        rows = rows_of(sample.pid)
+        small, large = rows["small"], rows["large"]
+        check(small["type"] == "disjoint" and small["live_count"] == 100, small)
+        check(100000 <= small["live"] <= small["held"] <= 1 << 20, small)
+        check(small["cached"] == small["held"] - small["live"], small)
+        check(large["type"] == "coalescing" and large["live_count"] == 5 and large["live"] == 5 << 20, large)
+        check(large["held"] >= large["live"] and large["peak"] is None, large)
+        check({rows["LINUX_VMM"]["number"], rows["OS"]["number"]} >= {large["parent"]}, rows)
+        check(rows["LINUX_VMM"]["held"] == large["held"] and rows["LINUX_VMM"]["live"] is None, rows)
+        check(rows["proxy"]["live_count"] == 51, rows["proxy"])
+        check(rows["under_proxy"]["type"] == "os", rows)
+        for kind in ["disjoint", "coalescing", *kinds]:
+            row = rows["p_" + kind]
+            check(row["type"] == kind and row["held"] >= (1 << 20) + 50000, row)
+            if kind == "scalable":  # blocks whose size only oneTBB knows
+                check(row["live"] is None and row["live_count"] is None and row["cached"] is None, row)
+            else:
+                check(row["live_count"] == 51, row)
+                check((1 << 20) + 50000 <= row["live"] <= (1 << 20) + 65536, row)
+        # Nothing runs in the process for it.
+        check(os.listdir("/proc/%d/task" % sample.pid) == [str(sample.pid)])
+        check(os.listdir("/proc/%d/fd" % sample.pid) == before)
+        check("umf-attach" not in open("/proc/net/unix").read() or
+              not re.search(r"umf-attach-\d+-%d$" % sample.pid, open("/proc/net/unix").read(), re.M))
+
+
+def test_as_text_and_metrics():
+    with Program(SAMPLE) as sample:
+        text = run("top", sample.pid)
+        check(max(map(len, text.splitlines())) <= 80, text)
+        check(re.search(r"^  large coalescing #\d+ +5\.0M ", text, re.M), text)
+        check("no attach socket" in text and "UMF_RECORD_ATTACH=yes" in text, text)
+        check(str(sample.pid) in run("top"), "not among all processes")
+        metrics = run("metrics", sample.pid)
+        check(re.search(r'^umf_live_allocations\{pid="%d",.*name="small"\} 100$' % sample.pid, metrics, re.M), metrics)
+        check(re.search(r'^umf_cached_bytes\{pid="%d",.*name="large"\} \d+$' % sample.pid, metrics, re.M), metrics)
+        for command in ("snapshot", "record", "leaks"):
+            said = run(command, sample.pid, status=1)
+            check("does not listen" in said and "umfctl record -- PROGRAM" in said, said)
+
+
+def test_refusals():
+    check("does not use libumf" in run("top", os.getpid(), status=1))
+    check("there is no process" in run("top", 4000000, status=1))
+    if os.getuid() == 0:
+        with Program(SAMPLE) as sample:
+            done = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", UMFCTL, "top", str(sample.pid)],
+                                  capture_output=True, text=True, cwd="/", timeout=60)
+            check(done.returncode == 1 and "another user" in done.stderr, done.stderr)
+        with Program("setpriv", "--reuid=65534", "--clear-groups", HOSTILE, "closed") as closed:
+            done = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", UMFCTL, "top", str(closed.pid)],
+                                  capture_output=True, text=True, cwd="/", timeout=60)
+            check(done.returncode == 1 and "the kernel does not let this user" in done.stderr, done.stderr)
+
+
+def test_lies():
+    for lie, said in (("version", "version 77"), ("damaged", "damaged"), ("offsets", "damaged"),
+                      ("elsewhere", "damaged"), ("endless", "-"), ("counts", None), ("names", "nameless|\\?"),
+                      ("sizes", "liar"), ("addresses", "liar"), ("slabs", "liar"), ("pages", "liar"),
+                      ("waiting", "in time")):
+        with Program(HOSTILE, lie) as liar:
+            if not liar.is_ready:
+                print("view_test: skipped: a page that is supplied by the process; userfaultfd is not allowed here")
+                continue
+            began = time.monotonic()
+            text = run("top", liar.pid, status=None)
+            check(time.monotonic() - began < 60, lie)
+            check(said is None or re.search(said, text), lie, text)
+            check(not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\udc80-\udcff]", text), lie, repr(text))
+            check(max(map(len, text.splitlines()[:-1]), default=0) <= 80 or text.startswith("umfctl"), text)
+    # One that keeps the reader waiting keeps nobody from the others.
+    with Program(HOSTILE, "waiting") as liar, Program(SAMPLE) as sample:
+        if liar.is_ready:
+            check(re.search(r"^  large coalescing", run("top"), re.M))
+            check(sample.pid > 0)
+
+
+# --- programs that umfctl starts ---
+
+
+def test_record_a_program():
+    run("record", "-o", "whole.umfrec", "--leaks", "--", SAMPLE)
+    text = run("trace", "whole.umfrec")
+    check("in an orderly way" in text and "large" in text and "small" in text, text)
+    check(os.stat(os.path.join(WORK, "whole.umfrec")).st_mode & 0o777 == 0o600)
+    said = run("record", "--", "sh", "-c", "exit 7", status=7)
+    check("did not use libumf" in said, said)
+    check("cannot be started" in run("record", "--", "/no/such/program", status=127))
+    check("a program is missing" in run("record", "--", status=2))
+    check("not with a program" in run("record", "--json", "--", "true", status=2))
+    check("only top and record" in run("info", "--", "true", status=2))
+
+
+def test_top_of_a_program():
+    shown = subprocess.Popen([UMFCTL, "top", "--interval", "0.05", "--", SAMPLE], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=WORK)
+    text = ""
+    while not re.search(r"large #\d+ +5\.0M", text):
+        line = shown.stdout.readline()
+        check(line, "it ended:", text)
+        text += line
+    _, said = shown.communicate("end\n", timeout=60)
+    check(shown.returncode == 0 and "ready" in said, shown.returncode, said)
+    check("no attach socket" not in text, text)
+
+
+# --- files ---
+
+
+def test_files_that_are_not_replaced():
+    pipe, link = os.path.join(WORK, "pipe"), os.path.join(WORK, "link")
+    for path in (pipe, link):
+        if os.path.lexists(path):
+            os.unlink(path)
+    os.mkfifo(pipe)
+    os.symlink("nowhere", link)
+    sample = subprocess.Popen([SAMPLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "UMF_RECORD_ATTACH": "yes"})
+    sample.stdout.readline()
+    for path, said in ((pipe, "no regular file"), (link, "a symbolic link")):
+        check(said in run("snapshot", sample.pid, "-o", path, status=1))
+    check(os.path.islink(link))
+    run("snapshot", sample.pid, "-o", "mine.umfsnap")
+    check(os.stat(os.path.join(WORK, "mine.umfsnap")).st_mode & 0o777 == 0o600)
+    check(not [name for name in os.listdir(WORK) if name.endswith(".new")], "something is left")
+    sample.kill()
+    sample.communicate()
+
+
+def main():
+    scope = "/proc/sys/kernel/yama/ptrace_scope"
+    if os.path.exists(scope) and open(scope).read().strip() != "0" and os.getuid() != 0:
+        print("view_test: skipped: kernel.yama.ptrace_scope lets only root read another process")
+        sys.exit(77)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print("view_test:", name, "passed", flush=True)
+
+
+main()
