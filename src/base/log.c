@@ -23,6 +23,7 @@
 
 #include "base/kept_fd.h"
 #include "base/lock.h"
+#include "base/plain_text.h"
 #include "system/common.h"
 #include "system/keep_errno.h"
 #include "system/os.h"
@@ -84,6 +85,7 @@ static void log_finish(log_line_t *line) {
     if (line->is_cut) {
         memcpy(line->text + line->length - mark, LOG_CUT_MARK, mark);
     }
+    umf_plain_text(line->text, line->length);
     line->text[line->length++] = '\n';
 }
 
@@ -163,6 +165,10 @@ static void log_check_file_locked(void) {
                           "[ERROR UMF] %s: the program has closed descriptor %d, the log file "
                           "\"%.255s\": logging ends; name an output again (umf.logger.output)\n",
                           __func__, log_fd, log_name);
+    length = length < (int)sizeof(text) ? length : (int)sizeof(text) - 1;
+    if (length > 1) {
+        umf_plain_text(text, (size_t)length - 1); /* but the end of the line */
+    }
     log_file.is_kept = false;
     log_fd = LOG_NO_OUTPUT;
     log_update_threshold_locked();
@@ -240,10 +246,7 @@ static void log_let_hear(umf_log_heard_t *heard, int errnum, const char *format,
         snprintf(heard->text + length, sizeof(heard->text) - (size_t)length, ": %s",
                  umf_os_error_text(errnum, buffer, sizeof(buffer)));
     }
-    /* The text is shown to users, and names in it may contain any bytes. */
-    for (char *at = heard->text; *at; at++) {
-        *at = *at >= ' ' && *at <= '~' ? *at : '?';
-    }
+    umf_plain_text(heard->text, strlen(heard->text));
 }
 
 static void log_write_if_wanted(umf_log_level_t level, int errnum, const char *function,
