@@ -408,12 +408,20 @@ static umf_result_t mapping_refuse(const umf_mapping_t *mine, const char *why) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* Adds a user to an OPEN mapping, unless one of the two handles is stale. A stale mapping is
- * retired. */
+/*
+ * Adds a user to an OPEN mapping, unless the two handles differ. Then one of them is stale or
+ * forged. A provider with a watch refuses a stale handle by itself, so it is asked anew, and the
+ * mapping is retired for that: a forged handle that was opened before must not keep out a genuine
+ * one. Without a watch the number of the export alone decides.
+ */
 static umf_result_t mapping_join_locked(umf_mapping_t *mapping, const umf_mapping_t *mine,
                                         umf_list_t *closing) {
     /* Export ids only grow: the newer handle proves that the memory of the older one was freed. */
     if (mine->wire.export_id > mapping->wire.export_id) {
+        mapping_retire_locked(mapping, closing);
+        return UMF_RESULT_SUCCESS;
+    }
+    if (mapping->watch.word && !mapping_is_same(mapping, mine)) {
         mapping_retire_locked(mapping, closing);
         return UMF_RESULT_SUCCESS;
     }

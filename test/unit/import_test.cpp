@@ -685,6 +685,27 @@ TEST_F(BadHandle, Hostile) {
     expect_refused(forged(other_data, [](umf_wire_t &) {}), "other data");
 }
 
+// Whoever passes handles on may change them. The provider tells which one is right.
+TEST(Import, AForgedHandleThatWasOpenedKeepsNoGenuineOneOut) {
+    FakePool p(FakeIpc::watched_ops());
+    char *ptr = p.alloc();
+    Bytes good = handle_of(ptr);
+    close(open(p.handler(), good));
+    for (uint64_t more : {uint64_t{1} << 40, uint64_t{1} << 20}) {
+        close(open(p.handler(), forged(good, [more](umf_wire_t &w) { w.export_id += more; })));
+        EXPECT_EQ(try_open(p.handler(), good), UMF_RESULT_SUCCESS);
+    }
+    char *used = open(p.handler(), forged(good, [](umf_wire_t &w) { w.export_id += 7; }));
+    char *opened = open(p.handler(), good);
+    EXPECT_NE(opened, used);
+    close(opened);
+    used[0] = 1; // it stays for its user
+    close(used);
+    EXPECT_EQ(p.fake.opens, p.fake.closes + 1) << "the genuine one is kept";
+    p.free(ptr);
+    EXPECT_EQ(try_open(p.handler(), good), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
 TEST(Import, RefusesHandlesOfAnotherKind) {
     FakePool p(FakeIpc::watched_ops());
     char *ptr = p.alloc();
