@@ -23,8 +23,17 @@ void *umf_dl_open(const char *name, bool loaded_only, char *why, size_t why_size
         snprintf(why, why ? why_size : 0, "%s: refused by a test", name);
         return NULL;
     }
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | (loaded_only ? RTLD_NOLOAD : 0));
-    if (!library && why && why_size > 0) {
+    /* Libraries read variables of the environment that name code to load. */
+    bool is_privileged = umf_os_is_privileged();
+    bool loads = !loaded_only && !is_privileged;
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | (loads ? 0 : RTLD_NOLOAD));
+    if (!library && is_privileged) {
+        snprintf(
+            why, why ? why_size : 0,
+            "%s: a program that runs with other rights than those of its starter (set-user-ID) "
+            "loads no library by itself; link the program with it",
+            name);
+    } else if (!library && why && why_size > 0) {
         /* The loader has no text for a library that is merely not loaded. */
         const char *text = dlerror();
         snprintf(why, why_size, "%s", text ? text : "not loaded");

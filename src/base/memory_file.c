@@ -32,7 +32,7 @@ static bool is_denied_here(void) {
 }
 
 static const char *temporary_folder(void) {
-    const char *folder = getenv("TMPDIR");
+    const char *folder = secure_getenv("TMPDIR");
     return folder && *folder ? folder : "/tmp";
 }
 

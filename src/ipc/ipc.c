@@ -35,8 +35,9 @@ static size_t ipc_limit(const char *name, const char *text) {
 
 void umf_ipc_init(void) {
     umf_export_init(
-        ipc_limit("UMF_MAX_EXPORTED_IPC_HANDLES", getenv("UMF_MAX_EXPORTED_IPC_HANDLES")));
-    umf_import_init(ipc_limit("UMF_MAX_OPENED_IPC_HANDLES", getenv("UMF_MAX_OPENED_IPC_HANDLES")));
+        ipc_limit("UMF_MAX_EXPORTED_IPC_HANDLES", secure_getenv("UMF_MAX_EXPORTED_IPC_HANDLES")));
+    umf_import_init(
+        ipc_limit("UMF_MAX_OPENED_IPC_HANDLES", secure_getenv("UMF_MAX_OPENED_IPC_HANDLES")));
     static umf_listener_t listener = {.export_ends = umf_export_drop,
                                       .pool_ends = umf_import_drop,
                                       .import_provider = umf_import_provider,

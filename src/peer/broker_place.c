@@ -84,7 +84,7 @@ int umf_broker_get_timeout(void) {
 }
 
 bool umf_broker_admits(uint32_t uid) {
-    return uid == umf_os_user() || uid == 0 || umf_broker_is_open();
+    return umf_os_is_own_user(uid) || uid == 0 || umf_broker_is_open();
 }
 
 /* --- addresses --- */
@@ -185,7 +185,7 @@ static int listen_new(int fd, const umf_broker_listener_t *listener,
     if (error != 0) {
         return error;
     }
-    error = umf_broker_is_open() ? umf_os_chmod(path, 0666) : 0;
+    error = umf_broker_is_open() ? umf_os_chmod_socket(path, 0666) : 0;
     if (error == 0) {
         error = umf_socket_listen(fd, PLACE_BACKLOG);
     }
@@ -215,10 +215,13 @@ int umf_broker_listen(const umf_broker_id_t *id, int fd, umf_broker_listener_t *
         return ENAMETOOLONG;
     }
     umf_broker_listener_t made = {.place = folder[0] ? UMF_BROKER_FOLDER : UMF_BROKER_ABSTRACT};
-    if (folder[0]) {
+    int error = folder[0] ? umf_os_check_shared_folder(folder) : 0;
+    if (error == 0 && folder[0]) {
         place_reap(folder);
     }
-    int error = folder[0] ? listen_in_folder(id, fd, &made) : listen_abstract(id, fd, &made);
+    if (error == 0) {
+        error = folder[0] ? listen_in_folder(id, fd, &made) : listen_abstract(id, fd, &made);
+    }
     if (error == 0) {
         *listener = made;
         return 0;
@@ -227,6 +230,7 @@ int umf_broker_listen(const umf_broker_id_t *id, int fd, umf_broker_listener_t *
                   folder[0] ? folder : "the abstract namespace",
                   error == ENOENT   ? " (does the folder of umf.ipc.socket_dir exist?)"
                   : error == EACCES ? " (may this process write to it?)"
+                  : error == EPERM  ? " (all users may remove and replace what is in it: chmod +t)"
                                     : "");
     return error;
 }

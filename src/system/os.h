@@ -105,7 +105,11 @@ int umf_os_check_regular(int fd);
 /* Whether it is a regular file of this process's user. */
 bool umf_os_is_own_file(int fd);
 int umf_os_getcwd(char *path, size_t size);
-int umf_os_chmod(const char *path, mode_t mode);
+/* Changes the mode of a socket of this user; never that of another file under the name, also
+ * through a symbolic link. ENOTSOCK, EPERM. */
+int umf_os_chmod_socket(const char *path, mode_t mode);
+/* EPERM for a folder to which all users may write, and whose files each of them may rename. */
+int umf_os_check_shared_folder(const char *path);
 int umf_os_fchmod(int fd, mode_t mode);
 int umf_os_rename(const char *from, const char *to);
 int umf_os_unlink(const char *path);
@@ -159,6 +163,12 @@ bool umf_os_is_in_data(uintptr_t addr, size_t size);
 int umf_os_pid(void);
 int umf_os_tid(void);
 uint32_t umf_os_user(void);
+/* Whether a number that the kernel shows is that of this process's user. The number that stands for
+ * all users without one in this namespace (overflowuid) is nobody's own there. */
+bool umf_os_is_own_user(uint32_t uid);
+/* Whether the process has rights that its starter has not (set-user-ID, set-group-ID, file
+ * capabilities): the environment must not decide then. */
+bool umf_os_is_privileged(void);
 /* Makes every running thread of this process pass a full memory fence before it returns. The first
  * call may take milliseconds. false: the kernel has no such call, or refuses it. */
 bool umf_os_fence_all(void);

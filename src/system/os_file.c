@@ -143,7 +143,7 @@ int umf_os_check_regular(int fd) {
 bool umf_os_is_own_file(int fd) {
     struct stat info;
     return os_fault("is_own_file") == 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-           info.st_uid == geteuid();
+           umf_os_is_own_user(info.st_uid);
 }
 
 int umf_os_fchmod(int fd, mode_t mode) {
@@ -154,7 +154,7 @@ int umf_os_fchmod(int fd, mode_t mode) {
 bool umf_os_is_own_unlinked(int fd) {
     struct stat file;
     return fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_nlink == 0 &&
-           file.st_uid == geteuid();
+           umf_os_is_own_user(file.st_uid);
 }
 
 int umf_os_add_seals(int fd, int seals) {

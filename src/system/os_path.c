@@ -113,9 +113,46 @@ int umf_os_getcwd(char *path, size_t size) {
     return error != 0 ? error : getcwd(path, size) ? 0 : errno;
 }
 
-int umf_os_chmod(const char *path, mode_t mode) {
-    int error = os_fault("chmod");
-    return error != 0 ? error : os_result(chmod(path, mode));
+static int os_chmod_socket(int place, mode_t mode) {
+    struct stat info;
+    char path[32];
+    int error = os_result(fstat(place, &info));
+    if (error != 0) {
+        return error;
+    }
+    if (!S_ISSOCK(info.st_mode)) {
+        return ENOTSOCK;
+    }
+    if (info.st_uid != geteuid() || info.st_nlink != 1) {
+        return EPERM;
+    }
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", place);
+    return os_result(chmod(path, mode));
+}
+
+int umf_os_chmod_socket(const char *path, mode_t mode) {
+    int place;
+    int error = os_fault("chmod_socket");
+    if (error == 0) {
+        error = os_open(path, O_PATH | O_NOFOLLOW, 0, &place);
+    }
+    if (error == 0) {
+        error = os_chmod_socket(place, mode);
+        close(place);
+    }
+    return error;
+}
+
+int umf_os_check_shared_folder(const char *path) {
+    struct stat info;
+    int error = os_fault("check_shared_folder");
+    if (error == 0) {
+        error = os_result(stat(path, &info));
+    }
+    if (error != 0) {
+        return error;
+    }
+    return (info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX) ? EPERM : 0;
 }
 
 int umf_os_rename(const char *from, const char *to) {

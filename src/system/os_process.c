@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -49,6 +50,33 @@ bool umf_os_fence_all(void) {
 
 uint32_t umf_os_user(void) {
     return (uint32_t)geteuid();
+}
+
+/* The kernel's default, where /proc does not tell. */
+#define OVERFLOW_USER 65534u
+
+static uint32_t os_overflow_user(void) {
+    char text[16];
+    int error = umf_os_read_text("/proc/sys/kernel/overflowuid", text, sizeof(text));
+    return error == 0 ? (uint32_t)strtoul(text, NULL, 10) : OVERFLOW_USER;
+}
+
+/* Whether every user of the machine has a number in this namespace: one line maps all. */
+static bool os_knows_all_users(void) {
+    char text[128];
+    unsigned inside, outside, count;
+    return umf_os_read_text("/proc/self/uid_map", text, sizeof(text)) == 0 &&
+           sscanf(text, "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 &&
+           count == UINT32_MAX;
+}
+
+bool umf_os_is_own_user(uint32_t uid) {
+    return uid == umf_os_user() && os_fault("is_own_user") == 0 &&
+           (uid != os_overflow_user() || os_knows_all_users());
+}
+
+bool umf_os_is_privileged(void) {
+    return getauxval(AT_SECURE) != 0 || os_fault("is_privileged") != 0;
 }
 
 /*
@@ -134,19 +162,24 @@ bool umf_os_is_in_data(uintptr_t addr, size_t size) {
     return addr >= start && addr < last && size <= last - addr;
 }
 
-static _Atomic int own_threads, own_threads_pid;
+/* The process in the high half, since a child of a fork has none of these threads; their number in
+ * the low one. */
+static _Atomic uint64_t own_threads;
+
+static uint32_t own_threads_in(uint64_t word) {
+    return word >> 32 == (uint32_t)umf_os_pid() ? (uint32_t)word : 0;
+}
 
 static int own_thread_count(void) {
-    return atomic_load(&own_threads_pid) == umf_os_pid() ? atomic_load(&own_threads) : 0;
+    return (int)own_threads_in(atomic_load(&own_threads));
 }
 
 static void own_threads_add(int change) {
-    int count = own_thread_count();
-    if (count == 0) { /* the first one, or the first one since a fork */
-        atomic_store(&own_threads, 0);
-        atomic_store(&own_threads_pid, umf_os_pid());
-    }
-    atomic_fetch_add(&own_threads, change);
+    uint64_t word = atomic_load(&own_threads), changed;
+    do {
+        uint32_t count = own_threads_in(word) + (uint32_t)change;
+        changed = (uint64_t)(uint32_t)umf_os_pid() << 32 | count;
+    } while (!atomic_compare_exchange_weak(&own_threads, &word, changed));
 }
 
 void umf_os_own_thread_begins(void) {

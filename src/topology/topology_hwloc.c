@@ -15,6 +15,7 @@
 #include "base/dl.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "system/os.h"
 #include "topology/topology.h"
 
 /* Each function, and whether an older hwloc may lack it. hwloc.h gives the types. Its inline
@@ -67,6 +68,12 @@ static umf_result_t api_check_version(const api_t *api, const char *name) {
 
 static umf_result_t api_open(const char *name, void **library, api_t *api) {
     char why[256] = "";
+    if (umf_os_is_privileged()) {
+        UMF_LOG_ERROR("the NUMA nodes are not looked up in a program that runs with other rights "
+                      "than those of its starter (set-user-ID): hwloc loads code that the "
+                      "environment names");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
     *library = umf_dl_open(name, false, why, sizeof(why));
     if (!*library) {
         UMF_LOG_ERROR("the NUMA nodes of this machine are not known, because library %s cannot be "

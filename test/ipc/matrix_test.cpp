@@ -629,10 +629,10 @@ class Folder {
         char name[] = "/tmp/umf_matrix_XXXXXX";
         EXPECT_NE(mkdtemp(name), nullptr);
         path = name;
-        EXPECT_EQ(chmod(name, 0777), 0);
+        EXPECT_EQ(chmod(name, 01777), 0);
         for (const char *each : folders) {
             EXPECT_EQ(mkdir((path + each).c_str(), 0777), 0);
-            EXPECT_EQ(chmod((path + each).c_str(), 0777), 0);
+            EXPECT_EQ(chmod((path + each).c_str(), 01777), 0);
         }
     }
     ~Folder() {

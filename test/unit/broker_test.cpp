@@ -908,6 +908,16 @@ TEST_F(broker_folder, OtherUsersMayComeIfTheSettingSaysSo) {
     }
 }
 
+TEST_F(broker_folder, AFolderWhereAllReplaceFilesIsNotUsed) {
+    ASSERT_EQ(chmod(folder, 0777), 0);
+    EXPECT_FALSE(umf_broker_start());
+    EXPECT_EQ(sockets(), 0);
+    ASSERT_EQ(chmod(folder, 01777), 0);
+    EXPECT_TRUE(umf_broker_start());
+    EXPECT_EQ(sockets(), 1);
+    umf_broker_stop();
+}
+
 TEST_F(broker_folder, AFolderThatIsNotThereIsSaid) {
     umf_broker_set_folder("/nonexistent");
     int fd = make_file("mine");

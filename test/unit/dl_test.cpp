@@ -5,6 +5,7 @@
 
 extern "C" {
 #include "base/dl.h"
+#include "system/os.h"
 }
 
 namespace {
@@ -52,6 +53,18 @@ TEST(dl, loaded_only_does_not_load) {
     void *library = umf_dl_open("libc.so.6", true, why, sizeof(why));
     EXPECT_NE(library, nullptr) << why;
     umf_dl_close(library);
+}
+
+TEST(dl, a_privileged_program_loads_nothing) {
+    char why[256] = "";
+    umf_os_set_fault([](const char *call) { return strcmp(call, "is_privileged") == 0 ? 1 : 0; });
+    void *library = umf_dl_open("libcrypt.so.1", false, why, sizeof(why));
+    void *loaded = umf_dl_open("libc.so.6", false, nullptr, 0);
+    umf_os_set_fault(nullptr);
+    EXPECT_EQ(library, nullptr);
+    EXPECT_NE(std::string(why).find("set-user-ID"), std::string::npos) << why;
+    EXPECT_NE(loaded, nullptr);
+    umf_dl_close(loaded);
 }
 
 TEST(dl, symbol) {

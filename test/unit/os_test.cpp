@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -662,4 +664,100 @@ TEST(os, a_close_that_is_made_to_fail_still_closes) {
     EXPECT_EQ(umf_os_close(fd), EDOM);
     umf_os_set_fault(nullptr);
     EXPECT_EQ(fcntl(fd, F_GETFD), -1);
+}
+
+// The mode of a socket is changed, and that of nothing else that has its name.
+TEST(os, chmod_of_a_socket_follows_no_link) {
+    char folder[] = "/tmp/umf_os_XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    std::string path = std::string(folder) + "/s", secret = std::string(folder) + "/secret";
+    int fd = open(secret.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(symlink(secret.c_str(), path.c_str()), 0);
+    EXPECT_EQ(umf_os_chmod_socket(path.c_str(), 0666), ENOTSOCK);
+    unlink(path.c_str());
+    ASSERT_EQ(link(secret.c_str(), path.c_str()), 0);
+    EXPECT_EQ(umf_os_chmod_socket(path.c_str(), 0666), ENOTSOCK);
+    unlink(path.c_str());
+    struct stat info;
+    ASSERT_EQ(fstat(fd, &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u);
+    ASSERT_EQ(mknod(path.c_str(), S_IFSOCK | 0600, 0), 0);
+    EXPECT_EQ(umf_os_chmod_socket(path.c_str(), 0666), 0);
+    ASSERT_EQ(stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0666u);
+    unlink(path.c_str());
+    unlink(secret.c_str());
+    close(fd);
+    rmdir(folder);
+}
+
+TEST(os, folders_where_all_users_replace_files) {
+    char folder[] = "/tmp/umf_os_XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    EXPECT_EQ(umf_os_check_shared_folder(folder), 0);
+    ASSERT_EQ(chmod(folder, 01777), 0);
+    EXPECT_EQ(umf_os_check_shared_folder(folder), 0);
+    ASSERT_EQ(chmod(folder, 0777), 0);
+    EXPECT_EQ(umf_os_check_shared_folder(folder), EPERM);
+    rmdir(folder);
+    EXPECT_EQ(umf_os_check_shared_folder(folder), ENOENT);
+}
+
+// In a namespace without a map every user has the number of nobody.
+TEST(os, a_number_that_stands_for_all_users_is_nobodys_own) {
+    EXPECT_TRUE(umf_os_is_own_user(geteuid()));
+    EXPECT_FALSE(umf_os_is_own_user(geteuid() + 1));
+    pid_t child = fork();
+    if (child == 0) {
+        if (unshare(CLONE_NEWUSER) != 0) {
+            _exit(77);
+        }
+        int file = memfd_create("own", MFD_CLOEXEC);
+        bool is_safe = !umf_os_is_own_user(geteuid()) && !umf_os_is_own_file(file) &&
+                       !umf_os_is_own_unlinked(file);
+        _exit(is_safe ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        GTEST_SKIP() << "no user namespaces here";
+    }
+    EXPECT_EQ(status, 0);
+}
+
+// Each child has two threads of the library, which begin at once, and a first thread that ends.
+TEST(os, threads_of_the_library_that_begin_at_once_are_counted) {
+    if (getenv("UMF_TEST_EMULATOR")) {
+        GTEST_SKIP() << "a child of a fork cannot start threads there";
+    }
+    for (int i = 0; i < 300; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            static std::atomic<int> ready{0}, begun{0};
+            auto begin = [] {
+                ready++;
+                while (ready < 2) {
+                }
+                umf_os_own_thread_begins();
+                begun++;
+            };
+            std::thread([begin] {
+                begin();
+                pause();
+            }).detach();
+            std::thread([begin] {
+                begin();
+                while (begun < 2 || !umf_os_is_last_thread()) {
+                    usleep(100);
+                }
+                _exit(0);
+            }).detach();
+            pthread_exit(nullptr);
+        }
+        int status = -1;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_EQ(status, 0) << "child " << i;
+    }
 }

@@ -30,7 +30,7 @@
 
 /* Only on request: memory of memfd_secret is locked, and an ordinary user may lock little. */
 static bool share_wants_secret(void) {
-    const char *request = getenv("UMF_MEM_FD_FUNC");
+    const char *request = secure_getenv("UMF_MEM_FD_FUNC");
     return request && strstr(request, "memfd_secret");
 }
 
