@@ -298,7 +298,11 @@ typedef struct umf_mirror_t *umf_mirror_handle_t;
 umf_result_t umfMirrorCreate(void *of, size_t size, umf_memory_pool_handle_t in,
                              umf_mirror_handle_t *mirror);
 
-/// @brief Destroys a mirror and its memory. Nothing is pushed.
+/// @brief Destroys a mirror and frees its memory. Nothing is pushed.
+///
+/// The memory goes back to its pool at once, as by ::umfFree. Before the call the work must have
+/// passed that pulls and pushes have put on a queue (umf_copy_params_t), and no other thread may
+/// use the mirror.
 ///
 /// @param mirror made by ::umfMirrorCreate; NULL is ignored
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if it is no mirror
@@ -327,7 +331,7 @@ umf_result_t umfMirrorMark(umf_mirror_handle_t mirror, size_t offset, size_t siz
 /// @brief Copies from the range to the mirror.
 ///
 /// @param mirror the mirror
-/// @param offset from its start
+/// @param offset from its start, at most the size of the mirror
 /// @param size bytes, or ::UMF_MIRROR_DIRTY: what is marked at or above `offset`. What was copied
 ///        is no longer dirty.
 /// @param params as for ::umfCopyBatch

@@ -65,7 +65,7 @@ bool umf_dirty_add(umf_dirty_t *dirty, size_t begin, size_t end) {
 }
 
 bool umf_dirty_remove(umf_dirty_t *dirty, size_t begin, size_t end) {
-    if (begin == end || dirty->count == 0) {
+    if (begin >= end || dirty->count == 0) {
         return true;
     }
     if (!dirty_reserve(dirty)) {

@@ -215,13 +215,17 @@ static umf_result_t mirror_copy(umf_mirror_handle_t mirror, const umf_copy_item_
 static umf_result_t move_dirty(umf_mirror_handle_t mirror, bool is_push, size_t offset,
                                const umf_copy_params_t *params) {
     size_t room;
+    umf_result_t result = part_check(mirror, offset, 0);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
     umf_copy_item_t *items = take_dirty(mirror, is_push, offset, &room);
     if (!items) {
         UMF_LOG_ERROR("no memory for the dirty parts of a mirror");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     size_t count = items[room].size;
-    umf_result_t result = mirror_copy(mirror, items, count, params);
+    result = mirror_copy(mirror, items, count, params);
     if (result != UMF_RESULT_SUCCESS) {
         put_dirty(mirror, is_push, items, 0, count);
     }

@@ -154,6 +154,14 @@ TEST_F(Mirror, bad_arguments_are_refused) {
     EXPECT_EQ(umfMirrorPush(mirror, 64, 0, nullptr), OK);
     EXPECT_EQ(umfMirrorMark(mirror, 1, 64), BAD);
     EXPECT_EQ(umfMirrorMark(mirror, 0, SIZE_MAX), BAD);
+    for (size_t at = 0; at < sizeof(range); at += 4) { // apart from each other
+        EXPECT_EQ(umfMirrorMark(mirror, at, 1), OK);
+    }
+    for (size_t outside : {sizeof(range) + 1, SIZE_MAX - 1, SIZE_MAX}) {
+        EXPECT_EQ(umfMirrorPull(mirror, outside, UMF_MIRROR_DIRTY, nullptr), BAD);
+        EXPECT_EQ(umfMirrorPush(mirror, outside, UMF_MIRROR_DIRTY, nullptr), BAD);
+    }
+    EXPECT_EQ(umfMirrorPull(mirror, sizeof(range), UMF_MIRROR_DIRTY, nullptr), OK);
     EXPECT_EQ(umfMirrorDestroy(mirror), OK);
     for (umf_mirror_handle_t wrong : {mirror, none}) {
         EXPECT_EQ(umfMirrorPtr(wrong, &ptr), BAD);
