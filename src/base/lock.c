@@ -56,7 +56,8 @@ static lock_half_t lock_inner = {
 static lock_list_t lock_lists[UMF_RANK_COUNT]; /* Sync: the registry of the rank's half */
 static _Atomic uint32_t lock_count;
 static atomic_uint lock_fork_count;
-static const umf_thread_slot_tls_t *lock_fork_survivor; /* Immutable while there are two threads */
+static const struct umf_thread_slot_table_t
+    *lock_fork_survivor; /* Immutable while there are two threads */
 
 static bool lock_is_inner(umf_lock_rank_t rank) {
     return rank > UMF_RANK_JEMALLOC;
@@ -337,7 +338,7 @@ static void inner_resume_parent(void) {
 
 static void inner_resume_child(void) {
     atomic_fetch_add_explicit(&lock_fork_count, 1, memory_order_relaxed);
-    lock_fork_survivor = &umf_thread_slot_tls;
+    lock_fork_survivor = umf_thread_slot_tls.table;
     half_resume_child(&lock_inner);
 }
 
@@ -410,6 +411,6 @@ unsigned umf_fork_count(void) {
     return atomic_load_explicit(&lock_fork_count, memory_order_relaxed);
 }
 
-const umf_thread_slot_tls_t *umf_fork_survivor(void) {
+const struct umf_thread_slot_table_t *umf_fork_survivor(void) {
     return lock_fork_survivor;
 }

@@ -151,7 +151,8 @@ int umf_fork_below(void (*prepare)(void), void (*parent)(void), void (*child)(vo
 
 /* The number of forks between the first process and this one. */
 unsigned umf_fork_count(void);
-/* The thread-local data of the only thread that the last fork has left; NULL: there was none. */
-const struct umf_thread_slot_tls_t *umf_fork_survivor(void);
+/* The table (base/thread_slot.c) of the only thread that the last fork has left; NULL: there was no
+ * fork, or the thread had none. */
+const struct umf_thread_slot_table_t *umf_fork_survivor(void);
 
 #endif

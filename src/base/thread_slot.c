@@ -39,6 +39,7 @@ typedef struct umf_thread_slot_table_t {
     umf_thread_slot_t *exiting; /* Sync: THREAD_SLOT lock */
     unsigned fork_count;        /* when `exiting` was set. Sync: THREAD_SLOT lock */
     bool is_ending;             /* Sync: THREAD_SLOT lock */
+    bool has_exit;              /* the end of its thread is noticed. Sync: THREAD_SLOT lock */
     umf_thread_slot_tls_t *tls; /* Immutable, as the next */
     unsigned made_fork_count;
     _Atomic(umf_thread_slot_t *) first[UMF_THREAD_SLOT_COUNT_MIN]; /* `blocks` until it grows */
@@ -64,11 +65,11 @@ __attribute__((constructor(101))) static void slot_fill_none(void) {
 
 UMF_THREAD_SLOT_TLS umf_thread_slot_tls_t umf_thread_slot_tls = {LOCAL_TLS_NONE};
 
-static _Atomic uint32_t slot_last_number;
+static _Atomic uint64_t slot_last_number;
 
-uint32_t umf_thread_slot_number_slow(void) {
-    uint32_t last = atomic_fetch_add_explicit(&slot_last_number, 1, memory_order_relaxed);
-    umf_thread_slot_tls.number = (uint16_t)(1 + last % UINT16_MAX);
+uint64_t umf_thread_slot_number_slow(void) {
+    uint64_t last = atomic_fetch_add_explicit(&slot_last_number, 1, memory_order_relaxed);
+    umf_thread_slot_tls.number = last + 1;
     return umf_thread_slot_tls.number;
 }
 
@@ -328,8 +329,10 @@ static umf_thread_slot_table_t *table_get(void) {
     /* Set before the key is used: that may allocate and return here if we are malloc. */
     umf_thread_slot_tls.table = table;
     umf_thread_slot_tls.blocks = table->blocks;
-    if (slot_key_get()) {
-        pthread_setspecific(slot_key, table);
+    if (slot_key_get() && pthread_setspecific(slot_key, table) == 0) {
+        umf_lock(&slot_lock);
+        table->has_exit = true;
+        umf_unlock(&slot_lock);
     }
     return table;
 }
@@ -407,13 +410,20 @@ void umf_thread_slot_unpin(umf_thread_slot_t *block) {
 
 /* Its thread was left behind in the parent process. */
 static bool table_is_dead(const umf_thread_slot_table_t *table) {
-    return table->made_fork_count != umf_fork_count() && table->tls != umf_fork_survivor();
+    return table->made_fork_count != umf_fork_count() && table != umf_fork_survivor();
+}
+
+/* May the thread be asked whether it is inside? Without an exit handler the thread may have ended,
+ * and its thread-local memory gone. */
+static bool table_may_be_asked_locked(const umf_thread_slot_table_t *table) {
+    return table->has_exit && !table->is_ending && slot_key_state == KEY_READY;
 }
 
 static bool slot_may_be_taken_locked(const umf_thread_slot_owner_t *owner,
                                      const umf_thread_slot_t *block) {
     const umf_thread_slot_table_t *table = block->thread;
-    return table && table != umf_thread_slot_tls.table && !table->is_ending &&
+    return table && table != umf_thread_slot_tls.table &&
+           (table_is_dead(table) || table_may_be_asked_locked(table)) &&
            table_block(table, owner->index) == block;
 }
 
@@ -437,7 +447,10 @@ static bool slot_hide_locked(umf_thread_slot_owner_t *owner,
 
 static bool slot_is_in_use(const umf_thread_slot_t *block) {
     const umf_thread_slot_table_t *table = block->thread;
-    bool is_inside = !table_is_dead(table);
+    if (table_is_dead(table)) {
+        return false; /* whatever its thread was doing in the parent */
+    }
+    bool is_inside = true;
     for (int i = 0; is_inside && i < INSIDE_ROUNDS; i++) {
         is_inside = __atomic_load_n(&table->tls->is_inside, __ATOMIC_ACQUIRE);
     }
@@ -457,15 +470,16 @@ static void slot_show_locked(umf_thread_slot_owner_t *owner, bool all) {
     }
 }
 
-/* A taken block that no thread works on. It stays in the list of its owner until it is empty, so
- * that umf_thread_slot_each counts what is in it. */
+/* A taken block that no thread empties, or that a thread left behind by fork was emptying. It stays
+ * in the list of its owner until it is empty, so that umf_thread_slot_each counts what is in it. */
 static umf_thread_slot_t *slot_next_taken_locked(const umf_thread_slot_owner_t *owner) {
+    uint32_t mine = umf_fork_count() + 1;
     umf_thread_slot_t *block = owner->first;
-    while (block && !block->is_taken) {
+    while (block && !(block->is_taken && block->visited != mine)) {
         block = block->next;
     }
     if (block) {
-        block->is_taken = false;
+        block->visited = mine;
     }
     return block;
 }

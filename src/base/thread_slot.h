@@ -24,10 +24,12 @@ typedef struct umf_thread_slot_t {
     struct umf_thread_slot_t *prev, *next; /* of the owner. Sync: THREAD_SLOT lock */
     struct umf_thread_slot_table_t
         *thread;   /* NULL once the thread has lost the block. Sync: THREAD_SLOT lock */
-    bool is_taken; /* by umf_thread_slot_take_from_others. Sync: THREAD_SLOT lock */
+    bool is_taken; /* by umf_thread_slot_take_from_others. Sync: THREAD_SLOT lock, as visited */
     /* The thread works with the block outside of enter and leave. Sync: atomic, only its thread
      * writes */
     uint8_t pins;
+    uint32_t
+        visited; /* umf_fork_count() + 1 where a thread empties the taken block; 0: none does */
 } umf_thread_slot_t;
 
 struct umf_thread_slot_owner_t {
@@ -49,14 +51,15 @@ typedef struct umf_thread_slot_tls_t {
     uint8_t moves;       /* to other parts of page caches (pools/jemalloc/pages_shards.c) */
     bool is_reclaiming;  /* core/reclaim.c */
     bool is_inside;      /* between enter and leave. Sync: atomic, only its thread writes */
-    uint16_t number;     /* of the thread, from 1; 0: not assigned yet */
     bool is_telling;     /* core/pressure.c: the thread is in a callback */
     bool is_nested;      /* core/reclaim.c: it serves a request of one */
+    bool is_background;  /* core/reclaim_thread.c: it is the background thread */
     uint32_t frees_left; /* until the next tick, see core/reclaim.h */
     struct umf_thread_slot_table_t *table;
     uint64_t next_id; /* the next id of a span (track/span.h); reserved for this thread */
+    uint64_t number;  /* of the thread, from 1; 0: not assigned yet */
 } umf_thread_slot_tls_t;
-_Static_assert(sizeof(umf_thread_slot_tls_t) <= 40, "it fits the loader's surplus");
+_Static_assert(sizeof(umf_thread_slot_tls_t) <= 48, "it fits the loader's surplus");
 
 #define UMF_THREAD_SLOT_TICK_FREES 4096u
 
@@ -69,12 +72,12 @@ _Static_assert(sizeof(umf_thread_slot_tls_t) <= 40, "it fits the loader's surplu
 #endif
 extern UMF_THREAD_SLOT_TLS umf_thread_slot_tls_t umf_thread_slot_tls;
 
-UMF_COLD uint32_t umf_thread_slot_number_slow(void);
+UMF_COLD uint64_t umf_thread_slot_number_slow(void);
 
-/* Threads get numbers in the order of their first call, and keep them until the end; after 65,535
- * numbers begin at 1 again. */
-static inline uint32_t umf_thread_slot_number(void) {
-    uint32_t number = umf_thread_slot_tls.number;
+/* Threads get numbers in the order of their first call, and keep them until the end. No two threads
+ * have the same number, also one after the other, so a number is an identity. */
+static inline uint64_t umf_thread_slot_number(void) {
+    uint64_t number = umf_thread_slot_tls.number;
     return umf_likely(number != 0) ? number : umf_thread_slot_number_slow();
 }
 

@@ -191,8 +191,10 @@ static size_t magazine_capacity(const umf_magazine_t *mag) {
     return (size_t)(mag->limit - mag->base);
 }
 
+/* `top` is NULL while `base` changes, and stays so where fork left the thread behind just then:
+ * such a stack counts as empty, and is not freed. */
 static size_t magazine_count(const umf_magazine_t *mag) {
-    return (size_t)(mag->top - mag->base);
+    return mag->top ? (size_t)(mag->top - mag->base) : 0;
 }
 
 static void magazine_set_top(umf_magazine_t *mag, umf_item_t *top) {
@@ -281,7 +283,7 @@ static bool magazine_make_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t
 }
 
 static void magazine_free_stack(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
-    umf_item_t *stack = mag->base;
+    umf_item_t *stack = mag->top ? mag->base : NULL;
     size_t capacity = magazine_capacity(mag);
     if (!stack) {
         return;

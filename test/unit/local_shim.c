@@ -69,7 +69,11 @@ void shim_use_other(shim_owner_t *owner, shim_owner_t *other) {
     owner->other = other;
 }
 
-uint32_t shim_number(void) {
+uint64_t shim_number_as_new(void) {
+    return umf_thread_slot_number_slow();
+}
+
+uint64_t shim_number(void) {
     return umf_thread_slot_number();
 }
 

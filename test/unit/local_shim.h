@@ -19,7 +19,9 @@ void shim_use_other(shim_owner_t *owner, shim_owner_t *other);
 
 uint32_t shim_index(const shim_owner_t *owner);
 
-uint32_t shim_number(void);
+uint64_t shim_number(void);
+/* The calling thread gets a number as if it had begun just now. */
+uint64_t shim_number_as_new(void);
 
 /* The calling thread's block. */
 bool shim_has(const shim_owner_t *owner);

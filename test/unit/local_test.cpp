@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -172,7 +173,7 @@ TEST(local, closed_owner_still_lists_its_blocks) {
 }
 
 TEST(local, threads_have_numbers) {
-    uint32_t own = shim_number(), one = 0, two = 0;
+    uint64_t own = shim_number(), one = 0, two = 0;
     EXPECT_GT(own, 0u);
     std::thread([&] { one = shim_number(); }).join();
     std::thread([&] { two = shim_number(); }).join();
@@ -279,11 +280,23 @@ TEST(local, ending_thread_gets_no_new_block) {
     EXPECT_EQ(umf_meta_used(), used);
 }
 
+/* Whatever is kept by the number of a thread is never another thread's. */
+TEST(local, numbers_of_threads_do_not_come_again) {
+    uint64_t own = shim_number();
+    std::set<uint64_t> seen{own};
+    std::thread([&] {
+        for (int i = 0; i < 70000; i++) {
+            EXPECT_TRUE(seen.insert(shim_number_as_new()).second);
+        }
+    }).join();
+    EXPECT_EQ(shim_number(), own);
+}
+
 /* What a thread counts under its number, it may take back in its last destructor. */
 TEST(local, ending_thread_keeps_its_number) {
     static shim_owner_t *owner;
     static pthread_key_t key;
-    static uint32_t first, last;
+    static uint64_t first, last;
     owner = shim_create(false);
     shim_add(owner, 1); /* our key exists, so theirs comes after it */
     ASSERT_EQ(pthread_key_create(&key, [](void *) { last = shim_number(); }), 0);

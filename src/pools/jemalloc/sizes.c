@@ -1,6 +1,7 @@
 #include "pools/jemalloc/sizes.h"
 
 #include <jemalloc/jemalloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -176,6 +177,18 @@ static bool sizes_have_room(void) {
     return true;
 }
 
+/* jemalloc takes a key at its start, and does not say that there was none. */
+static bool sizes_have_key(void) {
+    pthread_key_t key;
+    if (pthread_key_create(&key, NULL) != 0) {
+        UMF_LOG_ERROR("jemalloc is not started: the process has no thread-specific key left "
+                      "(pthread_key_create), and jemalloc needs one: create the pool earlier");
+        return false;
+    }
+    pthread_key_delete(key);
+    return true;
+}
+
 /*
  * The first pool starts jemalloc. No lock is held meanwhile, because jemalloc registers fork
  * handlers at its start. If another thread forks at that moment, the child finds jemalloc half
@@ -192,10 +205,13 @@ umf_result_t umf_jemalloc_sizes_start(void) {
         unsigned state = SIZES_NONE;
         unsigned starting = SIZES_STARTING + umf_fork_count();
         if (atomic_compare_exchange_strong(&umf_jemalloc_sizes.state, &state, starting)) {
-            if (!sizes_have_room()) {
-                atomic_store(&umf_jemalloc_sizes.state,
-                             SIZES_NONE); /* a later pool may find memory */
-                return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+            umf_result_t may = !sizes_have_room()  ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+                               : !sizes_have_key() ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
+                                                   : UMF_RESULT_SUCCESS;
+            if (may != UMF_RESULT_SUCCESS) {
+                /* a later pool may find memory, or a key */
+                atomic_store(&umf_jemalloc_sizes.state, SIZES_NONE);
+                return may;
             }
             state = sizes_init() ? SIZES_READY : SIZES_FAILED;
             atomic_store(&umf_jemalloc_sizes.state, state);

@@ -211,7 +211,7 @@ static void *find_own_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32
 
 /* NULL: there is no room, or the thread should get a new extent. */
 static void *find_room_locked(umf_os_extents_t *extents, umf_os_run_t run, uint32_t step) {
-    uint32_t thread = umf_thread_slot_number();
+    uint32_t thread = (uint32_t)umf_thread_slot_number(); /* that two seem one does no harm */
     extents->is_shared |= extents->last_thread && extents->last_thread != thread;
     extents->last_thread = thread;
     /* A single thread cannot contend with itself, so it fills the extents without gaps. */
