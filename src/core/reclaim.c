@@ -17,117 +17,94 @@
 #define ATTEMPTS 8 /* rounds of callbacks for one request; umf/reclaim.h says so */
 
 /*
- * Threads that visit pools of others. A visitor announces the pool and then looks whether it is
- * ending; the thread that ends a pool says so and then waits for its visitors. So a pool is not
- * destroyed under a visitor, and nobody takes a lock.
+ * Threads that visit pools of others. A visitor counts itself at the pool's index and then looks
+ * whether the pool is open; the thread that ends a pool closes it and then waits until nobody is
+ * counted. So a pool is not destroyed under a visitor, no visit fails, and nobody takes a lock. The
+ * words are not in the pools, whose memory may be freed while a word is read.
+ *
+ * A word has the number of forks above its count, as in track/use.h: a child of fork has none of
+ * the visitors of its parent.
  */
-#define VISITORS 8
-#define VISITOR_PAUSES 100000 /* of 50 us each */
+#define VISITS_OPEN ((uint64_t)1 << 31) /* the pool may be visited */
+#define VISITS_COUNT (VISITS_OPEN - 1)
+#define VISITS_FORKS_AT 32
 
-typedef struct visitor_t {
-    _Atomic bool is_taken;
-    _Atomic unsigned forks; /* in a child of fork the visitors of the parent do not exist */
-    _Atomic(umf_memory_pool_handle_t) at;
-} visitor_t;
+static _Atomic uint64_t visits[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS]; /* by index of the pool */
 
-static visitor_t visitors[VISITORS];
-static _Atomic unsigned visitor_count; /* a hint: 0 means that there are none */
-
-static bool is_of_parent(const visitor_t *visitor) {
-    return atomic_load_explicit(&visitor->forks, memory_order_relaxed) != umf_fork_count();
+/* What the word means in this process. */
+static uint64_t visits_now(uint64_t seen) {
+    uint64_t forks = (uint64_t)umf_fork_count() << VISITS_FORKS_AT;
+    return seen >= forks ? seen : forks | (seen & VISITS_OPEN);
 }
 
-/* NULL: as many threads reclaim at this moment. */
-static visitor_t *visitor_free(void) {
-    for (visitor_t *visitor = visitors; visitor < visitors + VISITORS; visitor++) {
-        if (!atomic_exchange(&visitor->is_taken, true) || is_of_parent(visitor)) {
-            atomic_store(&visitor->forks, umf_fork_count());
-            atomic_fetch_add(&visitor_count, 1);
-            return visitor;
-        }
+/* Returns the word before the change. */
+static uint64_t visits_change(uint32_t index, uint64_t clear, uint64_t set, uint64_t add) {
+    uint64_t seen = atomic_load(&visits[index]);
+    while (!atomic_compare_exchange_weak(&visits[index], &seen,
+                                         ((visits_now(seen) & ~clear) | set) + add)) {
     }
-    return NULL;
+    return seen;
 }
 
-/* The same after about five seconds: they may be waiting for this thread. */
-static visitor_t *visitor_take(void) {
-    visitor_t *visitor = visitor_free();
-    for (unsigned round = 0; !visitor && round < VISITOR_PAUSES; round++) {
-        umf_pause(round);
-        visitor = visitor_free();
+/* `forks`: of the moment of visit_begin. A visit that began in the parent is not counted here. */
+static void visit_end(uint32_t index, unsigned forks) {
+    if (forks == umf_fork_count()) {
+        atomic_fetch_sub(&visits[index], 1);
     }
-    return visitor;
 }
 
-static void visitor_leave(visitor_t *visitor) {
-    atomic_store(&visitor->at, NULL);
-    atomic_store(&visitor->is_taken, false);
-    atomic_fetch_sub(&visitor_count, 1);
-}
-
-/* By index: whether the pool may be visited. Not in the pool, whose memory may be freed while it is
- * read. */
-static _Atomic bool is_open[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
-
-/* The pool with this index, which stays alive until the visitor goes on, and does not fall asleep.
- * NULL: there is none. */
-static umf_memory_pool_handle_t visit(visitor_t *visitor, uint32_t index, bool asleep_too) {
-    umf_memory_pool_handle_t pool = atomic_load(&umf_pool_table[index]);
-    atomic_store(&visitor->at, pool);
-    bool is_alive =
-        pool && atomic_load(&is_open[index]) && atomic_load(&umf_pool_table[index]) == pool;
-    return is_alive && (asleep_too || !atomic_load(&pool->is_asleep)) ? pool : NULL;
+/* The pool with this index, which stays alive until visit_end, and does not fall asleep. NULL:
+ * there is none, or it may not be visited; visit_end is due all the same. */
+static umf_memory_pool_handle_t visit_begin(uint32_t index, bool asleep_too) {
+    bool is_open = visits_change(index, 0, 0, 1) & VISITS_OPEN;
+    umf_memory_pool_handle_t pool = is_open ? atomic_load(&umf_pool_table[index]) : NULL;
+    return pool && (asleep_too || !atomic_load(&pool->is_asleep)) ? pool : NULL;
 }
 
 void umf_reclaim_begin(umf_memory_pool_handle_t pool) {
-    atomic_store_explicit(&is_open[pool->index], true, memory_order_release);
+    visits_change(pool->index, 0, VISITS_OPEN, 0);
 }
 
 void umf_reclaim_end(umf_memory_pool_handle_t pool) {
-    atomic_store(&is_open[pool->index], false);
+    visits_change(pool->index, VISITS_OPEN, 0, 0);
     umf_reclaim_leave(pool);
 }
 
 void umf_reclaim_leave(umf_memory_pool_handle_t pool) {
-    if (umf_likely(atomic_load(&visitor_count) == 0)) {
-        return;
-    }
-    for (visitor_t *visitor = visitors; visitor < visitors + VISITORS; visitor++) {
-        for (unsigned round = 0; atomic_load(&visitor->at) == pool && !is_of_parent(visitor);
-             round++) {
-            umf_pause(round);
-        }
+    const _Atomic uint64_t *word = &visits[pool->index];
+    for (unsigned round = 0; visits_now(atomic_load(word)) & VISITS_COUNT; round++) {
+        umf_pause(round);
     }
 }
 
 /* Calls `one` for every pool that is not ending, and as a rule not asleep, until it returns false.
- * A NULL visitor visits none. */
-static void each_pool(visitor_t *visitor, bool asleep_too,
-                      bool (*one)(umf_memory_pool_handle_t pool, void *arg), void *arg) {
+ */
+static void each_pool(bool asleep_too, bool (*one)(umf_memory_pool_handle_t pool, void *arg),
+                      void *arg) {
     bool goes_on = true;
-    for (uint32_t i = 1; visitor && goes_on && i <= umf_pool_highest_index(); i++) {
-        umf_memory_pool_handle_t pool = visit(visitor, i, asleep_too);
+    for (uint32_t i = 1; goes_on && i <= umf_pool_highest_index(); i++) {
+        if (!atomic_load(&umf_pool_table[i])) {
+            continue; /* an index that is free costs one load */
+        }
+        unsigned forks = umf_fork_count();
+        umf_memory_pool_handle_t pool = visit_begin(i, asleep_too);
         goes_on = !pool || one(pool, arg);
-    }
-    if (visitor) {
-        visitor_leave(visitor);
+        visit_end(i, forks);
     }
 }
 
 void umf_reclaim_each(bool (*one)(umf_memory_pool_handle_t pool, void *arg), void *arg) {
-    each_pool(visitor_take(), true, one, arg);
+    each_pool(true, one, arg);
 }
 
 bool umf_reclaim_one(uint32_t index, void (*one)(umf_memory_pool_handle_t pool, void *arg),
                      void *arg) {
-    visitor_t *visitor = visitor_take();
-    umf_memory_pool_handle_t pool = visitor ? visit(visitor, index, true) : NULL;
+    unsigned forks = umf_fork_count();
+    umf_memory_pool_handle_t pool = visit_begin(index, true);
     if (pool) {
         one(pool, arg);
     }
-    if (visitor) {
-        visitor_leave(visitor);
-    }
+    visit_end(index, forks);
     return pool != NULL;
 }
 
@@ -149,7 +126,7 @@ void umf_reclaim_tick(void) {
     umf_core_frees_often();
     if (!umf_thread_slot_tls.is_reclaiming && umf_decay_is_tick_due(&clock)) {
         umf_thread_slot_tls.is_reclaiming = true;
-        each_pool(visitor_free(), false, tick_one, NULL);
+        each_pool(false, tick_one, NULL);
         umf_meta_trim();
         umf_thread_slot_tls.is_reclaiming = false;
     }
@@ -194,7 +171,7 @@ static bool sweep_one(umf_memory_pool_handle_t pool, void *arg) {
 
 /* true: there was a pool. */
 static bool sweep_pools(sweep_t sweep) {
-    each_pool(visitor_take(), false, sweep_one, &sweep);
+    each_pool(false, sweep_one, &sweep);
     return sweep.is_any;
 }
 
@@ -208,7 +185,7 @@ UMF_API_EXT_1 umf_result_t umfReclaim(umf_memory_provider_handle_t provider, siz
         CHECK_PROVIDER(provider);
     }
     sweep_t sweep = {.root = provider ? provider->root : NULL, .counts = true, .want = bytes};
-    each_pool(visitor_take(), false, sweep_one, &sweep);
+    each_pool(false, sweep_one, &sweep);
     if (provider) {
         umf_provider_drop_reusable(provider, false);
     }

@@ -10,7 +10,8 @@
 /* Registers the settings. Called once, at the start of the library. */
 void umf_reclaim_settings_init(void);
 
-/* Stops the thread if there is one and waits for its end. Call it with no lock held. */
+/* Stops the thread if there is one and waits for its end. In the background thread itself it
+ * returns at once, and the thread ends after its tick. Call it with no lock held. */
 void umf_reclaim_thread_stop(void);
 
 #endif
