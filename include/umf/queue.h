@@ -117,6 +117,11 @@ umf_result_t umfUseOn(const void *ptr, umf_queue_t queue);
 /// then does, unless a queue is captured. That a handle belongs to another queue is noticed when a
 /// pool asks the driver, which an allocation that is served at once does not do.
 ///
+/// A queue of one thread, as `CU_STREAM_PER_THREAD`, can be marked by that thread only: it calls
+/// this function before it ends. Otherwise what it has freed there waits for the whole device.
+///
+/// The call does not wait for work.
+///
 /// @param queue the queue, which still exists; one that no pool knows is ignored
 /// @return ::UMF_RESULT_SUCCESS
 umf_result_t umfQueueEnds(umf_queue_t queue);

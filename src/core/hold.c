@@ -151,6 +151,9 @@ static UMF_COLD umf_result_t hold_free_in_span(umf_memory_pool_handle_t pool, vo
     if (result != UMF_RESULT_SUCCESS) {
         return result; /* no object: the pool has logged it */
     }
+    if (pool->is_watched && !umf_core_resizes(pool, ptr)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT; /* freed before, on a queue that has it still */
+    }
     switch (hold_set_aside(pool, (uintptr_t)ptr, size)) {
     case HOLD_ASIDE:
         return UMF_RESULT_SUCCESS;
@@ -218,6 +221,21 @@ static bool hold_is_aside_locked(const umf_memory_pool_handle_t pool, uintptr_t 
            (above && above->aside && addr - above->aside < above->aside_size);
 }
 
+static umf_result_t refuse_aside(const void *ptr) {
+    UMF_LOG_ERROR("%p was freed before and waits for umfPutIPCHandle of its handle", ptr);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+umf_result_t umf_hold_check(umf_memory_pool_handle_t pool, const void *ptr) {
+    if (!__atomic_load_n(&pool->holds, __ATOMIC_RELAXED)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_lock(&hold_lock);
+    bool is_aside = hold_is_aside_locked(pool, (uintptr_t)ptr);
+    umf_unlock(&hold_lock);
+    return is_aside ? refuse_aside(ptr) : UMF_RESULT_SUCCESS;
+}
+
 umf_result_t umf_hold_begin(umf_hold_t *hold, umf_span_t *span, const void *ptr) {
     umf_memory_pool_handle_t pool =
         atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
@@ -233,11 +251,7 @@ umf_result_t umf_hold_begin(umf_hold_t *hold, umf_span_t *span, const void *ptr)
         umf_span_drop_class_offset(span); /* frees in the span now go through free_at */
     }
     umf_unlock(&hold_lock);
-    if (is_aside) {
-        UMF_LOG_ERROR("%p was freed before and waits for umfPutIPCHandle of its handle", ptr);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return UMF_RESULT_SUCCESS;
+    return is_aside ? refuse_aside(ptr) : UMF_RESULT_SUCCESS;
 }
 
 static void hold_give_back(umf_memory_pool_handle_t pool, uintptr_t addr) {

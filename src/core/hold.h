@@ -27,6 +27,8 @@ typedef struct umf_hold_t {
 /* Holds an address of a live object in a span of kind UMF_SPAN_POOL of the map of the process.
  * INVALID_ARGUMENT, with a message: the object is set aside. */
 umf_result_t umf_hold_begin(umf_hold_t *hold, umf_span_t *span, const void *ptr);
+/* INVALID_ARGUMENT, with a message: the object at the address is set aside. */
+umf_result_t umf_hold_check(umf_memory_pool_handle_t pool, const void *ptr);
 /* Ends a hold. It may call the pool, so no lock may be held. */
 void umf_hold_end(umf_hold_t *hold);
 

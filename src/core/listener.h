@@ -27,8 +27,8 @@ typedef struct umf_listener_t {
     void (*frees_often)(void);
     /* Time has passed. */
     void (*ticks)(umf_memory_pool_handle_t pool);
-    /* A block of a watched pool (core/hold.h) is about to be resized. false: it is not allocated,
-     * which is logged. */
+    /* A block of a watched pool (core/hold.h) is about to be resized, or to be set aside. false: it
+     * is not allocated, which is logged. */
     bool (*resizes)(umf_memory_pool_handle_t pool, const void *ptr);
     /* The pool's allocation at `ptr` went back to the provider. Called for pools that have been
      * suspended. */

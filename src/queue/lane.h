@@ -13,6 +13,7 @@
 
 #include <umf/queue.h>
 
+#include "base/event_count.h"
 #include "core/object.h"
 #include "ds/hash.h"
 #include "ds/list.h"
@@ -49,15 +50,19 @@ typedef enum umf_lane_state_t {
     UMF_LANE_LEAVING, /* freed, in no bin: it is not handed out again here */
 } umf_lane_state_t;
 
+typedef struct umf_lane_block_t umf_lane_block_t;
+
 /* Another queue that uses a block. */
 typedef struct umf_lane_use_t {
-    umf_lane_t *lane;
-    uint64_t freed; /* the count of that lane's frees at the block's free */
-    struct umf_lane_use_t *next;
+    umf_lane_t *lane; /* Immutable, as the next */
+    umf_lane_block_t *block;
+    umf_list_t link;             /* of the lane's uses, once the block is freed. Sync: its lock */
+    uint64_t freed;              /* the count of that lane's frees at the block's free. Likewise */
+    struct umf_lane_use_t *next; /* of the block */
 } umf_lane_use_t;
 
 /* Sync: the lock of the lane that has it. */
-typedef struct umf_lane_block_t {
+struct umf_lane_block_t {
     umf_list_t bin;
     umf_list_t age; /* of all that are free, or of all that wait */
     uintptr_t addr;
@@ -67,7 +72,9 @@ typedef struct umf_lane_block_t {
     umf_lane_state_t state;
     bool is_leaving; /* after it has waited */
     umf_lane_use_t *uses;
-} umf_lane_block_t;
+    umf_lane_t *lane;         /* in which it waits */
+    _Atomic size_t uses_left; /* the uses that it waits for */
+};
 
 /* --- lanes --- */
 
@@ -93,20 +100,25 @@ struct umf_lane_t {
     umf_list_t bins[UMF_LANE_CLASSES];
     uint64_t filled[UMF_LANE_CLASSES / 64 + 1]; /* bit by class: there is something in its bin */
     umf_list_t oldest;                          /* free and leaving blocks, oldest free first */
-    umf_list_t waiting;
+    umf_list_t waiting;                         /* blocks that wait for other lanes */
+    umf_list_t uses;               /* of freed blocks that wait for this lane, by their `freed` */
     size_t bytes;                  /* of all blocks */
     size_t free_bytes;             /* of those that were freed */
+    size_t waiting_bytes;          /* of those that wait for other lanes */
     uint64_t aged;                 /* the count of frees at the last decay pass */
     uint64_t trimmed;              /* frees up to this one go back to the pool */
     umf_memory_pool_handle_t pool; /* Immutable */
     umf_queue_t queue;             /* Sync: written with turn and lock, as the next two */
     uint64_t id;
-    uint16_t thread;         /* the only thread that may mark it; 0: any */
+    uint64_t thread;         /* the only thread that may mark it; 0: any */
     _Atomic uint64_t passed; /* frees up to this one have passed */
     _Atomic unsigned pins;   /* uses that name the lane */
     _Atomic unsigned turn;   /* the thread with the turn has the marks; see lane_mark.c */
-    umf_lane_mark_t marks[UMF_LANE_MARKS]; /* oldest first. Sync: turn, as the next */
+    umf_lane_mark_t marks[UMF_LANE_MARKS + 1]; /* oldest first; one is the last of a queue that
+                                                  ends. Sync: turn, as the next two */
     unsigned mark_count;
+    unsigned awaited; /* a thread waits for the oldest: umf_fork_count() + 1; 0: none does */
+    umf_event_count_t passes;   /* advanced when that thread has the turn again */
     _Atomic(umf_lane_t *) next; /* of the pool */
 };
 
@@ -168,8 +180,8 @@ umf_lane_block_t *umf_lane_take_locked(umf_lane_t *lane, uint32_t class, uint32_
                                        size_t alignment, bool is_passed);
 /* As push, of a block that is not handed out again. */
 void umf_lane_leave_locked(umf_lane_t *lane, umf_lane_block_t *block);
-/* As push, of a block that waits for its uses. */
-void umf_lane_wait_locked(umf_lane_t *lane, umf_lane_block_t *block);
+/* As push, of a block that waits for its uses, which umf_lane_await lists afterwards. */
+void umf_lane_wait_locked(umf_lane_t *lane, umf_lane_block_t *block, size_t uses);
 
 /* --- blocks of a lane (no lock is held) --- */
 
@@ -177,13 +189,25 @@ void umf_lane_wait_locked(umf_lane_t *lane, umf_lane_block_t *block);
 bool umf_lane_adopt(umf_lane_t *lane, umf_lane_block_t *block);
 /* Are there blocks that wait for other queues? */
 bool umf_lane_is_waiting(umf_lane_t *lane);
-/* Blocks whose other queues have passed go into their bins. */
+/* The uses of a block that waits count as frees in their lanes. */
+void umf_lane_await(umf_lane_block_t *block);
+/* Blocks of any lane go into their bins that have waited for this one last, as far as it has
+ * passed.
+ */
 void umf_lane_settle(umf_lane_t *lane);
-/* Takes the oldest freed blocks out of the lane whose work has passed, of the frees up to `freed`
- * and of at least `size` bytes. They go into the list, by `age`. */
-void umf_lane_collect(umf_lane_t *lane, uint64_t freed, size_t size, umf_list_t *passed);
+/* All blocks of the lane that wait go into their bins. No other thread uses the pool. */
+void umf_lane_settle_all(umf_lane_t *lane);
+/* Takes the oldest freed blocks out of the lane whose work has passed, of the frees up to `freed`.
+ * They go into the list, by `age`. */
+void umf_lane_collect(umf_lane_t *lane, uint64_t freed, umf_list_t *passed);
+/* The same of all frees, for blocks of at least `size` bytes that may be handed out again. */
+void umf_lane_collect_large(umf_lane_t *lane, size_t size, umf_list_t *passed);
 /* Bytes that were freed and wait. */
 size_t umf_lane_pending(umf_lane_t *lane);
+/* Are there some? */
+bool umf_lane_is_pending(umf_lane_t *lane);
+/* The two locks, in the order of their ranks. */
+void umf_lane_lock_both(umf_lane_t *a, umf_lane_t *b);
 /* Forgets a block that is in no lane. */
 void umf_lane_block_delete(umf_lane_block_t *block);
 

@@ -1,161 +1,10 @@
-/* Lanes: the queues that a pool knows, and the records of its blocks. */
+/* Lanes: the queues that a pool knows. */
 #include "queue/lanes.h"
 
 #include <umf/capture.h>
 
 #include "base/log.h"
 #include "base/meta.h"
-
-/* --- watched frees --- */
-
-static _Atomic uint32_t *hint_of(umf_lanes_t *lanes, uintptr_t addr) {
-    return &lanes->hints[(addr * UINT64_C(0x9E3779B97F4A7C15)) >> 52];
-}
-
-/* Can the address have a record? The answer is no for most blocks that never saw a queue. */
-static bool may_have_record(umf_lanes_t *lanes, const void *ptr) {
-    return atomic_load_explicit(hint_of(lanes, (uintptr_t)ptr), memory_order_acquire) != 0;
-}
-
-/* Takes the record of a block in use out of its lane. `found` is NULL if there is none. false: the
- * block was freed before; logged. */
-static bool take_out_locked(umf_lane_t *lane, const void *ptr, umf_lane_block_t **found) {
-    umf_lane_block_t *block = umf_lane_find_locked(lane, ptr);
-    if (block && block->state != UMF_LANE_USED) {
-        return false;
-    }
-    *found = block;
-    if (block) {
-        umf_lane_remove_locked(lane, block);
-    }
-    return true;
-}
-
-static bool take_out(umf_lanes_t *lanes, const void *ptr, umf_lane_block_t **found) {
-    *found = NULL;
-    if (!may_have_record(lanes, ptr)) {
-        return true;
-    }
-    UMF_LANES_EACH(lanes, lane) {
-        umf_lock(&lane->lock);
-        bool is_used = take_out_locked(lane, ptr, found);
-        umf_queue_t queue = lane->queue;
-        umf_unlock(&lane->lock);
-        if (!is_used) {
-            UMF_LOG_ERROR("%p was freed before, on queue %p", ptr, queue);
-            return false;
-        }
-        if (*found) {
-            return true;
-        }
-    }
-    return true;
-}
-
-static umf_lanes_t *lanes_of_entry(umf_map_entry_t entry) {
-    return umf_lanes_of(
-        atomic_load_explicit(&umf_pool_table[umf_map_entry_pool(entry)], memory_order_acquire));
-}
-
-static umf_result_t watched_free(void *self, void *ptr, umf_map_entry_t entry) {
-    umf_lanes_t *lanes = lanes_of_entry(entry);
-    umf_lane_block_t *block;
-    if (!take_out(lanes, ptr, &block)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (block) {
-        umf_lanes_forget(lanes, block);
-    }
-    return lanes->free_below(self, ptr, entry);
-}
-
-static bool watched_try_free(void *self, void *ptr, umf_map_entry_t entry) {
-    umf_lanes_t *lanes = lanes_of_entry(entry);
-    return !may_have_record(lanes, ptr) && lanes->try_free_below(self, ptr, entry);
-}
-
-bool umf_lanes_resizes(umf_memory_pool_handle_t pool, const void *ptr) {
-    umf_lanes_t *lanes = umf_lanes_of(pool);
-    umf_lane_block_t *block = NULL;
-    bool may = !lanes || take_out(lanes, ptr, &block);
-    if (block) {
-        umf_lanes_forget(lanes, block);
-    }
-    return may;
-}
-
-/* --- records --- */
-
-umf_lane_block_t *umf_lanes_record(umf_lanes_t *lanes, void *ptr, uint32_t class, size_t size) {
-    umf_lane_block_t *block = umf_meta_alloc(sizeof(*block));
-    umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
-    if (!block || !span) {
-        umf_meta_free(block, sizeof(*block));
-        UMF_LOG_ERROR("no memory for bookkeeping");
-        return NULL;
-    }
-    block->addr = (uintptr_t)ptr;
-    block->class = class;
-    block->size = size;
-    atomic_fetch_add_explicit(hint_of(lanes, block->addr), 1, memory_order_release);
-    umf_hold_watch_span(span);
-    return block;
-}
-
-void umf_lanes_forget(umf_lanes_t *lanes, umf_lane_block_t *block) {
-    atomic_fetch_sub_explicit(hint_of(lanes, block->addr), 1, memory_order_release);
-    umf_lane_block_delete(block);
-}
-
-/* The largest class whose blocks `size` bytes can serve; UMF_LANE_CLASSES: none. */
-static uint32_t class_within(size_t size) {
-    uint32_t class = umf_lane_class(size ? size : 1);
-    if (class >= UMF_LANE_CLASSES || size < UMF_LANE_SIZE_MIN) {
-        return UMF_LANE_CLASSES;
-    }
-    return umf_lane_class_size(class) > size ? class - 1 : class;
-}
-
-/* The size of an object. A pool that gets each from its provider does not tell it: it is the span.
- */
-static umf_result_t size_of(umf_lanes_t *lanes, const void *ptr, size_t *size) {
-    if (!lanes->each_from_provider) {
-        return umfPoolMallocUsableSize(lanes->pool, ptr, size);
-    }
-    const umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
-    if (!span || span->base != (uintptr_t)ptr) {
-        UMF_LOG_ERROR("%p is no object of pool %p", ptr, (void *)lanes->pool);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *size = span->size;
-    return UMF_RESULT_SUCCESS;
-}
-
-/* The record of a block that was allocated without a queue. */
-static umf_result_t make_record(umf_lanes_t *lanes, void *ptr, umf_lane_block_t **block) {
-    size_t size = 0;
-    umf_result_t result = size_of(lanes, ptr, &size);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result; /* no object: the pool has logged it */
-    }
-    *block = umf_lanes_record(lanes, ptr, class_within(size), size);
-    return *block ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-}
-
-umf_result_t umf_lanes_take(umf_lanes_t *lanes, void *ptr, umf_lane_block_t **block) {
-    if (!take_out(lanes, ptr, block)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return *block ? UMF_RESULT_SUCCESS : make_record(lanes, ptr, block);
-}
-
-bool umf_lanes_is_exported(const umf_lanes_t *lanes, const void *ptr) {
-    if (!lanes->each_from_provider) {
-        return __atomic_load_n(&lanes->pool->holds, __ATOMIC_RELAXED) != NULL;
-    }
-    umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
-    return span && atomic_load_explicit(&span->export, memory_order_acquire);
-}
 
 /* --- the lanes of a pool --- */
 
@@ -171,6 +20,20 @@ umf_result_t umf_lanes_refuse(umf_memory_pool_handle_t pool, umf_queue_t queue) 
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
+/* Nobody else may mark the queues of a thread that has ended. */
+static void thread_ends(umf_thread_slot_owner_t *owner, umf_thread_slot_t *cache) {
+    umf_lanes_t *lanes = UMF_CONTAINER_OF(owner, umf_lanes_t, cached);
+    (void)cache;
+    UMF_LANES_EACH(lanes, lane) {
+        umf_lock(&lane->lock);
+        bool is_own = lane->thread != 0 && lane->thread == umf_thread_slot_number();
+        umf_unlock(&lane->lock);
+        if (is_own) {
+            umf_lane_end(lane, false);
+        }
+    }
+}
+
 static umf_result_t lanes_make(umf_memory_pool_handle_t pool, umf_lanes_t **out) {
     umf_lanes_t *lanes = umf_meta_alloc(sizeof(*lanes));
     if (!lanes) {
@@ -180,7 +43,7 @@ static umf_result_t lanes_make(umf_memory_pool_handle_t pool, umf_lanes_t **out)
     lanes->pool = pool;
     lanes->each_from_provider = pool->fast && pool->fast->each_from_provider;
     umf_result_t result =
-        umf_thread_slot_owner_init(&lanes->cached, 0, sizeof(umf_lanes_cache_t), NULL);
+        umf_thread_slot_owner_init(&lanes->cached, 0, sizeof(umf_lanes_cache_t), thread_ends);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("no index for the queues of pool %p is left", (void *)pool);
         umf_meta_free(lanes, sizeof(*lanes));
@@ -219,7 +82,7 @@ umf_result_t umf_lanes_get(umf_memory_pool_handle_t pool, umf_lanes_t **lanes) {
         made->try_free_below = pool->try_free_unheld;
         *lanes = made;
         atomic_store_explicit(&pool->lanes, made, memory_order_release);
-        umf_hold_watch(pool, watched_free, watched_try_free);
+        umf_hold_watch(pool, umf_lanes_watched_free, umf_lanes_watched_try_free);
         made = NULL;
     }
     umf_unlock(&make_lock);
@@ -250,14 +113,14 @@ static umf_result_t ask(umf_lanes_t *lanes, umf_queue_t queue, queue_facts_t *fa
     return result;
 }
 
-static uint16_t thread_of(const queue_facts_t *facts) {
-    return facts->is_of_thread ? (uint16_t)umf_thread_slot_number() : 0;
+static uint64_t thread_of(const queue_facts_t *facts) {
+    return facts->is_of_thread ? umf_thread_slot_number() : 0;
 }
 
 /* Where one id is not known the handle tells. */
 static bool is_of_locked(const umf_lane_t *lane, const queue_facts_t *facts) {
-    return lane->id && facts->id ? lane->id == facts->id
-                                 : lane->queue == facts->queue && lane->thread == thread_of(facts);
+    bool is_it = lane->id && facts->id ? lane->id == facts->id : lane->queue == facts->queue;
+    return is_it && lane->thread == thread_of(facts);
 }
 
 static bool is_open_as(umf_lane_t *lane, const queue_facts_t *facts, bool *is_it) {

@@ -23,7 +23,7 @@ typedef struct umf_lanes_t {
     bool each_from_provider;
     umf_thread_slot_owner_t cached; /* umf_lanes_cache_t by thread */
     umf_decay_t decay;
-    umf_lock_t lock;             /* held to add a lane */
+    umf_lock_t lock;             /* held to add a lane, and where records.c says so */
     _Atomic(umf_lane_t *) first; /* lanes are never removed */
     umf_hold_free_t free_below;  /* what the watched frees end in. Immutable, as the next */
     umf_hold_try_free_t try_free_below;
@@ -86,11 +86,12 @@ typedef struct umf_lanes_captured_t {
 umf_lanes_captured_t umf_lanes_announce(umf_lanes_t *lanes, umf_queue_t queue, bool is_captured);
 void umf_lanes_renounce(const umf_lanes_captured_t *captured);
 
-/* --- records of blocks --- */
+/* --- records of blocks: records.c --- */
 
-/* Takes the record of a block that is in use out of its lane; made if there is none. Errors are
- * logged: it is no object of the pool, or was freed before. */
-umf_result_t umf_lanes_take(umf_lanes_t *lanes, void *ptr, umf_lane_block_t **block);
+/* What umfUseOn and umfFreeOn do with a block that is in use. The record is made if there is none.
+ * Errors are logged: it is no object of the pool, or was freed before. */
+umf_result_t umf_lanes_use(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr);
+umf_result_t umf_lanes_free(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr);
 /* A new record in no lane. NULL: no memory. */
 umf_lane_block_t *umf_lanes_record(umf_lanes_t *lanes, void *ptr, uint32_t class, size_t size);
 /* Ends a record that is in no lane. */
@@ -98,7 +99,12 @@ void umf_lanes_forget(umf_lanes_t *lanes, umf_lane_block_t *block);
 /* Does an IPC handle of the block exist, so that it must not be handed out again? */
 bool umf_lanes_is_exported(const umf_lanes_t *lanes, const void *ptr);
 
-/* A block is about to be resized: its record ends. false: it was freed before, logged. */
+/* The watch of all frees of a pool with lanes (core/hold.h). */
+umf_result_t umf_lanes_watched_free(void *self, void *ptr, umf_map_entry_t entry);
+bool umf_lanes_watched_try_free(void *self, void *ptr, umf_map_entry_t entry);
+
+/* A block is about to be resized or set aside: its record ends. false: it was freed before, logged.
+ */
 bool umf_lanes_resizes(umf_memory_pool_handle_t pool, const void *ptr);
 
 /* --- memory that waits: waiting.c --- */
@@ -107,7 +113,10 @@ bool umf_lanes_resizes(umf_memory_pool_handle_t pool, const void *ptr);
 void umf_lanes_update(umf_lanes_t *lanes, bool waits);
 /* Gives what has passed, of blocks of at least `size` bytes, to the pool. true: there was some. */
 bool umf_lanes_give_back(umf_lanes_t *lanes, size_t size);
+/* Bytes that were freed and wait. */
 size_t umf_lanes_pending(umf_lanes_t *lanes);
+/* Are there some? */
+bool umf_lanes_are_pending(umf_lanes_t *lanes);
 
 #define UMF_LANES_EACH(lanes, lane)                                                                \
     for (umf_lane_t *lane = atomic_load_explicit(&(lanes)->first, memory_order_acquire); lane;     \

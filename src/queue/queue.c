@@ -12,42 +12,6 @@
 
 /* --- free --- */
 
-/* The block's uses on other queues count as frees there. Returns whether there are some. */
-static bool begin_uses(umf_lane_block_t *block, const umf_lane_t *own) {
-    for (umf_lane_use_t *use = block->uses; use; use = use->next) {
-        if (use->lane == own) { /* which the block's own place in the lane stands for */
-            use->freed = 0;
-            continue;
-        }
-        umf_lock(&use->lane->lock);
-        use->freed = ++use->lane->freed;
-        umf_unlock(&use->lane->lock);
-    }
-    return block->uses != NULL;
-}
-
-/* Frees a block in a lane that has its record, and that nobody else frees. */
-static umf_result_t free_in(umf_lanes_t *lanes, umf_lane_t *lane, umf_lane_block_t *block) {
-    block->is_leaving =
-        block->class >= UMF_LANE_CLASSES || umf_lanes_is_exported(lanes, (void *)block->addr);
-    bool waits = begin_uses(block, lane);
-    umf_lock(&lane->lock);
-    bool is_put = umf_lane_add_locked(lane, block);
-    if (is_put && waits) {
-        umf_lane_wait_locked(lane, block);
-    } else if (is_put && block->is_leaving) {
-        umf_lane_leave_locked(lane, block);
-    } else if (is_put) {
-        umf_lane_push_locked(lane, block);
-    }
-    umf_unlock(&lane->lock);
-    if (!is_put) {
-        UMF_LOG_ERROR("no memory for bookkeeping");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
 /* The pool of a block, its lanes and the lane of the queue. The result NOT_SUPPORTED with the queue
  * NULL: the pool knows no queues. */
 static umf_result_t find_all(const void *ptr, umf_queue_t queue, umf_lanes_t **lanes,
@@ -72,7 +36,6 @@ static umf_result_t recorded_free(umf_memory_pool_handle_t pool, void *ptr, cons
 static UMF_COLD umf_result_t free_slow(void *ptr, umf_queue_t queue) {
     umf_lanes_t *lanes;
     umf_lane_t *lane;
-    umf_lane_block_t *block;
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
@@ -83,8 +46,7 @@ static UMF_COLD umf_result_t free_slow(void *ptr, umf_queue_t queue) {
     if (umf_is_recorded(lanes->pool) && !umf_recorded_is_inside(lanes->pool)) {
         return umf_recorded_free(lanes->pool, ptr, queue, recorded_free, queue);
     }
-    result = umf_lanes_take(lanes, ptr, &block);
-    return result == UMF_RESULT_SUCCESS ? free_in(lanes, lane, block) : result;
+    return umf_lanes_free(lanes, lane, ptr);
 }
 
 static umf_result_t recorded_free(umf_memory_pool_handle_t pool, void *ptr, const void *queue) {
@@ -137,45 +99,14 @@ UMF_API_EXT_1 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {
 
 /* --- use --- */
 
-static void add_use(umf_lane_block_t *block, umf_lane_t *lane, umf_lane_use_t *use) {
-    atomic_fetch_add_explicit(&lane->pins, 1, memory_order_relaxed);
-    *use = (umf_lane_use_t){.lane = lane, .next = block->uses};
-    block->uses = use;
-}
-
-static bool is_named(const umf_lane_block_t *block, const umf_lane_t *lane) {
-    const umf_lane_use_t *use = block->uses;
-    while (use && use->lane != lane) {
-        use = use->next;
-    }
-    return use != NULL;
-}
-
 UMF_API_EXT_1 umf_result_t umfUseOn(const void *ptr, umf_queue_t queue) {
     umf_lanes_t *lanes;
     umf_lane_t *lane;
-    umf_lane_block_t *block;
     umf_result_t result = find_all(ptr, queue, &lanes, &lane);
     if (result != UMF_RESULT_SUCCESS) {
         return result == UMF_RESULT_ERROR_NOT_SUPPORTED && !queue ? UMF_RESULT_SUCCESS : result;
     }
-    umf_lane_use_t *use = umf_meta_alloc(sizeof(*use));
-    if (!use) {
-        UMF_LOG_ERROR("no memory for bookkeeping");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    result = umf_lanes_take(lanes, (void *)(uintptr_t)ptr, &block);
-    bool is_new = result == UMF_RESULT_SUCCESS && !is_named(block, lane);
-    if (is_new) {
-        add_use(block, lane, use);
-    } else {
-        umf_meta_free(use, sizeof(*use));
-    }
-    if (result == UMF_RESULT_SUCCESS && !umf_lane_adopt(lane, block)) {
-        umf_lanes_forget(lanes, block);
-        result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    return result;
+    return umf_lanes_use(lanes, lane, (void *)(uintptr_t)ptr);
 }
 
 /* --- the end of a queue --- */
@@ -246,20 +177,25 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* What still waits after a look, or after all that can be waited for has been. */
-static size_t look(umf_memory_pool_handle_t pool, bool waits) {
+/* Looks how far all queues are, or waits for all that can be waited for. Does something still wait?
+ * `in_provider`: bytes of that. */
+static bool look(umf_memory_pool_handle_t pool, bool waits, size_t *in_provider) {
     umf_lanes_t *lanes = umf_lanes_of(pool);
     const umf_memory_provider_ext_ops_t *ext = pool->provider->ext;
-    size_t left = 0, bytes = 0; /* of the provider, of the pool */
+    *in_provider = 0;
     if (lanes) {
         umf_lanes_update(lanes, waits);
         umf_lanes_update(lanes, waits); /* what waited for other queues */
-        bytes = umf_lanes_pending(lanes);
     }
     if (ext->free_pending) {
-        ext->free_pending(pool->provider->self, waits, &left);
+        ext->free_pending(pool->provider->self, waits, in_provider);
     }
-    return bytes + left;
+    return *in_provider || (lanes && umf_lanes_are_pending(lanes));
+}
+
+static size_t bytes_in_lanes(umf_memory_pool_handle_t pool) {
+    umf_lanes_t *lanes = umf_lanes_of(pool);
+    return lanes ? umf_lanes_pending(lanes) : 0;
 }
 
 UMF_API_EXT_1 umf_result_t umfPoolWaitPending(umf_memory_pool_handle_t pool, uint64_t timeout_ns,
@@ -269,13 +205,14 @@ UMF_API_EXT_1 umf_result_t umfPoolWaitPending(umf_memory_pool_handle_t pool, uin
     }
     bool waits = timeout_ns == UINT64_MAX;
     uint64_t begin = waits ? 0 : now_ns();
-    size_t left = look(pool, waits);
-    for (unsigned round = 0; left && !waits && now_ns() - begin < timeout_ns; round++) {
+    size_t in_provider;
+    bool is_any = look(pool, waits, &in_provider);
+    for (unsigned round = 0; is_any && !waits && now_ns() - begin < timeout_ns; round++) {
         umf_pause(round);
-        left = look(pool, false);
+        is_any = look(pool, false, &in_provider);
     }
     if (bytes) {
-        *bytes = left;
+        *bytes = is_any ? in_provider + bytes_in_lanes(pool) : 0;
     }
-    return left ? UMF_RESULT_ERROR_OUT_OF_RESOURCES : UMF_RESULT_SUCCESS;
+    return is_any ? UMF_RESULT_ERROR_OUT_OF_RESOURCES : UMF_RESULT_SUCCESS;
 }

@@ -27,7 +27,7 @@ static void give(umf_lanes_t *lanes, umf_list_t *passed) {
 static void give_back_of(umf_lanes_t *lanes, umf_lane_t *lane, uint64_t freed) {
     umf_list_t passed;
     umf_list_init(&passed);
-    umf_lane_collect(lane, freed, 0, &passed);
+    umf_lane_collect(lane, freed, &passed);
     give(lanes, &passed);
 }
 
@@ -35,11 +35,23 @@ bool umf_lanes_give_back(umf_lanes_t *lanes, size_t size) {
     umf_list_t passed;
     umf_list_init(&passed);
     UMF_LANES_EACH(lanes, lane) {
-        umf_lane_collect(lane, UINT64_MAX, size, &passed);
+        if (size) {
+            umf_lane_collect_large(lane, size, &passed);
+        } else {
+            umf_lane_collect(lane, UINT64_MAX, &passed);
+        }
     }
     bool is_any = !umf_list_is_empty(&passed);
     give(lanes, &passed);
     return is_any;
+}
+
+bool umf_lanes_are_pending(umf_lanes_t *lanes) {
+    bool are_pending = false;
+    UMF_LANES_EACH(lanes, lane) {
+        are_pending = are_pending || umf_lane_is_pending(lane);
+    }
+    return are_pending;
 }
 
 size_t umf_lanes_pending(umf_lanes_t *lanes) {
@@ -132,9 +144,8 @@ static void pool_closes(umf_memory_pool_handle_t pool) {
     if (!wait_unasked(lanes)) {
         umf_lanes_update(lanes, true); /* the queues must still exist */
     }
-    close_all(lanes);
     UMF_LANES_EACH(lanes, lane) {
-        umf_lane_settle(lane);
+        umf_lane_settle_all(lane);
     }
     close_all(lanes);
     umf_lanes_give_back(lanes, 0);
@@ -145,6 +156,7 @@ static void pool_ends(umf_memory_pool_handle_t pool) {
     if (!lanes) {
         return;
     }
+    umf_thread_slot_owner_close(&lanes->cached); /* threads that end look at the lanes */
     atomic_store(&pool->lanes, NULL);
     UMF_LANES_EACH(lanes, lane) {
         umf_lane_fini(lane);

@@ -11,9 +11,17 @@
  * umfPoolRealloc of it.
  *
  * The first pool of a process starts the allocator, which takes 8 MiB of addresses for a moment.
- * Where they are missing (ulimit -v), creation gives UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY.
+ * Where they are missing (ulimit -v), creation gives UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. It also
+ * takes a thread-specific key (pthread_key_create); where none is left, creation gives
+ * UMF_RESULT_ERROR_OUT_OF_RESOURCES.
  *
  * umfPoolTrimMemory returns what is unused and ignores its byte count.
+ *
+ * Pages that hold a live object keep the span around them, which only goes back whole. Under a
+ * limit (umfPoolGroupCreate, or a provider that is full) a few live objects in many spans can so
+ * keep most of it, and a large block is refused although little is live: with 3 MiB live in four
+ * threads and trims all the time, a block of 20 MiB was refused in half of the tries under a limit
+ * of 64 MiB. The pools `disjoint` and `coalescing` serve such blocks.
  *
  * The pool may have been compiled out. Then umfJemallocPoolOps gives NULL and the other functions
  * give UMF_RESULT_ERROR_NOT_SUPPORTED whatever their arguments.

@@ -486,8 +486,12 @@ static umf_result_t usable_size(disjoint_pool_t *pool, const void *ptr, size_t *
     if (umf_unlikely(!span)) {
         return not_an_allocation(pool, ptr);
     }
-    if (umf_unlikely(!cached_state_of(pool, span, ptr))) {
+    const uint8_t *state = cached_state_of(pool, span, ptr);
+    if (umf_unlikely(!state)) {
         return usable_size_slow(pool, span, ptr, size);
+    }
+    if (umf_unlikely(umf_state(state) != UMF_STATE_LIVE)) {
+        return not_an_allocation(pool, ptr);
     }
     *size = pool->layout->sizes[((umf_slab_t *)span->cookie)->bin->index];
     return UMF_RESULT_SUCCESS;
