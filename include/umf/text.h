@@ -59,6 +59,17 @@ umf_result_t umfMemoryProviderCreateFromText(const char *text,
 ///         behind.
 umf_result_t umfPoolCreateFromText(const char *text, umf_memory_pool_handle_t *hPool);
 
+/// @brief Creates a pool from text over a provider that exists. Several pools may share one.
+///
+/// @param text the part of a pool's text before " over ": "disjoint:name=cache,capacity=8"; up to
+///        64 KiB; not needed after the call
+/// @param hProvider stays the caller's, and must outlive the pool
+/// @param hPool [out] the pool, to be destroyed by ::umfPoolDestroy; written only on success
+/// @return as ::umfPoolCreateFromText; ::UMF_RESULT_ERROR_INVALID_ARGUMENT also if `hProvider` is
+///         NULL or the text names a provider. On failure nothing is left behind.
+umf_result_t umfPoolCreateFromTextOver(const char *text, umf_memory_provider_handle_t hProvider,
+                                       umf_memory_pool_handle_t *hPool);
+
 /// @brief Why the last creation from text failed in this thread, in words for people.
 ///
 /// For a mistake in the text it names the position (the first character is 1), the word found there

@@ -179,9 +179,10 @@ static umf_result_t params_make(const text_part_t *part, const umf_kind_t *kind,
     return result;
 }
 
-/* Makes the object. A pool owns `provider` once it exists. */
+/* Makes the object: of a provider, or of a pool over `provider`, with its flags. */
 static umf_result_t object_make(const text_part_t *part, const umf_kind_t *kind,
-                                umf_memory_provider_handle_t provider, void *object) {
+                                umf_memory_provider_handle_t provider,
+                                umf_pool_create_flags_t flags, void *object) {
     void *params;
     umf_result_t result = params_make(part, kind, &params);
     if (result != UMF_RESULT_SUCCESS) {
@@ -189,8 +190,7 @@ static umf_result_t object_make(const text_part_t *part, const umf_kind_t *kind,
     }
     umf_log_heard_t heard;
     umf_log_hear(&heard);
-    result = part->sort == UMF_POOLS ? umfPoolCreate(kind->ops, provider, params,
-                                                     UMF_POOL_CREATE_FLAG_OWN_PROVIDER, object)
+    result = part->sort == UMF_POOLS ? umfPoolCreate(kind->ops, provider, params, flags, object)
                                      : umfMemoryProviderCreate(kind->ops, params, object);
     umf_log_hear_end(&heard);
     if (kind->params_destroy && params) {
@@ -206,7 +206,7 @@ static umf_result_t provider_read(char *at, void *provider) {
     if (result == UMF_RESULT_SUCCESS) {
         result = *at ? fail_word(at, "the end of the text") : kind_find(&part, &kind);
     }
-    return result == UMF_RESULT_SUCCESS ? object_make(&part, kind, NULL, provider) : result;
+    return result == UMF_RESULT_SUCCESS ? object_make(&part, kind, NULL, 0, provider) : result;
 }
 
 static umf_result_t over_read(char **at) {
@@ -227,12 +227,12 @@ static umf_result_t pool_read_both(const text_part_t *part, const text_part_t *b
         result = kind_find(below, &below_kind);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = object_make(below, below_kind, NULL, &provider);
+        result = object_make(below, below_kind, NULL, 0, &provider);
     }
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = object_make(part, kind, provider, pool);
+    result = object_make(part, kind, provider, UMF_POOL_CREATE_FLAG_OWN_PROVIDER, pool);
     if (result != UMF_RESULT_SUCCESS) {
         umfMemoryProviderDestroy(provider);
     }
@@ -252,6 +252,25 @@ static umf_result_t pool_read(char *at, void *pool) {
         result = fail_word(at, "the end of the text");
     }
     return result == UMF_RESULT_SUCCESS ? pool_read_both(&part, &below, pool) : result;
+}
+
+/* A pool over a provider that the caller has. */
+typedef struct over_t {
+    umf_memory_provider_handle_t provider;
+    umf_memory_pool_handle_t *pool;
+} over_t;
+
+static umf_result_t pool_read_over(char *at, void *arg) {
+    const over_t *over = arg;
+    text_part_t part;
+    const umf_kind_t *kind = NULL;
+    umf_result_t result = part_read(&at, UMF_POOLS, &part);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = *at ? fail_word(at, "the end of the text") : kind_find(&part, &kind);
+    }
+    return result == UMF_RESULT_SUCCESS
+               ? object_make(&part, kind, over->provider, UMF_POOL_CREATE_FLAG_NONE, over->pool)
+               : result;
 }
 
 /* Begins a creation: makes a copy of `text` that can be cut, of `*length` + 1 bytes, and records
@@ -305,6 +324,17 @@ umfMemoryProviderCreateFromText(const char *text, umf_memory_provider_handle_t *
 UMF_API_EXT_1 umf_result_t umfPoolCreateFromText(const char *text,
                                                  umf_memory_pool_handle_t *hPool) {
     return text_create(text, hPool, pool_read);
+}
+
+UMF_API_EXT_1 umf_result_t umfPoolCreateFromTextOver(const char *text,
+                                                     umf_memory_provider_handle_t hProvider,
+                                                     umf_memory_pool_handle_t *hPool) {
+    over_t over = {hProvider, hPool};
+    if (hProvider) {
+        return text_create(text, hPool ? &over : NULL, pool_read_over);
+    }
+    umf_text_forget();
+    return umf_text_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT, NULL, "the provider is NULL");
 }
 
 UMF_API_EXT_1 const char *umfTextError(void) {

@@ -206,6 +206,33 @@ TEST_F(Text, the_pool_owns_its_provider) {
     EXPECT_EQ(toy::alive, 0);
 }
 
+TEST_F(Text, pools_over_a_provider_that_exists) {
+    umf_memory_provider_handle_t below = nullptr, found = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreateFromText("toy:number=1", &below), Success);
+    umf_memory_pool_handle_t first = nullptr, second = nullptr;
+    ASSERT_EQ(umfPoolCreateFromTextOver(R"(toy:number=2,text="x over y")", below, &first), Success);
+    EXPECT_EQ(last.number, 2);
+    EXPECT_EQ(last.text, "x over y");
+    ASSERT_EQ(umfPoolCreateFromTextOver(" bare ", below, &second), Success);
+    EXPECT_EQ(umfPoolGetMemoryProvider(second, &found), Success);
+    EXPECT_EQ(found, below);
+    umf_memory_pool_handle_t none = nullptr;
+    EXPECT_EQ(umfPoolCreateFromTextOver("toy over toy", below, &none), InvalidArgument);
+    expectError("toy over toy", "at 5: 'over' is not expected here, expected the end of the text");
+    EXPECT_EQ(umfPoolCreateFromTextOver("nix", below, &none), InvalidArgument);
+    expectError("nix", "at 1: unknown kind of pool 'nix'");
+    EXPECT_EQ(umfPoolCreateFromTextOver("toy", nullptr, &none), InvalidArgument);
+    expectError("toy", "the provider is NULL");
+    EXPECT_EQ(umfPoolCreateFromTextOver("toy", below, nullptr), InvalidArgument);
+    EXPECT_EQ(umfPoolCreateFromTextOver(nullptr, below, &none), InvalidArgument);
+    EXPECT_EQ(none, nullptr);
+    EXPECT_EQ(umfPoolDestroy(first), Success);
+    EXPECT_EQ(umfPoolDestroy(second), Success);
+    EXPECT_EQ(toy::alive, 1) << "the provider is the caller's";
+    EXPECT_EQ(umfMemoryProviderDestroy(below), Success);
+    EXPECT_EQ(toy::alive, 0);
+}
+
 TEST_F(Text, mistakes_in_providers) {
     const struct {
         const char *text, *error;
