@@ -10,19 +10,39 @@
 
 PyTypeObject *umf_py_buffer_type;
 
+bool umf_py_is_buffer_type(PyObject *object) {
+    return PyType_Check(object) && PyType_IsSubtype((PyTypeObject *)object, umf_py_buffer_type);
+}
+
 bool umf_py_buffer_open(umf_py_buffer_t *buffer) {
-    if (!buffer->ptr || (buffer->pool && !buffer->pool->handle)) {
-        PyErr_SetString(PyExc_ValueError,
-                        buffer->ptr ? "the pool is closed" : "the memory was freed");
+    if (!buffer->ptr) {
+        PyErr_SetString(PyExc_ValueError, "the memory was freed");
         return false;
+    }
+    return !buffer->pool || umf_py_pool_open(buffer->pool);
+}
+
+bool umf_py_buffer_use(umf_py_buffer_t *buffer) {
+    if (!umf_py_buffer_open(buffer)) {
+        return false;
+    }
+    umf_py_uses_begin(&buffer->uses);
+    if (buffer->pool) {
+        umf_py_uses_begin(&buffer->pool->uses);
     }
     return true;
 }
 
+void umf_py_buffer_unuse(umf_py_buffer_t *buffer) {
+    umf_py_uses_end(&buffer->uses);
+    if (buffer->pool) {
+        umf_py_uses_end(&buffer->pool->uses);
+    }
+}
+
 umf_py_buffer_t *umf_py_buffer_new(PyTypeObject *type, umf_py_pool_t *pool, void *ptr, size_t size,
                                    umf_py_origin_t origin) {
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    umf_py_buffer_t *made = (umf_py_buffer_t *)alloc(type, 0);
+    umf_py_buffer_t *made = umf_py_alloc(type);
     if (made) {
         Py_XINCREF((PyObject *)pool);
         made->pool = pool;
@@ -35,23 +55,26 @@ umf_py_buffer_t *umf_py_buffer_new(PyTypeObject *type, umf_py_pool_t *pool, void
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
+/* A close of the pool that waits lets this through: it is a use of memory that is still there. */
 static umf_result_t buffer_give_back(umf_py_buffer_t *self, void *ptr) {
+    umf_memory_pool_handle_t pool = self->pool->handle;
     umf_result_t result;
     if (self->origin == ORIGIN_POOL && !self->ipc && !self->has_queue &&
-        umfPoolTryFree(self->pool->handle, ptr)) {
+        umfPoolTryFree(pool, ptr)) {
         return UMF_RESULT_SUCCESS;
     }
+    umf_py_uses_begin(&self->pool->uses);
     Py_BEGIN_ALLOW_THREADS;
     if (self->origin == ORIGIN_IPC) {
         result = umfCloseIPCHandle(ptr);
     } else {
-        result =
-            self->has_queue ? umfFreeOn(ptr, self->queue) : umfPoolFree(self->pool->handle, ptr);
+        result = self->has_queue ? umfFreeOn(ptr, self->queue) : umfPoolFree(pool, ptr);
         if (self->ipc) {
             umfPutIPCHandle(self->ipc);
         }
     }
     Py_END_ALLOW_THREADS;
+    umf_py_uses_end(&self->pool->uses);
     self->ipc = NULL;
     return result;
 }
@@ -70,6 +93,24 @@ umf_result_t umf_py_buffer_end(umf_py_buffer_t *self) {
     return self->pool->handle ? buffer_give_back(self, ptr) : UMF_RESULT_SUCCESS;
 }
 
+/* BufferError unless nothing uses the memory. */
+static bool buffer_is_idle(umf_py_buffer_t *self, const char *what) {
+    if (self->exports > 0) {
+        PyErr_Format(PyExc_BufferError,
+                     "the memory has %zd views in use: release them before it is %s", self->exports,
+                     what);
+        return false;
+    }
+    if (umf_py_uses_any(&self->uses)) {
+        PyErr_Format(PyExc_BufferError,
+                     "another thread copies, fills or shares the memory: wait for it before it is "
+                     "%s",
+                     what);
+        return false;
+    }
+    return true;
+}
+
 static PyObject *buffer_free(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"stream", NULL};
     umf_py_buffer_t *self = (umf_py_buffer_t *)object;
@@ -78,18 +119,14 @@ static PyObject *buffer_free(PyObject *object, PyObject *args, PyObject *kwargs)
     if (has_arguments && !PyArg_ParseTupleAndKeywords(args, kwargs, "|O:free", names, &stream)) {
         return NULL;
     }
-    if (self->exports > 0) {
-        PyErr_Format(PyExc_BufferError,
-                     "the memory has %zd views in use: release them before it is freed",
-                     self->exports);
+    bool has_queue;
+    void *queue = NULL;
+    if (!umf_py_queue_or_none(stream, &has_queue, &queue) || !buffer_is_idle(self, "freed")) {
         return NULL;
     }
     umf_py_buffer_t before = *self;
-    bool has_queue;
-    if (!umf_py_queue_or_none(stream, &has_queue, &self->queue)) {
-        return NULL;
-    }
     self->has_queue = self->has_queue || has_queue;
+    self->queue = has_queue ? queue : self->queue;
     umf_result_t result = umf_py_buffer_end(self);
     if (result != UMF_RESULT_SUCCESS && self->has_queue) { /* that stream cannot free it */
         self->ptr = before.ptr;
@@ -99,14 +136,37 @@ static PyObject *buffer_free(PyObject *object, PyObject *args, PyObject *kwargs)
     return umf_py_none_or_raise(result, "memory cannot be freed");
 }
 
+/* _exchange(other): each has the memory of the other. */
+static PyObject *buffer_exchange(PyObject *object, PyObject *with) {
+    umf_py_buffer_t *self = (umf_py_buffer_t *)object, *other = (umf_py_buffer_t *)with;
+    if (!PyObject_TypeCheck(with, umf_py_buffer_type) || self->origin != ORIGIN_POOL ||
+        other->origin != ORIGIN_POOL || self->pool != other->pool) {
+        PyErr_SetString(PyExc_TypeError, "it must be another Buffer of the same pool");
+        return NULL;
+    }
+    if (!umf_py_buffer_open(self) || !umf_py_buffer_open(other) ||
+        !buffer_is_idle(self, "resized") || !buffer_is_idle(other, "resized")) {
+        return NULL;
+    }
+    umf_py_buffer_t mine = *self, theirs = *other;
+#define TAKE(member) self->member = theirs.member, other->member = mine.member
+    TAKE(ptr), TAKE(size), TAKE(queue), TAKE(has_queue), TAKE(ipc), TAKE(ipc_size);
+#undef TAKE
+    Py_RETURN_NONE;
+}
+
+static int buffer_traverse(PyObject *object, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((umf_py_buffer_t *)object)->pool);
+    return 0;
+}
+
 static void buffer_dealloc(PyObject *object) {
-    PyTypeObject *type = Py_TYPE(object);
     umf_py_buffer_t *self = (umf_py_buffer_t *)object;
+    PyObject_GC_UnTrack(object);
     umf_py_buffer_end(self);
     Py_XDECREF((PyObject *)self->pool);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    umf_py_dealloc(object);
 }
 
 /* --- exports ---------------------------------------------------------------------------------- */
@@ -213,6 +273,13 @@ static PyObject *buffer_ptr(PyObject *object, void *unused) {
     return umf_py_buffer_open(self) ? PyLong_FromVoidPtr(self->ptr) : NULL;
 }
 
+static PyObject *buffer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    (void)type, (void)args, (void)kwargs;
+    PyErr_SetString(PyExc_TypeError, "a Buffer comes from Pool.allocate, IPCHandle.open, "
+                                     "umf.from_bytes or umf.from_dlpack");
+    return NULL;
+}
+
 static PyObject *buffer_pool(PyObject *object, void *unused) {
     (void)unused;
     umf_py_pool_t *pool = ((umf_py_buffer_t *)object)->pool;
@@ -264,15 +331,20 @@ static PyObject *buffer_nbytes(PyObject *object, void *unused) {
 
 static PyMethodDef buffer_methods[] = {
     {"free", (PyCFunction)(void (*)(void))buffer_free, METH_VARARGS | METH_KEYWORDS,
-     "free(stream=None)\n--\n\n"
+     "free($self, /, stream=None)\n--\n\n"
      "Gives the memory back: to its pool, to the process or to the library that it came from. Does "
      "nothing if that was done.\n\nWith a stream (its address, or an object that has "
      "cuda_stream or __cuda_stream__) the memory is free for others when the work that is queued "
      "there has passed; the same for memory that was allocated with one. Without, the caller says "
      "that no work uses it.\n\nRaises BufferError while views of it (memoryview, NumPy, "
-     "DLPack) are in use. Runs without the GIL."},
+     "DLPack) are in use, or another thread copies, fills or shares it. Runs without the GIL."},
+    {"_exchange", buffer_exchange, METH_O, "_exchange($self, other, /)\n--\n\nFor the package."},
+    {"tobytes", umf_py_buffer_tobytes, METH_NOARGS,
+     "tobytes($self, /)\n--\n\nA copy of the bytes, wherever the memory is. Runs without the "
+     "GIL."},
     {"use_on", umf_py_buffer_use_on, METH_O,
-     "use_on(stream, /)\n--\n\nNames one more stream whose work uses the memory: its free waits "
+     "use_on($self, stream, /)\n--\n\nNames one more stream whose work uses the memory: its free "
+     "waits "
      "for that, too."},
     {NULL, NULL, 0, NULL}};
 
@@ -289,15 +361,22 @@ static PyGetSetDef buffer_members[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 
 bool umf_py_add_buffer(PyObject *module) {
-    static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)buffer_dealloc},
+    static PyType_Slot slots[] = {{Py_tp_new, (void *)buffer_new},
+                                  {Py_tp_dealloc, (void *)buffer_dealloc},
+                                  {Py_tp_traverse, (void *)buffer_traverse},
+                                  {Py_tp_iter, (void *)umf_py_buffer_iter},
                                   {Py_tp_methods, buffer_methods},
                                   {Py_tp_getset, buffer_members},
                                   {Py_sq_length, (void *)buffer_length},
+                                  {Py_mp_length, (void *)buffer_length},
+                                  {Py_mp_subscript, (void *)umf_py_buffer_item},
+                                  {Py_mp_ass_subscript, (void *)umf_py_buffer_set_item},
                                   {SLOT_GET_BUFFER, (void *)buffer_get_view},
                                   {SLOT_RELEASE_BUFFER, (void *)buffer_release_view},
                                   {Py_tp_doc, "Memory."},
                                   {0, NULL}};
     static PyType_Spec spec = {"umf._core.Buffer", sizeof(umf_py_buffer_t), 0,
-                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                               slots};
     return umf_py_add_type(module, &spec, "Buffer", &umf_py_buffer_type);
 }

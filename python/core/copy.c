@@ -4,18 +4,33 @@
 
 #include <umf/copy.h>
 
-/* One side of a copy: an address, or an object that is held for as long as the copy takes. */
+/* One side of a copy: an address, a Buffer, or an object whose view is held for as long as the copy
+ * takes. */
 typedef struct side_t {
+    PyObject *object;
+    umf_py_buffer_t *buffer; /* NULL: it is none */
     char *ptr;
     size_t size; /* SIZE_MAX for an address: its caller knows */
     view_t view;
 } side_t;
 
+static bool side_is_writable(PyObject *object, bool is_written) {
+    if (is_written && ((umf_py_buffer_t *)object)->is_read_only) {
+        PyErr_SetString(PyExc_BufferError, "the memory is read-only");
+        return false;
+    }
+    return true;
+}
+
+/* May run code of Python. */
 static bool side_begin(side_t *side, PyObject *object, bool is_written) {
-    *side = (side_t){.size = SIZE_MAX};
+    *side = (side_t){.object = object, .size = SIZE_MAX};
     if (PyLong_Check(object)) {
-        side->ptr = PyLong_AsVoidPtr(object);
-        return side->ptr || !PyErr_Occurred();
+        return umf_py_address(object, (void **)&side->ptr);
+    }
+    if (PyObject_TypeCheck(object, umf_py_buffer_type)) {
+        side->buffer = (umf_py_buffer_t *)object;
+        return side_is_writable(object, is_written);
     }
     if (PyObject_GetBuffer(object, &side->view, is_written ? VIEW_WRITABLE : 0) < 0) {
         return false;
@@ -31,12 +46,26 @@ static void side_end(side_t *side) {
     }
 }
 
-static bool side_has(const side_t *side, Py_ssize_t size, const char *name) {
+static bool side_has(side_t *side, Py_ssize_t size, const char *name) {
+    if (side->buffer) {
+        side->ptr = side->buffer->ptr;
+        side->size = side->buffer->size;
+    }
     if (size < 0 || (size_t)size > side->size) {
         PyErr_Format(PyExc_ValueError, "%s has %zu bytes, not %zd", name, side->size, size);
         return false;
     }
     return true;
+}
+
+static bool side_use(side_t *side, Py_ssize_t size, const char *name) {
+    return side_has(side, size, name) && (!side->buffer || umf_py_buffer_use(side->buffer));
+}
+
+static void side_unuse(const side_t *side) {
+    if (side->buffer) {
+        umf_py_buffer_unuse(side->buffer);
+    }
 }
 
 static const umf_py_why_t no_copy[] = {
@@ -45,76 +74,99 @@ static const umf_py_why_t no_copy[] = {
      "an address is not known or reaches too far, or the pattern has a size of 0"},
     {UMF_RESULT_SUCCESS, NULL}};
 
-static PyObject *result_of(umf_result_t result, size_t done) {
+PyObject *umf_py_raise_copy(umf_result_t result, size_t done) {
+    char what[96];
+    PyOS_snprintf(what, sizeof(what), "the copy failed, %zu bytes are right", done);
+    return umf_py_raise_why(result, what, no_copy, 0);
+}
+
+static PyObject *none_or_raise(umf_result_t result, size_t done) {
     if (result != UMF_RESULT_SUCCESS) {
-        char what[96];
-        PyOS_snprintf(what, sizeof(what), "the copy failed, %zu bytes are right", done);
-        return umf_py_raise_why(result, what, no_copy, 0);
+        return umf_py_raise_copy(result, done);
     }
     Py_RETURN_NONE;
+}
+
+/* The copy itself. Of the two uses none or both are begun. */
+static PyObject *copy_sides(side_t *target, side_t *source, Py_ssize_t size, void *queue) {
+    size_t done = 0;
+    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
+    params.queue = queue;
+    params.done = &done;
+    if (!side_use(target, size, "the destination")) {
+        return NULL;
+    }
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    bool is_used = side_use(source, size, "the source");
+    if (is_used) {
+        Py_BEGIN_ALLOW_THREADS;
+        result = umfCopy(target->ptr, source->ptr, (size_t)size, &params);
+        Py_END_ALLOW_THREADS;
+        side_unuse(source);
+    }
+    side_unuse(target);
+    return is_used ? none_or_raise(result, done) : NULL;
 }
 
 /* copy(to, from, size, queue) */
 static PyObject *copy_bytes(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *to, *from, *queue;
+    PyObject *to, *from, *stream;
     Py_ssize_t size;
-    if (!PyArg_ParseTuple(args, "OOnO", &to, &from, &size, &queue)) {
-        return NULL;
-    }
-    size_t done = 0;
-    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
-    params.queue = PyLong_AsVoidPtr(queue);
-    params.done = &done;
+    void *queue;
     side_t target, source;
-    if (PyErr_Occurred() || !side_begin(&target, to, true)) {
+    if (!PyArg_ParseTuple(args, "OOnO", &to, &from, &size, &stream) ||
+        !umf_py_queue(stream, &queue) || !side_begin(&target, to, true)) {
         return NULL;
     }
     PyObject *answer = NULL;
     if (side_begin(&source, from, false)) {
-        if (side_has(&target, size, "the destination") && side_has(&source, size, "the source")) {
-            umf_result_t result;
-            Py_BEGIN_ALLOW_THREADS;
-            result = umfCopy(target.ptr, source.ptr, (size_t)size, &params);
-            Py_END_ALLOW_THREADS;
-            answer = result_of(result, done);
-        }
+        answer = copy_sides(&target, &source, size, queue);
         side_end(&source);
     }
     side_end(&target);
     return answer;
 }
 
+static PyObject *fill_side(side_t *target, const view_t *pattern, Py_ssize_t size, void *queue) {
+    size_t done = 0;
+    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
+    params.queue = queue;
+    params.done = &done;
+    if (!side_use(target, size, "the destination")) {
+        return NULL;
+    }
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfFill(target->ptr, pattern->buf, (size_t)pattern->len, (size_t)size, &params);
+    Py_END_ALLOW_THREADS;
+    side_unuse(target);
+    return none_or_raise(result, done);
+}
+
 /* fill(to, pattern, size, queue) */
 static PyObject *fill_bytes(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *to, *queue;
-    const char *pattern;
-    Py_ssize_t pattern_size, size;
-    if (!PyArg_ParseTuple(args, "Oy#nO", &to, &pattern, &pattern_size, &size, &queue)) {
-        return NULL;
-    }
-    size_t done = 0;
-    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
-    params.queue = PyLong_AsVoidPtr(queue);
-    params.done = &done;
+    PyObject *to, *bytes, *stream;
+    Py_ssize_t size;
+    void *queue;
     side_t target;
-    if (PyErr_Occurred() || !side_begin(&target, to, true)) {
+    view_t pattern = {.obj = NULL};
+    if (!PyArg_ParseTuple(args, "OOnO", &to, &bytes, &size, &stream) ||
+        !umf_py_queue(stream, &queue) || PyObject_GetBuffer(bytes, &pattern, 0) < 0) {
         return NULL;
     }
     PyObject *answer = NULL;
-    if (side_has(&target, size, "the destination")) {
-        umf_result_t result;
-        Py_BEGIN_ALLOW_THREADS;
-        result = umfFill(target.ptr, pattern, (size_t)pattern_size, (size_t)size, &params);
-        Py_END_ALLOW_THREADS;
-        answer = result_of(result, done);
+    if (side_begin(&target, to, true)) {
+        answer = fill_side(&target, &pattern, size, queue);
+        side_end(&target);
     }
-    side_end(&target);
+    PyBuffer_Release(&pattern);
     return answer;
 }
 
 PyMethodDef umf_py_copy_functions[] = {
-    {"copy", copy_bytes, METH_VARARGS, "Copies bytes."},
-    {"fill", fill_bytes, METH_VARARGS, "Fills bytes with a pattern."},
+    {"copy", copy_bytes, METH_VARARGS, "copy(to, source, size, queue, /)\n--\n\nCopies bytes."},
+    {"fill", fill_bytes, METH_VARARGS,
+     "fill(to, pattern, size, queue, /)\n--\n\nFills bytes with a pattern."},
     {NULL, NULL, 0, NULL}};

@@ -18,11 +18,24 @@
 #include <umf/ipc.h>
 #include <umf/suspend.h>
 
+/*
+ * Calls of the library that are in progress on an object, counted under the GIL. A call begins
+ * right before it releases the GIL and ends right after it has it again, so no code of Python runs
+ * in between, and a close never waits for its own thread. A close refuses new calls and waits for
+ * those in progress.
+ */
+typedef struct umf_py_uses_t {
+    Py_ssize_t count;
+    Py_ssize_t closing; /* threads in close */
+    unsigned process;   /* that counted: a child of fork has none of these calls */
+} umf_py_uses_t;
+
 typedef struct umf_py_provider_t {
     PyObject ob_base;
     umf_memory_provider_handle_t handle; /* NULL once it is closed */
     PyObject *text;
     Py_ssize_t pools; /* that were made on it and are open */
+    umf_py_uses_t uses;
 } umf_py_provider_t;
 
 /* What is known of where the memory of a pool is. */
@@ -33,7 +46,11 @@ typedef struct umf_py_pool_t {
     umf_memory_pool_handle_t handle; /* NULL once it is closed */
     umf_py_provider_t *provider;     /* NULL if the pool owns its provider */
     PyObject *text;
+    PyTypeObject *buffer_type;
     Py_ssize_t exports; /* of all its memory: it cannot be closed meanwhile */
+    umf_py_uses_t uses;
+    umf_py_uses_t moving; /* suspends and resumes in progress, those of jobs too */
+    size_t moves;         /* that were begun */
     umf_py_reach_t reach;
 } umf_py_pool_t;
 
@@ -51,7 +68,8 @@ typedef struct umf_py_buffer_t {
     size_t size;
     umf_py_origin_t origin;
     Py_ssize_t exports;
-    void *queue; /* ORIGIN_POOL: on which it is freed, if it has one */
+    umf_py_uses_t uses; /* of the memory: it cannot be freed meanwhile */
+    void *queue;        /* ORIGIN_POOL: on which it is freed, if it has one */
     bool has_queue;
     umf_ipc_handle_t ipc; /* ORIGIN_POOL: the handle that is out, or NULL */
     size_t ipc_size;
@@ -83,11 +101,50 @@ const char *umf_py_native_text(void);
 /* None, or raises. */
 PyObject *umf_py_none_or_raise(umf_result_t result, const char *what);
 
-/* The handle, or NULL and an exception if it is closed. */
+/* --- the life of objects (life.c) --- */
+
+/* Once, when the module is made. */
+bool umf_py_life_start(void);
+/* Changes in a child of fork. */
+unsigned umf_py_process(void);
+void umf_py_uses_begin(umf_py_uses_t *uses);
+void umf_py_uses_end(umf_py_uses_t *uses);
+bool umf_py_uses_any(umf_py_uses_t *uses);
+/* Waits for `is_over`, called with the GIL, in slices; signals are answered in between. 0: it is
+ * over; 1: `seconds` have passed (below 0: no limit); -1 and an exception: a handler of a signal
+ * has raised. */
+int umf_py_wait(bool (*is_over)(void *arg), void *arg, double seconds);
+/* The same, for a close, which refuses new uses meanwhile. False and an exception if it must not
+ * go on. */
+bool umf_py_close_wait(umf_py_uses_t *uses, bool (*is_idle)(void *arg), void *arg);
+/* The seconds of a timeout; -1 and an exception if it is none. */
+double umf_py_seconds(PyObject *timeout);
+/* Sleeps without the GIL. */
+void umf_py_sleep(int64_t ns);
+/* The object, or NULL and TypeError if it is of another type; `name` is what must be given. */
+void *umf_py_check(PyObject *object, PyTypeObject *type, const char *name);
+/* A new object of a type with garbage collection: zeroes. */
+void *umf_py_alloc(PyTypeObject *type);
+void umf_py_dealloc(PyObject *object);
+
+/* The handle, or NULL and an exception if the object is closed. For a call that keeps the GIL. */
 umf_memory_pool_handle_t umf_py_pool_open(umf_py_pool_t *pool);
 umf_memory_provider_handle_t umf_py_provider_open(umf_py_provider_t *provider);
 /* False and an exception if the buffer was freed or its pool closed. */
 bool umf_py_buffer_open(umf_py_buffer_t *buffer);
+/* The same for a call without the GIL, which ends the use afterwards. */
+umf_memory_pool_handle_t umf_py_pool_use(umf_py_pool_t *pool);
+void umf_py_pool_unuse(umf_py_pool_t *pool);
+umf_memory_provider_handle_t umf_py_provider_use(umf_py_provider_t *provider);
+void umf_py_provider_unuse(umf_py_provider_t *provider);
+bool umf_py_buffer_use(umf_py_buffer_t *buffer);
+void umf_py_buffer_unuse(umf_py_buffer_t *buffer);
+/* Looks which jobs are done (suspend.c): pools know then how many are at work. */
+void umf_py_jobs_look(void);
+
+/* --- memory --- */
+
+bool umf_py_is_buffer_type(PyObject *object);
 /* A new object of `type`, a subclass of Buffer, with the reference to `pool` that it holds. */
 umf_py_buffer_t *umf_py_buffer_new(PyTypeObject *type, umf_py_pool_t *pool, void *ptr, size_t size,
                                    umf_py_origin_t origin);
@@ -100,10 +157,9 @@ umf_result_t umf_py_buffer_end(umf_py_buffer_t *buffer);
 /* Tells the owner of foreign memory that it is not used any more. */
 void umf_py_dlpack_end(umf_py_buffer_t *buffer);
 
-/* A pool of a kind over an existing provider; settings are (name, value) pairs. NULL and an
- * exception on failure. */
-umf_memory_pool_handle_t umf_py_kind_create(const char *kind, umf_memory_provider_handle_t provider,
-                                            PyObject *settings);
+/* A size: an integer of Python or of another library. -1 and an exception if it is none, or below
+ * `least`; `name` is the argument's. */
+Py_ssize_t umf_py_size(PyObject *number, const char *name, Py_ssize_t least);
 
 /* The native queue of an address or of a stream of another library. False and TypeError. */
 bool umf_py_queue(PyObject *stream, void **queue);
@@ -111,7 +167,16 @@ bool umf_py_queue(PyObject *stream, void **queue);
 bool umf_py_queue_or_none(PyObject *stream, bool *has_queue, void **queue);
 /* Methods of buffers and pools. */
 PyObject *umf_py_buffer_use_on(PyObject *buffer, PyObject *stream);
-PyObject *umf_py_pool_wait_pending(PyObject *pool, PyObject *args);
+PyObject *umf_py_pool_wait_pending(PyObject *pool, PyObject *args, PyObject *kwargs);
+/* Items and slices, which are those of a memoryview (items.c). */
+PyObject *umf_py_buffer_item(PyObject *buffer, PyObject *key);
+int umf_py_buffer_set_item(PyObject *buffer, PyObject *key, PyObject *value);
+PyObject *umf_py_buffer_iter(PyObject *buffer);
+PyObject *umf_py_buffer_tobytes(PyObject *buffer, PyObject *unused);
+/* Raises what a copy or fill says of which `done` bytes are right. NULL always. */
+PyObject *umf_py_raise_copy(umf_result_t result, size_t done);
+/* The address of a number; false and an exception. */
+bool umf_py_address(PyObject *number, void **address);
 
 /* Functions of the module, in one table for each file. */
 extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_dlpack_functions[],

@@ -155,26 +155,31 @@ static bool tensor_is_contiguous(const dl_tensor_t *tensor) {
     return true;
 }
 
-static size_t tensor_bytes(const dl_tensor_t *tensor) {
-    size_t bytes = (size_t)(tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
+/* -1: the lengths are none, or too many bytes. */
+static Py_ssize_t tensor_bytes(const dl_tensor_t *tensor) {
+    Py_ssize_t bytes = (tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
     for (int32_t i = 0; i < tensor->ndim; i++) {
-        bytes *= (size_t)tensor->shape[i];
+        if (tensor->shape[i] < 0 ||
+            __builtin_mul_overflow(bytes, (Py_ssize_t)tensor->shape[i], &bytes)) {
+            return -1;
+        }
     }
     return bytes;
 }
 
 static umf_py_buffer_t *import_tensor(PyTypeObject *type, const dl_tensor_t *tensor) {
+    Py_ssize_t size = tensor_bytes(tensor);
+    if (size <= 0) {
+        PyErr_SetString(PyExc_BufferError, size ? "the shape of the tensor is no shape"
+                                                : "an empty tensor has no memory");
+        return NULL;
+    }
     if (!tensor_is_contiguous(tensor)) {
         PyErr_SetString(PyExc_BufferError, "only contiguous tensors are rows of bytes");
         return NULL;
     }
-    size_t size = tensor_bytes(tensor);
-    if (size == 0) {
-        PyErr_SetString(PyExc_BufferError, "an empty tensor has no memory");
-        return NULL;
-    }
     umf_py_buffer_t *made = umf_py_buffer_new(
-        type, NULL, (char *)tensor->data + tensor->byte_offset, size, ORIGIN_FOREIGN);
+        type, NULL, (char *)tensor->data + tensor->byte_offset, (size_t)size, ORIGIN_FOREIGN);
     if (made) {
         made->device_type = tensor->device.type;
         made->device = tensor->device.id;
@@ -201,9 +206,6 @@ static umf_py_buffer_t *import_versioned(PyTypeObject *type, PyObject *capsule) 
 
 static umf_py_buffer_t *import_plain(PyTypeObject *type, PyObject *capsule) {
     dl_managed_t *managed = PyCapsule_GetPointer(capsule, NAME);
-    if (!managed) {
-        return NULL;
-    }
     umf_py_buffer_t *made = import_tensor(type, &managed->tensor);
     if (made) {
         made->managed = managed;
@@ -217,6 +219,17 @@ static PyObject *dlpack_import(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *type, *capsule;
     if (!PyArg_ParseTuple(args, "OO:dlpack_import", &type, &capsule)) {
+        return NULL;
+    }
+    if (!umf_py_is_buffer_type(type)) {
+        PyErr_SetString(PyExc_TypeError, "the class must be a subclass of Buffer");
+        return NULL;
+    }
+    if (!PyCapsule_IsValid(capsule, NAME_VERSIONED) && !PyCapsule_IsValid(capsule, NAME)) {
+        PyErr_Format(PyExc_TypeError,
+                     "__dlpack__ must return a capsule '" NAME "' or '" NAME_VERSIONED
+                     "' that nobody has used, not %R",
+                     capsule);
         return NULL;
     }
     umf_py_buffer_t *made = PyCapsule_IsValid(capsule, NAME_VERSIONED)
@@ -240,6 +253,8 @@ void umf_py_dlpack_end(umf_py_buffer_t *buffer) {
 }
 
 PyMethodDef umf_py_dlpack_functions[] = {
-    {"dlpack_export", dlpack_export, METH_VARARGS, "A capsule of a buffer."},
-    {"dlpack_import", dlpack_import, METH_VARARGS, "A buffer of a capsule."},
+    {"dlpack_export", dlpack_export, METH_VARARGS,
+     "dlpack_export(buffer, type, device, versioned, /)\n--\n\nA capsule of a buffer."},
+    {"dlpack_import", dlpack_import, METH_VARARGS,
+     "dlpack_import(kind, capsule, /)\n--\n\nA buffer of a capsule."},
     {NULL, NULL, 0, NULL}};

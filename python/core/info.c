@@ -36,20 +36,52 @@ static PyObject *info_kinds(PyObject *module, PyObject *of_pools) {
 
 /* --- settings and counters -------------------------------------------------------------------- */
 
-/* ctl_get(path, handle) -> int, or None if it is not counted; "{}" in the path is the handle. */
+/* Whose counter is meant: a Pool or Provider, which the call uses, or an address. */
+typedef struct subject_t {
+    umf_py_pool_t *pool;
+    umf_py_provider_t *provider;
+    void *handle;
+} subject_t;
+
+static bool subject_use(subject_t *subject, PyObject *object) {
+    *subject = (subject_t){NULL, NULL, NULL};
+    if (PyObject_TypeCheck(object, umf_py_pool_type)) {
+        subject->pool = (umf_py_pool_t *)object;
+        subject->handle = umf_py_pool_use(subject->pool);
+        return subject->handle;
+    }
+    if (PyObject_TypeCheck(object, umf_py_provider_type)) {
+        subject->provider = (umf_py_provider_t *)object;
+        subject->handle = umf_py_provider_use(subject->provider);
+        return subject->handle;
+    }
+    return umf_py_address(object, &subject->handle);
+}
+
+static void subject_unuse(const subject_t *subject) {
+    if (subject->pool) {
+        umf_py_pool_unuse(subject->pool);
+    } else if (subject->provider) {
+        umf_py_provider_unuse(subject->provider);
+    }
+}
+
+/* ctl_get(path, pool, provider or address) -> int, or None if it is not counted; "{}" in the path
+ * is the handle. */
 static PyObject *info_ctl_get(PyObject *module, PyObject *args) {
     (void)module;
     const char *path;
-    PyObject *address;
-    if (!PyArg_ParseTuple(args, "sO", &path, &address)) {
-        return NULL;
-    }
-    void *handle = PyLong_AsVoidPtr(address);
-    if (!handle && PyErr_Occurred()) {
+    PyObject *object;
+    subject_t subject;
+    if (!PyArg_ParseTuple(args, "sO", &path, &object) || !subject_use(&subject, object)) {
         return NULL;
     }
     size_t value;
-    umf_result_t result = umfCtlGet(path, &value, sizeof(value), handle);
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfCtlGet(path, &value, sizeof(value), subject.handle);
+    Py_END_ALLOW_THREADS;
+    subject_unuse(&subject);
     if (result == UMF_RESULT_ERROR_INVALID_CTL_PATH || result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
         Py_RETURN_NONE;
     }
@@ -57,19 +89,21 @@ static PyObject *info_ctl_get(PyObject *module, PyObject *args) {
                                         : umf_py_raise(result, path, NULL, 0);
 }
 
-/* ctl_run(path, handle) */
+/* ctl_run(path, pool, provider or address) */
 static PyObject *info_ctl_run(PyObject *module, PyObject *args) {
     (void)module;
     const char *path;
-    PyObject *address;
-    if (!PyArg_ParseTuple(args, "sO", &path, &address)) {
+    PyObject *object;
+    subject_t subject;
+    if (!PyArg_ParseTuple(args, "sO", &path, &object) || !subject_use(&subject, object)) {
         return NULL;
     }
-    void *handle = PyLong_AsVoidPtr(address);
-    if (!handle && PyErr_Occurred()) {
-        return NULL;
-    }
-    return umf_py_none_or_raise(umfCtlExec(path, NULL, 0, handle), path);
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfCtlExec(path, NULL, 0, subject.handle);
+    Py_END_ALLOW_THREADS;
+    subject_unuse(&subject);
+    return umf_py_none_or_raise(result, path);
 }
 
 /* --- addresses -------------------------------------------------------------------------------- */
@@ -80,8 +114,8 @@ static PyObject *info_memory_of(PyObject *module, PyObject *address) {
     umf_memory_properties_handle_t properties;
     umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;
     int device = -1;
-    void *ptr = PyLong_AsVoidPtr(address);
-    if (!ptr && PyErr_Occurred()) {
+    void *ptr;
+    if (!umf_py_address(address, &ptr)) {
         return NULL;
     }
     if (umfGetMemoryPropertiesHandle(ptr, &properties) == UMF_RESULT_SUCCESS) {
@@ -98,8 +132,8 @@ static PyObject *info_memory_of(PyObject *module, PyObject *address) {
 }
 
 PyMethodDef umf_py_info_functions[] = {
-    {"kinds", info_kinds, METH_O, "Kinds of providers, or of pools."},
-    {"ctl_get", info_ctl_get, METH_VARARGS, "Reads a number by path."},
-    {"ctl_run", info_ctl_run, METH_VARARGS, "Runs a node by path."},
-    {"memory_of", info_memory_of, METH_O, "Where an address is."},
+    {"kinds", info_kinds, METH_O, "kinds(of_pools, /)\n--\n\nKinds of providers, or of pools."},
+    {"ctl_get", info_ctl_get, METH_VARARGS, "ctl_get(path, of, /)\n--\n\nReads a number by path."},
+    {"ctl_run", info_ctl_run, METH_VARARGS, "ctl_run(path, of, /)\n--\n\nRuns a node by path."},
+    {"memory_of", info_memory_of, METH_O, "memory_of(address, /)\n--\n\nWhere an address is."},
     {NULL, NULL, 0, NULL}};

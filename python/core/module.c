@@ -23,7 +23,7 @@ static struct PyModuleDef core_module = {
 
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void) {
-    PyObject *module = PyModule_Create(&core_module);
+    PyObject *module = umf_py_life_start() ? PyModule_Create(&core_module) : NULL;
     if (!module) {
         return NULL;
     }

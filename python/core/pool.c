@@ -8,20 +8,42 @@
 PyTypeObject *umf_py_pool_type;
 
 umf_memory_pool_handle_t umf_py_pool_open(umf_py_pool_t *pool) {
-    if (!pool->handle) {
-        PyErr_SetString(PyExc_ValueError, "the pool is closed");
+    if (pool->handle && !pool->uses.closing) {
+        return pool->handle;
     }
-    return pool->handle;
+    PyErr_SetString(PyExc_ValueError, "the pool is closed");
+    return NULL;
+}
+
+umf_memory_pool_handle_t umf_py_pool_use(umf_py_pool_t *pool) {
+    umf_memory_pool_handle_t handle = umf_py_pool_open(pool);
+    if (handle) {
+        umf_py_uses_begin(&pool->uses);
+    }
+    return handle;
+}
+
+void umf_py_pool_unuse(umf_py_pool_t *pool) {
+    umf_py_uses_end(&pool->uses);
 }
 
 /* --- creation and end ------------------------------------------------------------------------- */
 
-static umf_memory_pool_handle_t pool_from_text(const char *text) {
+static umf_memory_pool_handle_t pool_create(const char *text, umf_py_provider_t *provider) {
     umf_memory_pool_handle_t handle;
+    umf_memory_provider_handle_t below = provider ? umf_py_provider_use(provider) : NULL;
     umf_result_t result;
+    if (provider && !below) {
+        return NULL;
+    }
     Py_BEGIN_ALLOW_THREADS;
-    result = umfPoolCreateFromText(text, &handle);
+    result = below ? umfPoolCreateFromTextOver(text, below, &handle)
+                   : umfPoolCreateFromText(text, &handle);
     Py_END_ALLOW_THREADS;
+    if (provider) {
+        provider->pools += result == UMF_RESULT_SUCCESS;
+        umf_py_provider_unuse(provider);
+    }
     if (result != UMF_RESULT_SUCCESS) {
         umf_py_raise(result, "a pool cannot be created", umfTextError(), 0);
         return NULL;
@@ -29,39 +51,35 @@ static umf_memory_pool_handle_t pool_from_text(const char *text) {
     return handle;
 }
 
-static umf_memory_pool_handle_t pool_over(const char *kind, umf_py_provider_t *provider,
-                                          PyObject *settings) {
-    umf_memory_provider_handle_t below = umf_py_provider_open(provider);
-    return below ? umf_py_kind_create(kind, below, settings) : NULL;
-}
-
-/* Pool(text), or Pool(kind, provider, settings) */
+/* Pool(text, provider or None, class of its buffers) */
 static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     (void)kwargs; /* the constructor of a subclass takes them */
     const char *utf8;
-    PyObject *provider = NULL, *settings = NULL;
-    if (!PyArg_ParseTuple(args, "s|O!O:Pool", &utf8, umf_py_provider_type, &provider, &settings)) {
+    PyObject *provider, *buffer_type;
+    if (!PyArg_ParseTuple(args, "sOO:Pool", &utf8, &provider, &buffer_type)) {
         return NULL;
     }
-    umf_memory_pool_handle_t handle =
-        provider ? pool_over(utf8, (umf_py_provider_t *)provider, settings) : pool_from_text(utf8);
-    if (!handle) {
+    if ((provider != Py_None && !PyObject_TypeCheck(provider, umf_py_provider_type)) ||
+        !umf_py_is_buffer_type(buffer_type)) {
+        PyErr_SetString(PyExc_TypeError, "Pool(text, Provider or None, subclass of Buffer)");
         return NULL;
     }
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    umf_py_pool_t *self = (umf_py_pool_t *)alloc(type, 0);
+    umf_py_pool_t *self = umf_py_alloc(type);
     if (!self) {
-        umfPoolDestroy(handle);
         return NULL;
     }
-    PyObject *text = PyTuple_GetItem(args, 0);
-    Py_INCREF(text);
-    Py_XINCREF(provider);
-    self->handle = handle;
-    self->text = text;
-    self->provider = (umf_py_provider_t *)provider;
-    if (self->provider) {
-        self->provider->pools++;
+    Py_INCREF(buffer_type);
+    self->buffer_type = (PyTypeObject *)buffer_type;
+    self->text = PyTuple_GetItem(args, 0);
+    Py_INCREF(self->text);
+    if (provider != Py_None) {
+        Py_INCREF(provider);
+        self->provider = (umf_py_provider_t *)provider;
+    }
+    self->handle = pool_create(utf8, self->provider);
+    if (!self->handle) {
+        Py_DECREF((PyObject *)self);
+        return NULL;
     }
     return (PyObject *)self;
 }
@@ -70,52 +88,102 @@ static umf_result_t pool_end(umf_py_pool_t *self) {
     umf_memory_pool_handle_t handle = self->handle;
     self->handle = NULL;
     umf_result_t result;
+    umf_py_uses_begin(&self->uses);
     Py_BEGIN_ALLOW_THREADS;
     result = umfPoolDestroy(handle);
     Py_END_ALLOW_THREADS;
+    umf_py_uses_end(&self->uses);
     if (self->provider) {
         self->provider->pools--;
     }
     return result;
 }
 
-static PyObject *pool_close(PyObject *object, PyObject *unused) {
-    (void)unused;
-    umf_py_pool_t *self = (umf_py_pool_t *)object;
-    if (!self->handle) {
-        Py_RETURN_NONE;
-    }
+static bool pool_is_idle(void *arg) {
+    umf_py_pool_t *self = arg;
+    umf_py_jobs_look();
+    return !umf_py_uses_any(&self->uses) && !umf_py_uses_any(&self->moving);
+}
+
+static bool pool_has_no_views(const umf_py_pool_t *self) {
     if (self->exports > 0) {
         PyErr_Format(PyExc_BufferError,
                      "memory of the pool has %zd views in use: release them before it is closed",
                      self->exports);
-        return NULL;
     }
-    return umf_py_none_or_raise(pool_end(self), "a pool cannot be destroyed");
+    return self->exports == 0;
 }
 
+static PyObject *pool_close(PyObject *object, PyObject *unused) {
+    (void)unused;
+    umf_py_pool_t *self = (umf_py_pool_t *)object;
+    if (!pool_has_no_views(self) || !umf_py_close_wait(&self->uses, pool_is_idle, self)) {
+        return NULL;
+    }
+    if (!self->handle) { /* already, or another thread was faster */
+        Py_RETURN_NONE;
+    }
+    return pool_has_no_views(self)
+               ? umf_py_none_or_raise(pool_end(self), "a pool cannot be destroyed")
+               : NULL;
+}
+
+/* There is no tp_clear: pools, providers, buffers and jobs refer to each other in one direction, so
+ * a cycle has a dictionary or another container in it, which clears. A pool that lost its provider
+ * could not be destroyed. */
+static int pool_traverse(PyObject *object, visitproc visit, void *arg) {
+    umf_py_pool_t *self = (umf_py_pool_t *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->buffer_type);
+    Py_VISIT(self->provider);
+    return 0;
+}
+
+/* Calls, jobs, buffers and views in use have references: there are none. */
 static void pool_dealloc(PyObject *object) {
     umf_py_pool_t *self = (umf_py_pool_t *)object;
-    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
     if (self->handle) {
         pool_end(self);
     }
     Py_XDECREF((PyObject *)self->provider);
+    Py_XDECREF((PyObject *)self->buffer_type);
     Py_XDECREF(self->text);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    umf_py_dealloc(object);
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static PyObject *raise_no_memory(umf_memory_pool_handle_t pool, size_t size) {
-    umf_result_t result = umfPoolGetLastAllocationError(pool);
-    umf_residency_t residency = UMF_RESIDENCY_INIT;
+/* What is known of an attempt to allocate. */
+typedef struct attempt_t {
+    size_t moves;
+    bool is_moving; /* a suspend or resume was at work when it began */
+    umf_result_t result;
+    umf_residency_t residency;
+} attempt_t;
+
+static attempt_t attempt_begin(umf_py_pool_t *self) {
+    umf_py_jobs_look();
+    return (attempt_t){.moves = self->moves, .is_moving = umf_py_uses_any(&self->moving)};
+}
+
+/* In the thread that has failed, before anything else can fail there. */
+static void attempt_failed(attempt_t *attempt, umf_memory_pool_handle_t pool) {
+    attempt->result = umfPoolGetLastAllocationError(pool);
+    attempt->residency = (umf_residency_t)UMF_RESIDENCY_INIT;
+    if (umfPoolGetResidency(pool, &attempt->residency) != UMF_RESULT_SUCCESS) {
+        attempt->residency.state = UMF_SUSPEND_STATE_RESIDENT; /* it cannot be suspended */
+    }
+}
+
+static PyObject *raise_no_memory(const umf_py_pool_t *self, const attempt_t *attempt, size_t size) {
+    umf_result_t result = attempt->result;
     const char *text = NULL;
-    if (umfPoolGetResidency(pool, &residency) == UMF_RESULT_SUCCESS &&
-        residency.state != UMF_SUSPEND_STATE_RESIDENT) {
+    if (attempt->residency.state != UMF_SUSPEND_STATE_RESIDENT) {
         text = "the pool is suspended: resume it before";
+        result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    } else if (attempt->is_moving || attempt->moves != self->moves) {
+        text = "the pool was suspended meanwhile: try again";
         result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     } else if (result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC ||
                result == UMF_RESULT_SUCCESS) {
@@ -148,79 +216,72 @@ typedef struct request_t {
 
 static bool request_words(request_t *request, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"size", "alignment", "stream", NULL};
-    Py_ssize_t size, alignment = 0;
-    PyObject *stream = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|nO:allocate", names, &size, &alignment,
+    PyObject *size, *alignment = NULL, *stream = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO:allocate", names, &size, &alignment,
                                      &stream)) {
         return false;
     }
-    if (size < 0 || alignment < 0) {
-        PyErr_SetString(PyExc_ValueError, "size and alignment must not be negative");
+    Py_ssize_t bytes = umf_py_size(size, "size", 1);
+    Py_ssize_t multiple = bytes > 0 && alignment ? umf_py_size(alignment, "alignment", 0) : 0;
+    if (bytes < 0 || multiple < 0) {
         return false;
     }
-    request->size = (size_t)size;
-    request->alignment = (size_t)alignment;
+    request->size = (size_t)bytes;
+    request->alignment = (size_t)multiple;
     return is_alignment(request->size, request->alignment) &&
            umf_py_queue_or_none(stream, &request->has_queue, &request->queue);
 }
 
 static bool request_begin(request_t *request, PyObject *args, PyObject *kwargs) {
     *request = (request_t){.size = 0};
-    if (PyTuple_Size(args) == 1 && !kwargs) { /* the usual call */
-        request->size = PyLong_AsSize_t(PyTuple_GetItem(args, 0));
-        if (request->size == (size_t)-1 && PyErr_Occurred()) {
-            return false;
-        }
-    } else if (!request_words(request, args, kwargs)) {
-        return false;
+    if (PyTuple_Size(args) != 1 || kwargs) {
+        return request_words(request, args, kwargs);
     }
-    if (request->size == 0) {
-        PyErr_SetString(PyExc_ValueError, "size must be at least 1, it is 0");
-    }
-    return request->size > 0;
+    Py_ssize_t size = umf_py_size(PyTuple_GetItem(args, 0), "size", 1); /* the usual call */
+    request->size = (size_t)size;
+    return size > 0;
 }
 
-static void *request_serve(const request_t *request, umf_memory_pool_handle_t pool) {
+/* NULL and an exception on failure. The use ends before the buffer is made, since that may collect
+ * garbage, which may close the pool: its memory is gone then, and the buffer is a freed one. */
+static void *request_serve(const request_t *request, umf_py_pool_t *self) {
     bool is_plain = !request->alignment && !request->has_queue;
+    if (!umf_py_pool_open(self)) {
+        return NULL;
+    }
     /* What the thread cache has takes less time than giving the GIL up. */
-    void *ptr = is_plain ? umfPoolTryMalloc(pool, request->size) : NULL;
+    void *ptr = is_plain ? umfPoolTryMalloc(self->handle, request->size) : NULL;
     if (ptr) {
         return ptr;
     }
+    attempt_t attempt = attempt_begin(self);
+    umf_memory_pool_handle_t pool = umf_py_pool_use(self);
     Py_BEGIN_ALLOW_THREADS;
     ptr = request->has_queue
               ? umfPoolMallocOn(pool, request->size, request->alignment, request->queue)
           : is_plain ? umfPoolMalloc(pool, request->size)
                      : umfPoolAlignedMalloc(pool, request->size, request->alignment);
+    if (!ptr) {
+        attempt_failed(&attempt, pool);
+    }
     Py_END_ALLOW_THREADS;
-    return ptr;
-}
-
-/* _allocate(type, ...) would cost a look-up: the subclass says once which type its buffers have. */
-static PyTypeObject *buffer_class;
-
-static PyObject *pool_set_buffer_class(PyObject *unused, PyObject *class) {
-    (void)unused;
-    Py_INCREF(class);
-    buffer_class = (PyTypeObject *)class; /* for good */
-    Py_RETURN_NONE;
+    umf_py_pool_unuse(self);
+    return ptr ? ptr : raise_no_memory(self, &attempt, request->size);
 }
 
 static PyObject *pool_allocate(PyObject *object, PyObject *args, PyObject *kwargs) {
     umf_py_pool_t *self = (umf_py_pool_t *)object;
     request_t request;
-    umf_memory_pool_handle_t pool = umf_py_pool_open(self);
-    if (!pool || !request_begin(&request, args, kwargs)) {
+    void *ptr = request_begin(&request, args, kwargs) ? request_serve(&request, self) : NULL;
+    if (!ptr) {
         return NULL;
     }
-    void *ptr = request_serve(&request, pool);
-    if (!ptr) {
-        return raise_no_memory(pool, request.size);
-    }
-    PyTypeObject *type = buffer_class ? buffer_class : umf_py_buffer_type;
-    umf_py_buffer_t *made = umf_py_buffer_new(type, self, ptr, request.size, ORIGIN_POOL);
+    umf_py_buffer_t *made =
+        umf_py_buffer_new(self->buffer_type, self, ptr, request.size, ORIGIN_POOL);
     if (!made) {
-        umfPoolFree(pool, ptr);
+        if (self->handle) {
+            umfPoolFree(self->handle, ptr);
+        }
         return NULL;
     }
     made->has_queue = request.has_queue;
@@ -228,18 +289,20 @@ static PyObject *pool_allocate(PyObject *object, PyObject *args, PyObject *kwarg
     return (PyObject *)made;
 }
 
-static PyObject *pool_trim(PyObject *object, PyObject *args) {
-    Py_ssize_t keep = 0;
-    PyObject *stream = NULL;
+static PyObject *pool_trim(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"keep", "stream", NULL};
+    umf_py_pool_t *self = (umf_py_pool_t *)object;
+    PyObject *number = NULL, *stream = NULL;
     bool has_queue;
     void *queue;
-    umf_memory_pool_handle_t pool = umf_py_pool_open((umf_py_pool_t *)object);
-    if (!pool || !PyArg_ParseTuple(args, "|nO:trim", &keep, &stream) ||
-        !umf_py_queue_or_none(stream, &has_queue, &queue)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:trim", names, &number, &stream)) {
         return NULL;
     }
-    if (keep < 0) {
-        PyErr_SetString(PyExc_ValueError, "keep must not be negative");
+    Py_ssize_t keep = number ? umf_py_size(number, "keep", 0) : 0;
+    umf_memory_pool_handle_t pool = keep >= 0 && umf_py_queue_or_none(stream, &has_queue, &queue)
+                                        ? umf_py_pool_use(self)
+                                        : NULL;
+    if (!pool) {
         return NULL;
     }
     umf_result_t result;
@@ -247,6 +310,7 @@ static PyObject *pool_trim(PyObject *object, PyObject *args) {
     result = has_queue ? umfPoolTrimOn(pool, (size_t)keep, queue)
                        : umfPoolTrimMemory(pool, (size_t)keep);
     Py_END_ALLOW_THREADS;
+    umf_py_pool_unuse(self);
     return umf_py_none_or_raise(result, "a pool cannot be trimmed");
 }
 
@@ -301,27 +365,34 @@ static PyObject *pool_closed(PyObject *object, void *unused) {
 
 static PyMethodDef pool_methods[] = {
     {"allocate", (PyCFunction)(void (*)(void))pool_allocate, METH_VARARGS | METH_KEYWORDS,
-     "allocate(size, alignment=0, stream=None)\n--\n\n"
+     "allocate($self, /, size, alignment=0, stream=None)\n--\n\n"
      "Allocates `size` bytes at an address that is a multiple of `alignment` (a power of two; 0: "
      "the pool's own).\n\nWith a stream (its address, or an object that has cuda_stream or "
      "__cuda_stream__) the memory is for work that is queued there from now on, and the buffer is "
      "freed on that stream: what was freed on it is used on it again at once.\n\nThe content is "
      "not defined. Returns a Buffer, which is freed with its "
-     "last reference. Raises ValueError for a size of 0, OutOfMemoryError if there is no memory, "
-     "OutOfResourcesError while the pool is suspended. Runs without the GIL."},
-    {"trim", pool_trim, METH_VARARGS,
-     "trim(keep=0, stream=None, /)\n--\n\nGives unused memory beyond `keep` bytes back to the "
-     "provider; with a stream also what was freed on it, as soon as its work has passed."},
-    {"wait_pending", umf_py_pool_wait_pending, METH_VARARGS,
-     "wait_pending([timeout], /)\n--\n\nWaits until the work has passed that freed memory waits "
-     "for, at most `timeout` seconds; 0 only looks. Returns the bytes that still wait."},
+     "last reference. Raises ValueError for a size below 1, OutOfMemoryError if there is no "
+     "memory, OutOfResourcesError while the pool is suspended. Runs without the GIL."},
+    {"trim", (PyCFunction)(void (*)(void))pool_trim, METH_VARARGS | METH_KEYWORDS,
+     "trim($self, /, keep=0, stream=None)\n--\n\nGives unused memory beyond `keep` bytes back to "
+     "the provider; with a stream also what was freed on it, as soon as its work has passed."},
+    {"wait_pending", (PyCFunction)(void (*)(void))umf_py_pool_wait_pending,
+     METH_VARARGS | METH_KEYWORDS,
+     "wait_pending($self, /, timeout=None)\n--\n\nWaits until the work has passed that freed "
+     "memory waits for, at most `timeout` seconds; 0 only looks. Returns the bytes that still "
+     "wait.\n\nSignals are answered meanwhile; without a timeout only when the driver's wait has "
+     "ended."},
     {"forbid_suspend", pool_forbid_suspend, METH_NOARGS,
-     "Forbids to suspend the pool until allow_suspend was called as often."},
-    {"allow_suspend", pool_allow_suspend, METH_NOARGS, "Undoes one forbid_suspend."},
+     "forbid_suspend($self, /)\n--\n\nForbids to suspend the pool until allow_suspend was called "
+     "as often."},
+    {"allow_suspend", pool_allow_suspend, METH_NOARGS,
+     "allow_suspend($self, /)\n--\n\nUndoes one forbid_suspend."},
     {"close", pool_close, METH_NOARGS,
-     "Destroys the pool; its memory is invalid then. Does nothing if it is closed.\n\nRaises "
+     "close($self, /)\n--\n\nDestroys the pool; its memory is invalid then. Does nothing if it is "
+     "closed.\n\nWaits for calls of other threads that use the pool, and for suspends and resumes "
+     "in the background; calls that begin meanwhile, and all later ones, raise ValueError. "
+     "Signals are answered while it waits: if a handler raises, the pool stays open.\n\nRaises "
      "BufferError while views of its memory (memoryview, NumPy, DLPack) are in use."},
-    {"_set_buffer_class", pool_set_buffer_class, METH_O | METH_STATIC, "For the package."},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef pool_members[] = {
@@ -334,11 +405,13 @@ static PyGetSetDef pool_members[] = {
 bool umf_py_add_pool(PyObject *module) {
     static PyType_Slot slots[] = {{Py_tp_new, (void *)pool_new},
                                   {Py_tp_dealloc, (void *)pool_dealloc},
+                                  {Py_tp_traverse, (void *)pool_traverse},
                                   {Py_tp_methods, pool_methods},
                                   {Py_tp_getset, pool_members},
                                   {Py_tp_doc, "A pool, from text, or of a kind over a provider."},
                                   {0, NULL}};
     static PyType_Spec spec = {"umf._core.Pool", sizeof(umf_py_pool_t), 0,
-                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                               slots};
     return umf_py_add_type(module, &spec, "Pool", &umf_py_pool_type);
 }

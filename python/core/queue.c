@@ -11,9 +11,12 @@ static bool queue_attribute(PyObject *stream, const char *name, void **queue) {
         PyErr_Clear();
         return false;
     }
-    *queue = PyLong_AsVoidPtr(value);
+    bool is_address = umf_py_address(value, queue);
     Py_DECREF(value);
-    return true;
+    if (!is_address) {
+        PyErr_Clear();
+    }
+    return is_address;
 }
 
 /* __cuda_stream__() -> (version, address) */
@@ -25,15 +28,19 @@ static bool queue_protocol(PyObject *stream, void **queue) {
         PyErr_Clear();
         return false;
     }
-    *queue = PyLong_AsVoidPtr(value);
+    bool is_address = umf_py_address(value, queue);
     Py_DECREF(value);
-    return true;
+    if (!is_address) {
+        PyErr_Clear();
+    }
+    return is_address;
 }
 
 bool umf_py_queue(PyObject *stream, void **queue) {
-    if (PyLong_Check(stream)) {
-        *queue = PyLong_AsVoidPtr(stream);
-    } else if (!queue_attribute(stream, "cuda_stream", queue) && !queue_protocol(stream, queue)) {
+    if (PyIndex_Check(stream)) {
+        return umf_py_address(stream, queue);
+    }
+    if (!queue_attribute(stream, "cuda_stream", queue) && !queue_protocol(stream, queue)) {
         PyErr_Format(PyExc_TypeError,
                      "stream must be the address of a queue, or have cuda_stream or "
                      "__cuda_stream__, not %R",
@@ -53,7 +60,7 @@ bool umf_py_queue_or_none(PyObject *stream, bool *has_queue, void **queue) {
 PyObject *umf_py_buffer_use_on(PyObject *object, PyObject *stream) {
     umf_py_buffer_t *self = (umf_py_buffer_t *)object;
     void *queue;
-    if (!umf_py_buffer_open(self) || !umf_py_queue(stream, &queue)) {
+    if (!umf_py_queue(stream, &queue)) {
         return NULL;
     }
     if (self->origin != ORIGIN_POOL) {
@@ -61,10 +68,14 @@ PyObject *umf_py_buffer_use_on(PyObject *object, PyObject *stream) {
                         "only memory of a pool of this process waits for streams");
         return NULL;
     }
+    if (!umf_py_buffer_use(self)) {
+        return NULL;
+    }
     umf_result_t result;
     Py_BEGIN_ALLOW_THREADS;
     result = umfUseOn(self->ptr, queue);
     Py_END_ALLOW_THREADS;
+    umf_py_buffer_unuse(self);
     if (result == UMF_RESULT_SUCCESS && !self->has_queue) {
         self->has_queue = true; /* so that the free waits; the host is in order with itself */
         self->queue = queue;
@@ -74,25 +85,46 @@ PyObject *umf_py_buffer_use_on(PyObject *object, PyObject *stream) {
 
 /* --- of a pool -------------------------------------------------------------------------------- */
 
-PyObject *umf_py_pool_wait_pending(PyObject *object, PyObject *args) {
-    double seconds = -1;
-    umf_memory_pool_handle_t pool = umf_py_pool_open((umf_py_pool_t *)object);
-    if (!pool || !PyArg_ParseTuple(args, "|d:wait_pending", &seconds)) {
-        return NULL;
-    }
-    bool has_limit = PyTuple_Size(args) == 1;
-    if (has_limit && !(seconds >= 0 && seconds < 1e9)) {
-        PyErr_SetString(PyExc_ValueError, "timeout must be from 0 to 1e9 seconds");
-        return NULL;
-    }
-    size_t bytes = 0;
+/* A wait with a limit looks again and again, each time as a use of its own: a handler of a signal
+ * may close the pool in between. One without is the driver's: some streams do their work only when
+ * that waits, and what is captured never passes. */
+typedef struct pending_t {
+    umf_py_pool_t *pool;
+    uint64_t timeout_ns;
     umf_result_t result;
+    size_t bytes;
+} pending_t;
+
+static bool pending_is_over(void *arg) {
+    pending_t *pending = arg;
+    umf_memory_pool_handle_t pool = umf_py_pool_use(pending->pool);
+    if (!pool) {
+        return true;
+    }
     Py_BEGIN_ALLOW_THREADS;
-    result = umfPoolWaitPending(pool, has_limit ? (uint64_t)(seconds * 1e9) : UINT64_MAX, &bytes);
+    pending->result = umfPoolWaitPending(pool, pending->timeout_ns, &pending->bytes);
     Py_END_ALLOW_THREADS;
-    return result == UMF_RESULT_SUCCESS || result == UMF_RESULT_ERROR_OUT_OF_RESOURCES
-               ? PyLong_FromSize_t(bytes)
-               : umf_py_raise(result, "what is queued cannot be waited for", NULL, 0);
+    umf_py_pool_unuse(pending->pool);
+    return pending->timeout_ns > 0 || pending->result != UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+}
+
+PyObject *umf_py_pool_wait_pending(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"timeout", NULL};
+    PyObject *timeout = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait_pending", names, &timeout)) {
+        return NULL;
+    }
+    bool has_limit = timeout != Py_None;
+    double seconds = has_limit ? umf_py_seconds(timeout) : -1;
+    pending_t pending = {.pool = (umf_py_pool_t *)object, .timeout_ns = has_limit ? 0 : UINT64_MAX};
+    if (PyErr_Occurred() || umf_py_wait(pending_is_over, &pending, seconds) < 0 ||
+        PyErr_Occurred()) {
+        return NULL;
+    }
+    return pending.result == UMF_RESULT_SUCCESS ||
+                   pending.result == UMF_RESULT_ERROR_OUT_OF_RESOURCES
+               ? PyLong_FromSize_t(pending.bytes)
+               : umf_py_raise(pending.result, "what is queued cannot be waited for", NULL, 0);
 }
 
 /* --- of the module ---------------------------------------------------------------------------- */
@@ -113,6 +145,7 @@ static PyObject *queue_ends(PyObject *module, PyObject *stream) {
 
 PyMethodDef umf_py_queue_functions[] = {
     {"queue_ends", queue_ends, METH_O,
-     "Tells that a stream is about to be destroyed.\n\nAll pools forget it; what was freed on it "
+     "queue_ends(stream, /)\n--\n\nTells that a stream is about to be destroyed.\n\nAll pools "
+     "forget it; what was freed on it "
      "goes back to its pool when its work has passed."},
     {NULL, NULL, 0, NULL}};

@@ -314,13 +314,17 @@ static PyObject *recording_html(PyObject *module, PyObject *args) {
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static PyMethodDef recording_methods[] = {
-    {"info", recording_info, METH_NOARGS, "What the file is."},
-    {"notes", recording_notes, METH_NOARGS, "What is odd about it."},
-    {"objects", recording_objects, METH_NOARGS, "Pools and providers by number."},
-    {"spans", recording_spans, METH_NOARGS, "What pools have from their providers."},
-    {"live", recording_live, METH_NOARGS, "What lives at the end."},
-    {"stack", recording_stack, METH_VARARGS, "The frames of a stack."},
-    {"events", recording_events, METH_NOARGS, "An iterator over all events, by time."},
+    {"info", recording_info, METH_NOARGS, "info($self, /)\n--\n\nWhat the file is."},
+    {"notes", recording_notes, METH_NOARGS, "notes($self, /)\n--\n\nWhat is odd about it."},
+    {"objects", recording_objects, METH_NOARGS,
+     "objects($self, /)\n--\n\nPools and providers by number."},
+    {"spans", recording_spans, METH_NOARGS,
+     "spans($self, /)\n--\n\nWhat pools have from their providers."},
+    {"live", recording_live, METH_NOARGS, "live($self, /)\n--\n\nWhat lives at the end."},
+    {"stack", recording_stack, METH_VARARGS,
+     "stack($self, number, /)\n--\n\nThe frames of a stack."},
+    {"events", recording_events, METH_NOARGS,
+     "events($self, /)\n--\n\nAn iterator over all events, by time."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot recording_slots[] = {{Py_tp_new, recording_new},
@@ -346,7 +350,8 @@ static PyType_Spec events_spec = {.name = "umf._core.Events",
                                   .slots = events_slots};
 
 PyMethodDef umf_py_recording_functions[] = {
-    {"recording_html", recording_html, METH_VARARGS, "The picture of a file."},
+    {"recording_html", recording_html, METH_VARARGS,
+     "recording_html(path, /)\n--\n\nThe picture of a file."},
     {NULL, NULL, 0, NULL}};
 
 bool umf_py_add_recording(PyObject *module) {

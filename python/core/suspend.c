@@ -3,8 +3,9 @@
 
 PyTypeObject *umf_py_job_type;
 
-/* Pools by handle, and what is waited for. */
+/* The arguments of a call. */
 typedef struct call_t {
+    PyObject *objects; /* borrowed: a tuple of Pool, or of addresses of pools */
     umf_memory_pool_handle_t *pools;
     size_t count;
     umf_suspend_params_t params;
@@ -13,27 +14,50 @@ typedef struct call_t {
 
 /* --- arguments -------------------------------------------------------------------------------- */
 
-/* An array of the addresses in a tuple; NULL and no exception if it is empty. */
-static bool addresses(PyObject *tuple, void ***made, size_t *count) {
+/* An array for the items of a tuple; NULL and no exception if it is empty. */
+static bool array_of(PyObject *tuple, void ***made, size_t *count) {
     Py_ssize_t length = PyTuple_Size(tuple);
-    *made = NULL;
-    if (length <= 0) {
-        return length == 0;
-    }
-    *made = PyMem_Calloc((size_t)length, sizeof(void *));
-    if (!*made) {
+    *count = (size_t)length;
+    *made = length ? PyMem_Calloc((size_t)length, sizeof(void *)) : NULL;
+    if (length && !*made) {
         PyErr_NoMemory();
         return false;
     }
-    for (Py_ssize_t i = 0; i < length; i++) {
-        (*made)[i] = PyLong_AsVoidPtr(PyTuple_GetItem(tuple, i));
-        if (!(*made)[i] && PyErr_Occurred()) {
-            PyMem_Free(*made);
-            *made = NULL;
+    return true;
+}
+
+static bool addresses(PyObject *tuple, void ***made, size_t *count) {
+    if (!array_of(tuple, made, count)) {
+        return false;
+    }
+    for (size_t i = 0; i < *count; i++) {
+        if (!umf_py_queue(PyTuple_GetItem(tuple, (Py_ssize_t)i), &(*made)[i])) {
             return false;
         }
     }
-    *count = (size_t)length;
+    return true;
+}
+
+static umf_py_pool_t *pool_at(PyObject *objects, size_t i) {
+    PyObject *object = PyTuple_GetItem(objects, (Py_ssize_t)i);
+    return PyObject_TypeCheck(object, umf_py_pool_type) ? (umf_py_pool_t *)object : NULL;
+}
+
+/* The handles of open pools. No code of Python runs between this and the call. */
+static bool handles(PyObject *objects, umf_memory_pool_handle_t *made, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        umf_py_pool_t *pool = pool_at(objects, i);
+        if (pool) {
+            made[i] = umf_py_pool_open(pool);
+        } else if (PyLong_Check(PyTuple_GetItem(objects, (Py_ssize_t)i))) {
+            made[i] = PyLong_AsVoidPtr(PyTuple_GetItem(objects, (Py_ssize_t)i));
+        } else {
+            PyErr_SetString(PyExc_TypeError, "pools must be umf.Pool objects");
+        }
+        if (PyErr_Occurred()) {
+            return false;
+        }
+    }
     return true;
 }
 
@@ -43,23 +67,50 @@ static void call_end(call_t *call) {
     PyMem_Free((void *)call->params.events);
 }
 
-/* (handles of pools, queues, events, is_resume) */
+/* (pools, queues, events, is_resume) */
 static bool call_begin(call_t *call, PyObject *args) {
-    PyObject *pools, *queues, *events;
+    PyObject *queues, *events;
     int is_resume;
     *call = (call_t){.params = UMF_SUSPEND_PARAMS_INIT};
-    if (!PyArg_ParseTuple(args, "O!O!O!p", &PyTuple_Type, &pools, &PyTuple_Type, &queues,
+    if (!PyArg_ParseTuple(args, "O!O!O!p", &PyTuple_Type, &call->objects, &PyTuple_Type, &queues,
                           &PyTuple_Type, &events, &is_resume)) {
         return false;
     }
     call->is_resume = is_resume;
-    if (addresses(pools, (void ***)&call->pools, &call->count) &&
-        addresses(queues, (void ***)&call->params.queues, &call->params.num_queues) &&
-        addresses(events, (void ***)&call->params.events, &call->params.num_events)) {
+    if (PyTuple_Size(call->objects) == 0) {
+        umf_py_raise(UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                     is_resume ? "pools cannot be resumed" : "pools cannot be suspended",
+                     "there is no pool", 0);
+        return false;
+    }
+    if (addresses(queues, (void ***)&call->params.queues, &call->params.num_queues) &&
+        addresses(events, (void ***)&call->params.events, &call->params.num_events) &&
+        array_of(call->objects, (void ***)&call->pools, &call->count) &&
+        handles(call->objects, call->pools, call->count)) {
         return true;
     }
     call_end(call);
     return false;
+}
+
+/* A suspend or resume of pools begins, or ends. */
+static void moves_begin(PyObject *objects) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(objects); i++) {
+        umf_py_pool_t *pool = pool_at(objects, (size_t)i);
+        if (pool) {
+            umf_py_uses_begin(&pool->moving);
+            pool->moves++;
+        }
+    }
+}
+
+static void moves_end(PyObject *objects) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(objects); i++) {
+        umf_py_pool_t *pool = pool_at(objects, (size_t)i);
+        if (pool) {
+            umf_py_uses_end(&pool->moving);
+        }
+    }
 }
 
 /* Without queues and events everything is waited for. */
@@ -79,14 +130,12 @@ static const umf_py_why_t no_suspend[] = {
      "views of a pool's memory are in use (memoryview, NumPy, DLPack), forbid_suspend forbids it, "
      "a "
      "stream is captured, or another call is at work: end that before"},
-    {UMF_RESULT_ERROR_INVALID_ARGUMENT,
-     "there is no pool, or the folder of its policy cannot be written to"},
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "the folder of a pool's policy cannot be written to"},
     NO_VIRTUAL_MEMORY,
     {UMF_RESULT_SUCCESS, NULL}};
 static const umf_py_why_t no_resume[] = {
     {UMF_RESULT_ERROR_OUT_OF_RESOURCES,
      "a stream is captured, or another call is at work: try again after it"},
-    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "there is no pool"},
     NO_VIRTUAL_MEMORY,
     {UMF_RESULT_SUCCESS, NULL}};
 
@@ -113,10 +162,12 @@ static PyObject *suspend_move(PyObject *module, PyObject *args) {
     }
     umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
     umf_result_t result;
+    moves_begin(call.objects);
     Py_BEGIN_ALLOW_THREADS;
     result = call.is_resume ? umfPoolsResume(call.pools, call.count, call_params(&call), &report)
                             : umfPoolsSuspend(call.pools, call.count, call_params(&call), &report);
     Py_END_ALLOW_THREADS;
+    moves_end(call.objects);
     call_end(&call);
     return report_or_raise(result, &report, call.is_resume);
 }
@@ -125,35 +176,82 @@ static PyObject *suspend_move(PyObject *module, PyObject *args) {
 
 typedef struct job_t {
     PyObject ob_base;
-    umf_suspend_job_handle_t handle; /* NULL once somebody waits for it, or has */
+    umf_suspend_job_handle_t handle; /* NULL once it is done, and known to be */
     bool is_resume;
-    PyObject *pools; /* kept alive until it is done */
+    umf_result_t result;         /* of a job that is done */
+    umf_suspend_report_t report; /* of a job that is done */
+    PyObject *pools;             /* a tuple, kept alive as long as the job */
+    unsigned process;            /* that started it */
+    struct job_t *next, **link;  /* of those at work */
 } job_t;
 
-/* Job(handles, queues, events, is_resume, the pools) */
+static job_t *at_work;
+
+/* Also of a child of fork, in which the job is over: no thread works at it. */
+static void job_finish(job_t *self) {
+    self->result = umfSuspendJobWait(self->handle, &self->report);
+    self->handle = NULL;
+    moves_end(self->pools);
+    *self->link = self->next;
+    if (self->next) {
+        self->next->link = self->link;
+    }
+}
+
+static bool job_is_over(void *arg) {
+    job_t *self = arg;
+    int is_done = self->process != umf_py_process();
+    if (self->handle && !is_done) {
+        umfSuspendJobQuery(self->handle, &is_done);
+    }
+    if (self->handle && is_done) {
+        job_finish(self);
+    }
+    return !self->handle;
+}
+
+void umf_py_jobs_look(void) {
+    for (job_t *each = at_work, *next; each; each = next) {
+        next = each->next;
+        job_is_over(each);
+    }
+}
+
+static void job_started(job_t *self, PyObject *pools) {
+    umf_py_jobs_look(); /* those of the parent are over before one of the child begins */
+    Py_INCREF(pools);
+    self->pools = pools;
+    self->process = umf_py_process();
+    self->next = at_work;
+    self->link = &at_work;
+    if (at_work) {
+        at_work->link = &self->next;
+    }
+    at_work = self;
+    moves_begin(pools);
+}
+
+/* Job(pools, queues, events, is_resume) */
 static PyObject *job_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     (void)kwargs; /* the constructor of a subclass takes them */
     call_t call;
-    PyObject *first = PyTuple_GetSlice(args, 0, 4), *pools = PyTuple_GetItem(args, 4);
-    bool is_right = first && pools && call_begin(&call, first);
-    Py_XDECREF(first);
-    if (!is_right) {
+    job_t *self = umf_py_alloc(type);
+    if (!self || !call_begin(&call, args)) {
+        Py_XDECREF((PyObject *)self);
         return NULL;
     }
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    job_t *self = (job_t *)alloc(type, 0);
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    if (self) {
-        self->is_resume = call.is_resume;
-        Py_INCREF(pools);
-        self->pools = pools;
-        result =
-            call.is_resume
-                ? umfPoolsResumeAsync(call.pools, call.count, call_params(&call), &self->handle)
-                : umfPoolsSuspendAsync(call.pools, call.count, call_params(&call), &self->handle);
+    self->is_resume = call.is_resume;
+    self->report = (umf_suspend_report_t)UMF_SUSPEND_REPORT_INIT;
+    umf_result_t result =
+        call.is_resume
+            ? umfPoolsResumeAsync(call.pools, call.count, call_params(&call), &self->handle)
+            : umfPoolsSuspendAsync(call.pools, call.count, call_params(&call), &self->handle);
+    if (result == UMF_RESULT_SUCCESS) {
+        job_started(self, call.objects);
     }
     call_end(&call);
-    if (self && result != UMF_RESULT_SUCCESS) {
+    if (result != UMF_RESULT_SUCCESS) {
+        self->handle = NULL;
         Py_DECREF((PyObject *)self);
         return umf_py_raise(result, "a job cannot be started", NULL, 0);
     }
@@ -162,59 +260,66 @@ static PyObject *job_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
 
 static PyObject *job_done(PyObject *object, PyObject *unused) {
     (void)unused;
-    job_t *self = (job_t *)object;
-    int is_done = 1;
-    if (self->handle) {
-        umfSuspendJobQuery(self->handle, &is_done);
-    }
-    return PyBool_FromLong(is_done);
+    return PyBool_FromLong(job_is_over(object));
 }
 
-/* Of several threads that wait, one gets the report: the package hands it to all. */
-static PyObject *job_wait(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *job_wait(PyObject *object, PyObject *args) {
     job_t *self = (job_t *)object;
-    umf_suspend_job_handle_t handle = self->handle;
-    self->handle = NULL;
-    if (!handle) {
-        PyErr_SetString(PyExc_ValueError, "the job was waited for before");
+    PyObject *timeout;
+    if (!PyArg_ParseTuple(args, "O:_wait", &timeout)) {
         return NULL;
     }
-    umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
-    umf_result_t result;
-    Py_BEGIN_ALLOW_THREADS;
-    result = umfSuspendJobWait(handle, &report);
-    Py_END_ALLOW_THREADS;
-    return report_or_raise(result, &report, self->is_resume);
+    double seconds = timeout == Py_None ? -1 : umf_py_seconds(timeout);
+    int state = PyErr_Occurred() ? -1 : umf_py_wait(job_is_over, self, seconds);
+    if (state == 1) {
+        PyErr_Format(PyExc_TimeoutError, "the job is not done after %S seconds", timeout);
+    }
+    return state == 0 ? report_or_raise(self->result, &self->report, self->is_resume) : NULL;
 }
 
+static PyObject *job_is_resume(PyObject *object, void *unused) {
+    (void)unused;
+    return PyBool_FromLong(((job_t *)object)->is_resume);
+}
+
+static int job_traverse(PyObject *object, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((job_t *)object)->pools);
+    return 0;
+}
+
+/* Nobody sees what becomes of it, but its pools stay in use until it is done. */
 static void job_dealloc(PyObject *object) {
     job_t *self = (job_t *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    if (self->handle) {
-        Py_BEGIN_ALLOW_THREADS;
-        umfSuspendJobWait(self->handle, NULL);
-        Py_END_ALLOW_THREADS;
+    PyObject_GC_UnTrack(object);
+    while (!job_is_over(self)) {
+        umf_py_sleep(1000 * 1000);
     }
     Py_XDECREF(self->pools);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    umf_py_dealloc(object);
 }
 
 static PyMethodDef job_methods[] = {
-    {"done", job_done, METH_NOARGS, "Whether it is done, well or not. Does not wait."},
-    {"_wait", job_wait, METH_NOARGS, "Waits once."},
+    {"done", job_done, METH_NOARGS,
+     "done($self, /)\n--\n\nWhether it is done, well or not. Does not wait."},
+    {"_wait", job_wait, METH_VARARGS, "_wait($self, timeout, /)\n--\n\nWaits for the report."},
     {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef job_members[] = {
+    {"_is_resume", job_is_resume, NULL, "Whether it is a resume.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
 
 bool umf_py_add_job(PyObject *module) {
     static PyType_Slot slots[] = {{Py_tp_new, (void *)job_new},
                                   {Py_tp_dealloc, (void *)job_dealloc},
+                                  {Py_tp_traverse, (void *)job_traverse},
                                   {Py_tp_methods, job_methods},
+                                  {Py_tp_getset, job_members},
                                   {Py_tp_doc, "A suspend or resume in the background."},
                                   {0, NULL}};
     static PyType_Spec spec = {"umf._core.Job", sizeof(job_t), 0,
-                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                               slots};
     return umf_py_add_type(module, &spec, "Job", &umf_py_job_type);
 }
 
@@ -230,28 +335,40 @@ static const umf_py_why_t no_policy[] = {
 /* (pool, keep, folder or None, device) */
 static PyObject *suspend_set_policy(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *pool;
+    PyObject *object;
     umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
     int keep;
-    if (!PyArg_ParseTuple(args, "O!izi", umf_py_pool_type, &pool, &keep, &policy.folder,
+    if (!PyArg_ParseTuple(args, "O!izi", umf_py_pool_type, &object, &keep, &policy.folder,
                           &policy.device)) {
         return NULL;
     }
     policy.keep = (umf_suspend_keep_t)keep;
-    umf_memory_pool_handle_t handle = umf_py_pool_open((umf_py_pool_t *)pool);
-    return handle ? umf_py_none_or_why(umfPoolSetSuspendPolicy(handle, &policy),
-                                       "the policy cannot be set", no_policy)
-                  : NULL;
-}
-
-static PyObject *suspend_residency(PyObject *module, PyObject *pool) {
-    (void)module;
-    umf_residency_t now = UMF_RESIDENCY_INIT;
-    umf_memory_pool_handle_t handle = umf_py_pool_open((umf_py_pool_t *)pool);
+    umf_py_pool_t *pool = (umf_py_pool_t *)object;
+    umf_memory_pool_handle_t handle = umf_py_pool_use(pool);
     if (!handle) {
         return NULL;
     }
-    umf_result_t result = umfPoolGetResidency(handle, &now);
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfPoolSetSuspendPolicy(handle, &policy);
+    Py_END_ALLOW_THREADS;
+    umf_py_pool_unuse(pool);
+    return umf_py_none_or_why(result, "the policy cannot be set", no_policy);
+}
+
+static PyObject *suspend_residency(PyObject *module, PyObject *object) {
+    (void)module;
+    umf_residency_t now = UMF_RESIDENCY_INIT;
+    umf_py_pool_t *pool = umf_py_check(object, umf_py_pool_type, "a umf.Pool");
+    umf_memory_pool_handle_t handle = pool ? umf_py_pool_use(pool) : NULL;
+    if (!handle) {
+        return NULL;
+    }
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfPoolGetResidency(handle, &now);
+    Py_END_ALLOW_THREADS;
+    umf_py_pool_unuse(pool);
     if (result != UMF_RESULT_SUCCESS) {
         return umf_py_raise(result, "the residency is not known", NULL, 0);
     }
@@ -271,9 +388,13 @@ static PyObject *suspend_trim(PyObject *module, PyObject *unused) {
 }
 
 PyMethodDef umf_py_suspend_functions[] = {
-    {"move", suspend_move, METH_VARARGS, "Suspends or resumes."},
-    {"set_policy", suspend_set_policy, METH_VARARGS, "What becomes of the content of a pool."},
-    {"residency", suspend_residency, METH_O, "Where the memory of a pool is."},
+    {"move", suspend_move, METH_VARARGS,
+     "move(pools, queues, events, is_resume, /)\n--\n\nSuspends or resumes."},
+    {"set_policy", suspend_set_policy, METH_VARARGS,
+     "set_policy(pool, keep, folder, device, /)\n--\n\nWhat becomes of the content of a pool."},
+    {"residency", suspend_residency, METH_O,
+     "residency(pool, /)\n--\n\nWhere the memory of a pool is."},
     {"suspend_trim", suspend_trim, METH_NOARGS,
-     "Gives back pinned memory of the host that is held ready for the next suspend."},
+     "suspend_trim()\n--\n\nGives back pinned memory of the host that is held ready for the next "
+     "suspend."},
     {NULL, NULL, 0, NULL}};

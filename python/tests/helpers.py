@@ -29,3 +29,8 @@ def programs_of_pages():
         for block in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
             line = text.count("\n", 0, block.start()) + 2
             yield f"{page}:{line}", block[1]
+
+
+def scaled(rounds):
+    """Of so many rounds those that this run makes: UMF_TEST_SCALE percent of them, at least one."""
+    return max(1, rounds * int(os.environ.get("UMF_TEST_SCALE", "10")) // 100)

@@ -37,9 +37,9 @@ def test_settings_that_are_wrong_are_named():
     with umf.Provider("os") as provider:
         with pytest.raises(ValueError, match="unknown setting 'capcity' of pool 'disjoint'"):
             umf.Pool("disjoint", provider, capcity=1)
-        with pytest.raises(ValueError, match="slab_min_size must be a number"):
+        with pytest.raises(ValueError, match="'much' cannot be the value of 'slab_min_size'"):
             umf.Pool("disjoint", provider, slab_min_size="much")
-        with pytest.raises(ValueError, match="no kind of pool 'nix'"):
+        with pytest.raises(ValueError, match="unknown kind of pool 'nix'"):
             umf.Pool("nix", provider)
     with pytest.raises(TypeError, match="text of the pool"):
         umf.Pool("disjoint over os", capacity=1)

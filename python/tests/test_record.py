@@ -218,7 +218,7 @@ def test_the_end_of_the_process_ends_a_recording(tmp_path):
         """
 import sys, umf
 pool = umf.Pool("disjoint over os")
-umf.record(sys.argv[1])
+sys.recording = umf.record(sys.argv[1])
 sys.kept = pool.allocate(1000)
 """,
         tmp_path / "file",

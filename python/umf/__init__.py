@@ -26,7 +26,7 @@ from ._errors import (
     OutOfResourcesError,
     ProviderError,
 )
-from ._memory import Buffer, IPCHandle, Pool, Provider, Residency, Statistics, from_dlpack
+from ._memory import Buffer, IPCHandle, Pool, Provider, Residency, Statistics, from_bytes, from_dlpack
 from ._record import Event, Leak, Recording, RecordingState, record, snapshot
 from ._suspend import Job, Report, resume, resume_async, suspend, suspend_async, trim
 
@@ -57,6 +57,7 @@ __all__ = [
     "Statistics",
     "copy",
     "fill",
+    "from_bytes",
     "from_dlpack",
     "info",
     "queue_ends",

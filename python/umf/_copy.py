@@ -1,20 +1,24 @@
 """Copies and fills between any two memories."""
 
-from typing import Any, Optional, Tuple
+import operator
+from typing import Any, Optional, SupportsIndex, Tuple
 
 from . import _core
 
 
-def _side(thing: Any) -> Tuple[Any, Optional[int]]:
+def _side(thing: Any, is_written: bool) -> Tuple[Any, Optional[int]]:
     """What the extension takes, an address or an object with a buffer, and its bytes."""
-    if isinstance(thing, int):
-        return thing, None
     if isinstance(thing, _core.Buffer):
-        return thing.ptr, thing.nbytes
+        return thing, thing.nbytes
+    address = _number(thing)
+    if address is not None:
+        return address, None
     if hasattr(thing, "__cuda_array_interface__"):
         about = thing.__cuda_array_interface__
         if about.get("strides") is not None:
             raise ValueError("only contiguous arrays are rows of bytes")
+        if is_written and about["data"][1]:
+            raise BufferError("the memory is read-only")
         size = int(about["typestr"][2:])
         for length in about["shape"]:
             size *= length
@@ -23,54 +27,77 @@ def _side(thing: Any) -> Tuple[Any, Optional[int]]:
         if not thing.is_contiguous():
             raise ValueError("only contiguous tensors are rows of bytes")
         return thing.data_ptr(), thing.numel() * thing.element_size()
-    return thing, memoryview(thing).nbytes
+    return thing, _view(thing).nbytes
 
 
-def copy(to: Any, source: Any, nbytes: Optional[int] = None, *, queue: int = 0) -> None:
+def _number(thing: Any) -> Optional[int]:
+    """An integer of Python or NumPy; None for memory, such as an array of one integer."""
+    if hasattr(thing, "__index__") and not hasattr(thing, "__setitem__"):
+        return operator.index(thing)
+    return None
+
+
+def _view(thing: Any) -> memoryview:
+    """Its memory. A single number has none that counts, though NumPy's have a buffer."""
+    view = memoryview(thing)
+    if view.ndim == 0 and not hasattr(thing, "__setitem__"):
+        raise TypeError(f"it must be memory or an integer, not {thing!r}")
+    return view
+
+
+def copy(
+    to: Any, source: Any, nbytes: Optional[SupportsIndex] = None, *, queue: Any = 0
+) -> None:
     """Copies bytes between any two memories.
 
     Args:
         to: a ``Buffer``, an array or tensor of the CPU or a GPU, any writable buffer, or an address.
         source: the same, also read-only.
         nbytes: default: the size of the source; it must fit into both.
-        queue: address of a native queue (``stream.cuda_stream``) that the copy is put on, as
+        queue: a stream, or the address of a native queue, that the copy is put on, as
             ``umf/copy.h`` says; without one the data is there on return.
 
     Raises:
         ValueError: a side is too small, or not contiguous.
+        BufferError: ``to`` is read-only (a Buffer, an array of a GPU, any other buffer).
+        TypeError: a side is no memory.
         OutOfResourcesError: a side is in a suspended pool.
         NotSupportedError: there is no way between the two.
 
-    Nothing was written when a check fails. Runs without the GIL.
+    Nothing was written when a check fails. Until the call returns neither side can be freed. Runs
+    without the GIL.
     """
-    target, room = _side(to)
-    origin, size = _side(source)
-    if nbytes is None:
-        nbytes = room if size is None else size
-    if nbytes is None:
+    target, room = _side(to, True)
+    origin, size = _side(source, False)
+    default = room if size is None else size
+    count = default if nbytes is None else operator.index(nbytes)
+    if count is None:
         raise ValueError("nbytes must be given for two addresses")
-    _check(room, nbytes, "destination")
-    _check(size, nbytes, "source")
-    _core.copy(target, origin, nbytes, queue)
+    _check(room, count, "destination")
+    _check(size, count, "source")
+    _core.copy(target, origin, count, queue)
 
 
-def fill(to: Any, pattern: Any = b"\0", nbytes: Optional[int] = None, *, queue: int = 0) -> None:
+def fill(
+    to: Any, pattern: Any = b"\0", nbytes: Optional[SupportsIndex] = None, *, queue: Any = 0
+) -> None:
     """Fills memory with a pattern.
 
     Args:
         to: as for ``copy``.
-        pattern: bytes, repeated and at the end cut; or a number from 0 to 255.
+        pattern: bytes, repeated and at the end cut; or an integer from 0 to 255.
         nbytes: default: all of ``to``.
         queue: as for ``copy``.
 
     Raises as ``copy``. Runs without the GIL.
     """
-    target, room = _side(to)
-    nbytes = room if nbytes is None else nbytes
-    if nbytes is None:
+    target, room = _side(to, True)
+    count = room if nbytes is None else operator.index(nbytes)
+    if count is None:
         raise ValueError("nbytes must be given for an address")
-    _check(room, nbytes, "destination")
-    _core.fill(target, bytes([pattern]) if isinstance(pattern, int) else pattern, nbytes, queue)
+    _check(room, count, "destination")
+    number = _number(pattern)
+    _core.fill(target, _view(pattern) if number is None else bytes([number]), count, queue)
 
 
 def _check(room: Optional[int], nbytes: int, name: str) -> None:

@@ -1,7 +1,21 @@
 """Providers, pools, and the memory that they hand out."""
 
+import re
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple, Type, TypeVar, Union, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    List,
+    NamedTuple,
+    Optional,
+    SupportsIndex,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+    cast,
+)
 
 from . import _core
 
@@ -61,16 +75,21 @@ def _kind_text(kind: str, settings: Dict[str, object]) -> str:
     return kind + ("," if ":" in kind else ":") + given
 
 
-def _size(name: str, value: object) -> int:
-    """A setting as a number: 8, True or "1M"."""
-    if isinstance(value, (bool, int)):
-        return int(value)
-    text = str(value)
-    unit = "KMGT".find(text[-1:].upper()) + 1 if text[-1:].isalpha() else 0
-    try:
-        return int(text[:-1] if unit else text, 0) << 10 * unit
-    except ValueError:
-        raise ValueError(f"setting {name} must be a number, it is {text!r}") from None
+def _unquoted(text: str) -> str:
+    """Creation text of the same length without what stands in quotes."""
+    return re.sub(r'"(?:\\.|[^"\\])*("|$)', lambda found: "x" * len(found[0]), text, flags=re.DOTALL)
+
+
+def _settings(text: str) -> List[str]:
+    """The settings ``name=value`` of creation text, between commas."""
+    ends = [found.start() for found in re.finditer(",|$", _unquoted(text))]
+    return [text[begin:end] for begin, end in zip([0, *(end + 1 for end in ends)], ends)]
+
+
+def _split_over(text: str) -> Tuple[str, Optional[str]]:
+    """The text of a pool and, if it is there, of the provider below."""
+    over = re.search(r"(?<![=,:\s])\s+over\s+(?![=,])", _unquoted(text))
+    return (text[: over.start()], text[over.end() :].strip()) if over else (text, None)
 
 
 class Provider(_core.Provider, _Closing):
@@ -87,7 +106,7 @@ class Provider(_core.Provider, _Closing):
         DependencyError: a driver is missing.
         Error: anything else that the library says.
 
-    It can be closed when no pool on it is open. Safe to use from several threads.
+    It can be closed when no pool on it is open. Safe to use from several threads, ``close`` too.
     """
 
     __slots__ = ()
@@ -99,14 +118,14 @@ class Provider(_core.Provider, _Closing):
         """Bytes allocated from the provider, now and at most."""
         return Statistics(
             allocated=_core.ctl_get(
-                "umf.provider.by_handle.{}.stats.allocated_memory", self.handle
+                "umf.provider.by_handle.{}.stats.allocated_memory", self
             ),
-            peak=_core.ctl_get("umf.provider.by_handle.{}.stats.peak_memory", self.handle),
+            peak=_core.ctl_get("umf.provider.by_handle.{}.stats.peak_memory", self),
         )
 
     def reset_peak(self) -> None:
         """The peak of ``statistics`` becomes what is allocated now."""
-        _core.ctl_run("umf.provider.by_handle.{}.stats.peak_memory.reset", self.handle)
+        _core.ctl_run("umf.provider.by_handle.{}.stats.peak_memory.reset", self)
 
     def __repr__(self) -> str:
         return f"<umf.Provider {self.text!r}{' closed' if self.closed else ''}>"
@@ -164,8 +183,9 @@ class Pool(_core.Pool, _Closing):
         InvalidArgumentError: a kind or a setting is not known or does not fit.
         Error: anything else that the library says.
 
-    Usable from several threads at once. With ``close``, or the end of a ``with``, all its memory
-    is invalid.
+    Usable from several threads at once, ``close`` too: with it, or at the end of a ``with``, all
+    memory of the pool is invalid. It waits for calls in progress and for jobs; whatever uses the
+    pool then raises ``ValueError``. The last reference closes, too.
     """
 
     __slots__ = ()
@@ -173,25 +193,29 @@ class Pool(_core.Pool, _Closing):
     def __new__(
         cls, kind: str, provider: Union[Provider, str, None] = None, **settings: object
     ) -> "Pool":
-        if isinstance(provider, Provider):
-            sizes = tuple((name, _size(name, value)) for name, value in settings.items())
-            return cast("Pool", super().__new__(cls, kind, provider, sizes))
-        if provider is not None or " over " not in f" {kind} ":
+        below = provider if isinstance(provider, Provider) else None
+        if below is not None:
+            kind = _kind_text(kind, settings)
+        elif provider is not None or _split_over(kind)[1] is None:
             kind = f"{_kind_text(kind, settings)} over {provider or 'os'}"
         elif settings:
             raise TypeError("settings belong into the text of the pool where that names all")
-        return cast("Pool", super().__new__(cls, kind))
+        return cast("Pool", super().__new__(cls, kind, below, Buffer))
 
     if TYPE_CHECKING:
 
-        def allocate(self, size: int, alignment: int = 0, stream: Any = None) -> "Buffer":
+        @property
+        def provider(self) -> Optional[Provider]:
+            """The Provider given, or None: it has one of its own."""
+
+        def allocate(self, size: SupportsIndex, alignment: SupportsIndex = 0, stream: Any = None) -> "Buffer":
             """Allocates memory."""
 
     def provider_text(self) -> str:
         """The text of the provider below: another process makes one alike of it."""
         if self.provider is not None:
-            return cast(Provider, self.provider).text
-        return self.text.split(" over ", 1)[1].strip()
+            return self.provider.text
+        return _split_over(self.text)[1] or ""
 
     def set_policy(self, keep: str = "pinned", folder: Optional[str] = None, device: int = -1) -> None:
         """Says what becomes of the content at the next suspend.
@@ -220,7 +244,7 @@ class Pool(_core.Pool, _Closing):
         """Counters of the pool."""
 
         def read(name: str) -> Optional[int]:
-            return _core.ctl_get("umf.pool.by_handle.{}.stats." + name, self.handle)
+            return _core.ctl_get("umf.pool.by_handle.{}.stats." + name, self)
 
         return Statistics(
             allocations=read("alloc_count"), used=read("used_memory"), reserved=read("reserved_memory")
@@ -239,10 +263,20 @@ class Buffer(_core.Buffer, _Closing):
     ``__cuda_array_interface__``.
 
     Such views keep the memory: meanwhile it cannot be freed and its pool can be neither closed nor
-    suspended. Views of a suspended pool's memory raise ``BufferError``.
+    suspended. Views of a suspended pool's memory raise ``BufferError``. Items and slices of memory
+    that the CPU reaches are those of a memoryview: ``b[0]`` is a number, ``b[2:5]`` such a view.
+
+    ``copy.copy`` and ``copy.deepcopy`` allocate and copy, as they do for arrays. A pickle is none: it
+    names the same memory.
     """
 
     __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def pool(self) -> Optional[Pool]:
+            """The Pool; None for memory of another library."""
 
     def close(self) -> None:
         """As ``free``."""
@@ -346,15 +380,47 @@ class Buffer(_core.Buffer, _Closing):
         """
         import numpy
 
-        count = -1 if shape is None else int(numpy.prod(shape, dtype=numpy.int64))
-        flat = numpy.frombuffer(cast(Any, self), dtype=dtype, count=count)
-        return flat if shape is None else flat.reshape(shape)
+        if shape is None:
+            return numpy.frombuffer(cast(Any, self), dtype)
+        count = int(numpy.prod(shape, dtype=numpy.int64))
+        return numpy.frombuffer(cast(Any, self), dtype=dtype, count=count).reshape(shape)
+
+    def resize(self, nbytes: SupportsIndex) -> None:
+        """Has ``nbytes`` bytes from here on, of which the first are those of before.
+
+        The memory moves: ``ptr`` changes, alignment is the pool's own.
+
+        Raises:
+            BufferError: views of the memory are in use.
+            TypeError: it is of no pool of this process.
+            Error: as ``Pool.allocate``; the buffer is as before then.
+        """
+        with self._twin(nbytes) as twin:
+            self._exchange(twin)
+
+    def _twin(self, nbytes: SupportsIndex) -> "Buffer":
+        """New memory of the same pool, for the same stream, with the bytes that fit."""
+        if self.origin != "pool" or self.pool is None:
+            raise TypeError(
+                f"memory of origin {self.origin!r} has no pool here to allocate from: allocate a Buffer"
+                " and umf.copy into it"
+            )
+        twin = self.pool.allocate(nbytes, stream=self.stream)
+        _core.copy(twin, self, min(twin.nbytes, self.nbytes), self.stream or 0)
+        return twin
+
+    def __copy__(self) -> "Buffer":
+        return self._twin(self.nbytes)
+
+    def __deepcopy__(self, memo: object) -> "Buffer":
+        return self._twin(self.nbytes)
 
     def ipc_handle(self) -> "IPCHandle":
         """What another process opens; it pickles.
 
-        The producer keeps the memory until the consumers are done. A suspend of the pool makes
-        handles stale.
+        The caller must keep the memory until the consumers are done with it: after a free, or a
+        close of the pool, they read what is allocated there next. A suspend of the pool makes handles
+        stale.
 
         Raises:
             InvalidArgumentError: the provider is not configured to share (``visibility=shared``,
@@ -371,16 +437,13 @@ class Buffer(_core.Buffer, _Closing):
         return f"<umf.Buffer {state}, {self.origin}>"
 
 
-_core.Pool._set_buffer_class(Buffer)
-
-
 def _provider_kind(pool: Pool) -> str:
     return pool.provider_text().split(":", 1)[0].strip()
 
 
 def _provider_device(pool: Pool) -> int:
     """Number of the GPU in the text of the provider."""
-    for setting in pool.provider_text().partition(":")[2].split(","):
+    for setting in _settings(pool.provider_text().partition(":")[2]):
         name, _, value = setting.partition("=")
         if name.strip() == "device":
             return int(value)
@@ -424,7 +487,7 @@ def _opener(provider: str, device: Optional[int] = None) -> Pool:
         # A name is the producer's alone.
         others = ("shm_name",) if device is None else ("shm_name", "device", "peers")
         kind, _, settings = provider.partition(":")
-        kept = [one for one in settings.split(",") if one and one.split("=")[0].strip() not in others]
+        kept = [one for one in _settings(settings) if one and one.split("=")[0].strip() not in others]
         if device is not None:
             kept.append(f"device={device}")
         _openers[key] = Pool("proxy", provider=":".join([kind, ",".join(kept)]).rstrip(":"))
@@ -439,6 +502,7 @@ def from_dlpack(source: Any) -> Buffer:
 
     Raises:
         BufferError: it cannot be one row of bytes.
+        TypeError: ``__dlpack__`` is missing, or returns no capsule.
 
     The tensor lives at least as long as the buffer.
     """
@@ -447,3 +511,19 @@ def from_dlpack(source: Any) -> Buffer:
     except TypeError:  # older than versions
         capsule = source.__dlpack__()
     return _core.dlpack_import(Buffer, capsule)
+
+
+def from_bytes(data: Any, pool: Pool, *, alignment: SupportsIndex = 0, stream: Any = None) -> Buffer:
+    """A new buffer of a pool with a copy of bytes.
+
+    Args:
+        data: at least one byte, of anything that has the buffer protocol.
+        pool: where the memory is allocated.
+        alignment, stream: as for ``Pool.allocate``; the copy is done on the stream.
+
+    Raises as ``Pool.allocate`` and ``umf.copy``.
+    """
+    size = memoryview(data).nbytes
+    made = pool.allocate(size, alignment, stream)
+    _core.copy(made, data, size, made.stream or 0)
+    return made

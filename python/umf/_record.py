@@ -221,8 +221,46 @@ def snapshot() -> Dict[str, Any]:
 # --- recordings ---
 
 
+def _recorded(pools: Union[Pool, Iterable[Pool], None]) -> Tuple[Pool, ...]:
+    """The pools that count; () for all."""
+    if pools is None:
+        return ()
+    listed = (pools,) if isinstance(pools, Pool) else tuple(pools)
+    return listed or (Pool("proxy"),)  # one that goes at once, since () is all
+
+
+class _Running:
+    """What ends with a `Recording`, in the process that started it only: its child has neither."""
+
+    def __init__(self, path: str, is_own: bool) -> None:
+        self.path = path
+        self.is_own = is_own
+        self.is_running = False
+        self._pid = os.getpid()
+
+    def is_here(self) -> bool:
+        """Whether it runs, in this process."""
+        return self.is_running and self._pid == os.getpid()
+
+    def stop(self) -> None:
+        if self.is_here():
+            self.is_running = False
+            try:
+                _core.record_stop()
+            except InvalidArgumentError:
+                pass  # somebody else has stopped it
+
+    def end(self) -> None:
+        if self._pid == os.getpid():
+            self.stop()
+            if self.is_own:
+                _remove(self.path)
+
+
 class Recording:
     """A recording of this process; `record` starts it. A context manager that stops it.
+
+    Its last reference stops it, too. A child of fork neither records nor ends it.
 
     Attributes:
         path: its file. One that `record` made itself goes with this object.
@@ -237,7 +275,7 @@ class Recording:
         min_size: int,
         max_size: int,
         rate: int,
-        pools: Iterable[Pool],
+        pools: Union[Pool, Iterable[Pool], None],
     ) -> None:
         depth = _STACK_DEPTH if stacks is True else int(stacks)
         for name, value in {
@@ -251,21 +289,18 @@ class Recording:
                 raise ValueError(f"{name} must not be negative, it is {value}")
         if _core.record_state()[0]:
             raise OutOfResourcesError("a recording is running already: stop it before the next")
-        is_own = path is None
         self.path = _temporary(".umfrec") if path is None else os.fspath(path)
         self.path = self.path.replace("%p", str(os.getpid()))
-        self._is_running = False
+        self._running = _Running(self.path, path is None)
+        self._end = weakref.finalize(self, self._running.end)
         try:
             _core.record_start(
-                self.path, size, depth, bool(leaks), min_size, max_size, rate, tuple(pools)
+                self.path, size, depth, bool(leaks), min_size, max_size, rate, _recorded(pools)
             )
         except BaseException:
-            if is_own:
-                _remove(self.path)
+            self._end()
             raise
-        self._is_running = True
-        if is_own:
-            weakref.finalize(self, _remove, self.path)
+        self._running.is_running = True
 
     def __enter__(self) -> "Recording":
         return self
@@ -279,21 +314,16 @@ class Recording:
         Args:
             name: of which the first 255 bytes count.
         """
-        if self._is_running:
+        if self._running.is_here():
             _core.record_mark(name)
 
     def stop(self) -> None:
         """Ends the recording; its file is complete then. May be called again."""
-        if self._is_running:
-            self._is_running = False
-            try:
-                _core.record_stop()
-            except InvalidArgumentError:
-                pass  # somebody else has stopped it
+        self._running.stop()
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """Writes a copy of the recording, also of one that is running."""
-        if self._is_running:
+        if self._running.is_here():
             _core.record_save(os.fspath(path))
             return
         import shutil
@@ -302,7 +332,7 @@ class Recording:
 
     def state(self) -> RecordingState:
         """How it does."""
-        state = _core.record_state() if self._is_running else (False, 0, 0, 0, 0, 0)
+        state = _core.record_state() if self._running.is_here() else (False, 0, 0, 0, 0, 0)
         return RecordingState(*state)
 
     def snapshot(self) -> Dict[str, Any]:
@@ -361,7 +391,7 @@ class Recording:
         )
 
     def __repr__(self) -> str:
-        return f"<umf.Recording {self.path!r}{', running' if self._is_running else ''}>"
+        return f"<umf.Recording {self.path!r}{', running' if self._running.is_here() else ''}>"
 
 
 def record(
@@ -373,7 +403,7 @@ def record(
     min_size: int = 0,
     max_size: int = 0,
     rate: int = 0,
-    pools: Optional[Iterable[Pool]] = None,
+    pools: Union[Pool, Iterable[Pool], None] = None,
 ) -> Recording:
     """Starts to record what pools and providers of this process do.
 
@@ -386,12 +416,12 @@ def record(
             events are overwritten.
         min_size, max_size: only allocations of at least, at most so many bytes; 0: no limit.
         rate: only one allocation of about so many, and its free; 0: all.
-        pools: only these; None: all, also those that are made later.
+        pools: only this or these; None: all, also those that are made later. An empty list: none.
 
     Raises:
         ValueError, umf.InvalidArgumentError: a number is out of range.
         umf.OutOfResourcesError: a recording is running already, or the file cannot be made.
 
-    A child of fork does not record. What is not recorded is not slower.
+    Keep the recording: with its last reference it stops. A child of fork does not record. What is not recorded is not slower.
     """
-    return Recording(path, stacks, leaks, size, min_size, max_size, rate, pools or ())
+    return Recording(path, stacks, leaks, size, min_size, max_size, rate, pools)

@@ -1,10 +1,8 @@
 """Suspend and resume: memory goes, addresses stay."""
 
-import threading
 from typing import Generator, Iterable, NamedTuple, Optional, Tuple, Union, cast
 
 from . import _core
-from ._errors import Error
 from ._memory import Pool
 
 
@@ -24,15 +22,15 @@ class Report(NamedTuple):
 
 
 _Pools = Union[Pool, Iterable[Pool]]
-_Args = Tuple[Tuple[int, ...], Tuple[int, ...], Tuple[int, ...]]
+_Args = Tuple[Tuple[Pool, ...], Tuple[int, ...], Tuple[int, ...]]
 
 
 def _listed(pools: _Pools) -> Tuple[Pool, ...]:
     return (pools,) if isinstance(pools, Pool) else tuple(pools)
 
 
-def _arguments(pools: Tuple[Pool, ...], queues: Iterable[int], events: Iterable[int]) -> _Args:
-    return tuple(pool.handle for pool in pools), tuple(queues), tuple(events)
+def _arguments(pools: _Pools, queues: Iterable[int], events: Iterable[int]) -> _Args:
+    return _listed(pools), tuple(queues), tuple(events)
 
 
 def suspend(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int] = ()) -> Report:
@@ -50,10 +48,10 @@ def suspend(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int] = (
             is at work.
         OutOfMemoryError: there is no room for the content.
 
-    On failure every pool is as before. Runs without the GIL.
+    On failure every pool is as before. Runs without the GIL. It is of all or of none, so signals are
+    answered when it is done; ``suspend_async`` is for who cannot wait so long.
     """
-    listed = _listed(pools)
-    return Report(*_core.move(*_arguments(listed, queues, events), False))
+    return Report(*_core.move(*_arguments(pools, queues, events), False))
 
 
 def resume(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int] = ()) -> Report:
@@ -66,41 +64,44 @@ def resume(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int] = ()
             content kept: try again.
         Error: as for ``suspend``.
 
-    Runs without the GIL.
+    Runs without the GIL. Signals are answered when it is done, as in ``suspend``.
     """
-    listed = _listed(pools)
-    return Report(*_core.move(*_arguments(listed, queues, events), True))
+    return Report(*_core.move(*_arguments(pools, queues, events), True))
 
 
 class Job(_core.Job):
-    """A suspend or resume in the background: ``await job``, or ``job.wait()``."""
+    """A suspend or resume in the background: ``await job``, or ``job.wait()``.
 
-    _lock: threading.Lock
-    _outcome: Union[Report, Error, None]
+    It uses its pools until it is done: a close of one waits for it. The last reference waits, too.
+    """
 
     def __new__(
         cls, pools: _Pools, queues: Iterable[int], events: Iterable[int], is_resume: bool
     ) -> "Job":
-        listed = _listed(pools)
-        made = cast("Job", super().__new__(cls, *_arguments(listed, queues, events), is_resume, listed))
-        made._lock = threading.Lock()
-        made._outcome = None
-        return made
+        return cast("Job", super().__new__(cls, *_arguments(pools, queues, events), is_resume))
 
-    def wait(self) -> Report:
-        """Waits until it is done, without the GIL.
+    def wait(self, timeout: Optional[float] = None) -> Report:
+        """Waits until it is done, without the GIL, in any number of threads and calls.
 
-        Raises as ``suspend`` or ``resume``, at each call.
+        Args:
+            timeout: seconds at most.
+
+        Raises:
+            TimeoutError: it goes on.
+            Error: as ``suspend`` or ``resume``, at each call.
+
+        Signals are answered meanwhile: if a handler raises, the job goes on, and another ``wait``
+        has its report.
         """
-        with self._lock:
-            if self._outcome is None:
-                try:
-                    self._outcome = Report(*self._wait())
-                except Error as error:
-                    self._outcome = error
-        if isinstance(self._outcome, Error):
-            raise self._outcome
-        return self._outcome
+        return Report(*self._wait(timeout))
+
+    def result(self, timeout: Optional[float] = None) -> Report:
+        """As ``wait``."""
+        return self.wait(timeout)
+
+    def cancel(self) -> bool:
+        """False: what is of all or of none goes on to its end."""
+        return False
 
     def __await__(self) -> Generator[object, None, Report]:
         import asyncio  # takes longer than the rest of the package
@@ -108,9 +109,14 @@ class Job(_core.Job):
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(None, self.wait).__await__()
 
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "at work"
+        return f"<umf.Job {'resume' if self._is_resume else 'suspend'} {state}>"
+
 
 def suspend_async(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int] = ()) -> Job:
-    """``suspend`` in the background. The pools must not be used until it is done."""
+    """``suspend`` in the background. Until it is done allocations of the pools are refused, and their
+    content must not be used."""
     return Job(pools, queues, events, False)
 
 
