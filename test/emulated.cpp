@@ -26,6 +26,7 @@ const Limit limits[] = {
      {"broker.AChildThatExportsHasItsOwn", "os.EndedProducer",
       "os.ChildDoesNotDisturbItsParentsFile", "Attach.*",
       "Reclaim.TheBackgroundThreadStopsAndStarts",
+      "Blocked.TheBackgroundThreadReadsItsSettingWhileItIsTurnedOff",
       "Memory/Life.TheChildOfAProducerSharesOnlyWhatItMakes/Anonymous",
       "Memory/Life.TheChildOfAProducerSharesOnlyWhatItMakes/Vmm",
       "record.a_child_of_fork_does_not_record"}},

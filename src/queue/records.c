@@ -288,12 +288,14 @@ static umf_result_t move_locked(umf_lane_t *home, umf_lane_t *lane, const void *
                      : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* The lock of the list of lanes is held, so that no other thread moves the record or adds a use. */
+/* The lock of the list of lanes is held, so that no other thread moves the record or adds a use.
+ * `is_absent`: there is none. */
 static umf_result_t free_on_locked(umf_lanes_t *lanes, umf_lane_t *lane, const void *ptr,
-                                   umf_queue_t *queue) {
+                                   umf_queue_t *queue, bool *is_absent) {
     umf_lane_block_t *block;
     umf_assert_locked(&lanes->lock);
     umf_lane_t *home = lock_used(lanes, ptr, &block, queue);
+    *is_absent = block == NULL;
     umf_result_t result =
         home ? move_locked(home, lane, ptr, &block) : UMF_RESULT_ERROR_INVALID_ARGUMENT;
     if (result == UMF_RESULT_SUCCESS) {
@@ -306,15 +308,25 @@ static umf_result_t free_on_locked(umf_lanes_t *lanes, umf_lane_t *lane, const v
     return result;
 }
 
-umf_result_t umf_lanes_free(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr) {
-    umf_queue_t queue = NULL;
-    umf_result_t result = record_ensure(lanes, lane, ptr);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
+static umf_result_t free_on(umf_lanes_t *lanes, umf_lane_t *lane, const void *ptr,
+                            umf_queue_t *queue, bool *is_absent) {
     umf_lock(&lanes->lock);
-    result = free_on_locked(lanes, lane, ptr, &queue);
+    umf_result_t result = free_on_locked(lanes, lane, ptr, queue, is_absent);
     umf_unlock(&lanes->lock);
+    return result;
+}
+
+umf_result_t umf_lanes_free(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr) {
+    umf_queue_t queue;
+    bool is_absent;
+    umf_result_t result = free_on(lanes, lane, ptr, &queue, &is_absent);
+    if (is_absent) {
+        umf_result_t ensured = record_ensure(lanes, lane, ptr);
+        if (ensured != UMF_RESULT_SUCCESS) {
+            return ensured;
+        }
+        result = free_on(lanes, lane, ptr, &queue, &is_absent);
+    }
     return result == UMF_RESULT_ERROR_INVALID_ARGUMENT     ? refuse(ptr, queue)
            : result == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY ? out_of_memory()
                                                            : result;
