@@ -5,7 +5,11 @@
 
 umf_result_t umf_queue_take(const umf_side_t *side, void **queue) {
     umf_memory_provider_handle_t provider = side->provider;
-    umf_undone_settle(provider); /* what may end by now; another queue serves meanwhile */
+    /* Work on another queue would have no order with that. */
+    umf_result_t settled = umf_undone_settle(provider);
+    if (umf_unlikely(settled != UMF_RESULT_SUCCESS)) {
+        return settled;
+    }
     for (size_t i = 0; provider && i < UMF_COUNT_OF(provider->queues); i++) {
         if (atomic_load_explicit(&provider->queues[i], memory_order_relaxed)) {
             *queue = atomic_exchange_explicit(&provider->queues[i], NULL, memory_order_acquire);

@@ -4,7 +4,8 @@
 
 #include "movement/undone.h"
 
-/* Takes a kept queue of the side's provider, or makes one. */
+/* Takes a kept queue of the side's provider, or makes one. Fails while earlier work on the
+ * provider's queues cannot be waited for (undone.h). */
 umf_result_t umf_queue_take(const umf_side_t *side, void **queue);
 /* Keeps it, or destroys it. Its work is done. */
 void umf_queue_put(const umf_side_t *side, void *queue);

@@ -199,12 +199,9 @@ umf_result_t umf_cuda_op_queue_mark(void *provider, void *queue, void **mark) {
     return umf_cuda_result(result, "marking a stream");
 }
 
-static CUresult ask_mark(const umf_cuda_driver_t *driver, CUevent mark, bool waits) {
-    return waits ? driver->cuEventSynchronize(mark) : driver->cuEventQuery(mark);
-}
-
-/* A mark that gives an error twice has passed: its context has ended, or work on it failed. One
- * whose context cannot be entered has not. */
+/* A mark has passed, too, if its context has ended or work on it failed, and if it cannot be waited
+ * for. One that is only asked and gives another error has not, nor one whose context cannot be
+ * entered. */
 int umf_cuda_op_mark_wait(void *provider, void *mark, int may_block) {
     const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;
@@ -215,12 +212,9 @@ int umf_cuda_op_mark_wait(void *provider, void *mark, int may_block) {
     if (umf_cuda_has_ended(entered)) {
         result = entered;
     } else if (may_block || entered == CUDA_SUCCESS) {
-        result = ask_mark(context->driver, mark, may_block);
-        if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
-            result = ask_mark(context->driver, mark, may_block);
-        }
+        result = umf_cuda_ask_event(context->driver, mark, may_block);
     }
-    bool has_passed = result != CUDA_ERROR_NOT_READY;
+    bool has_passed = may_block ? result != CUDA_ERROR_NOT_READY : umf_cuda_runs_nothing(result);
     if (has_passed) {
         context->driver->cuEventDestroy(mark);
     }

@@ -137,19 +137,10 @@ umf_result_t umf_cuda_mark_all(const umf_cuda_context_t *context, void **mark) {
     return result;
 }
 
-/* Twice if the first answer is an error, which may be that of other work. */
-static CUresult ask_event(const umf_cuda_driver_t *driver, CUevent event, bool waits) {
-    CUresult result = CUDA_ERROR_UNKNOWN;
-    for (int i = 0; i < 2 && result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; i++) {
-        result = waits ? driver->cuEventSynchronize(event) : driver->cuEventQuery(event);
-    }
-    return result;
-}
-
 static bool has_passed(const umf_cuda_driver_t *driver, const mark_t *mark, bool waits) {
     for (size_t i = 0; i < mark->count; i++) {
         CUevent event = mark->events[i].event;
-        if (event && !umf_cuda_runs_nothing(ask_event(driver, event, waits))) {
+        if (event && !umf_cuda_runs_nothing(umf_cuda_ask_event(driver, event, waits))) {
             return false;
         }
     }

@@ -117,6 +117,14 @@ umf_result_t umf_cuda_op_settle(void *provider) {
     return umf_cuda_runs_nothing(result) ? UMF_RESULT_SUCCESS : told;
 }
 
+CUresult umf_cuda_ask_event(const umf_cuda_driver_t *driver, CUevent event, bool waits) {
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    for (int i = 0; i < 2 && result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; i++) {
+        result = waits ? driver->cuEventSynchronize(event) : driver->cuEventQuery(event);
+    }
+    return result;
+}
+
 /* --- streams and events ----------------------------------------------------------------------- */
 
 static CUresult wait_each(const umf_cuda_driver_t *driver, void *const *queues, size_t num_queues,

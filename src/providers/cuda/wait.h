@@ -24,6 +24,10 @@ CUresult umf_cuda_ask_capture(const umf_cuda_driver_t *driver, CUstream stream, 
 /* Retains the primary context of a device. false: it is not in use, so it has no work. */
 bool umf_cuda_primary_use(const umf_cuda_driver_t *driver, CUdevice device, CUcontext *context);
 
+/* Asks an event, or waits for it. Twice if the first answer is an error, which may be that of other
+ * work. */
+CUresult umf_cuda_ask_event(const umf_cuda_driver_t *driver, CUevent event, bool waits);
+
 /* Waits before memory is unmapped, for all that the operation wait waits for without names. A
  * context that has ended or is unusable runs no work, which is a success. A capture is logged at
  * level debug. Other contexts cannot be found. */

@@ -1,0 +1,204 @@
+// Each call of a driver and of the system fails, once and from then on: no content is lost, nothing
+// leaks but what could not be given back, and everything can be destroyed.
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "fakes/descriptors.h"
+#include "fakes/scale.h"
+#include "scenario.h"
+
+extern "C" {
+#include "base/meta.h"
+int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+/* Stands in for pthread_create in this program (the linker's --wrap). */
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *arg);
+}
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *arg) {
+    return faults::hook("pthread_create") ? EAGAIN
+                                          : __real_pthread_create(thread, attributes, run, arg);
+}
+
+namespace faults {
+
+// What a run leaves. Descriptors and metadata that the library keeps for good are there from the
+// first run on.
+struct Left {
+    long objects;
+    size_t descriptors, metadata;
+};
+
+void PrintTo(const Fault &fault, std::ostream *out) {
+    *out << "call " << fault.n << " of " << fault.call << (fault.stays ? " and all after it" : "");
+}
+
+class Faults : public ::testing::TestWithParam<size_t> {
+  protected:
+    const Backend backend = backends()[GetParam()];
+    std::vector<void *> queues;
+    bool is_started = false;
+
+    void SetUp() override {
+        is_main();
+        std::string why = backend.start();
+        is_started = why.empty();
+        if (!is_started) {
+            GTEST_SKIP() << why;
+        }
+        umf_os_set_fault(hook);
+    }
+    void TearDown() override {
+        umf_os_set_fault(nullptr);
+        if (is_started) {
+            backend.stop();
+        }
+        unlink(("/dev/shm/" + own_name() + "_file").c_str());
+    }
+
+    // --- one run ---------------------------------------------------------------------------------
+
+    void make_queues() {
+#if UMF_WITH_CUDA
+        for (int i = 0; i < 2 && backend.name.find("cuda") == 0; i++) {
+            CUstream stream = nullptr;
+            driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+            queues.push_back(stream);
+        }
+#endif
+    }
+    void end_queues() {
+#if UMF_WITH_CUDA
+        for (void *queue : queues) {
+            umfQueueEnds(queue);
+            driver().cuStreamSynchronize(static_cast<CUstream>(queue));
+            driver().cuStreamDestroy(static_cast<CUstream>(queue));
+        }
+#endif
+        queues.clear();
+    }
+    void arm(const Fault &fault) const {
+        if (!backend.arm(fault)) {
+            system_fault = fault;
+            system_left = fault.n;
+        }
+    }
+    void disarm() const {
+        backend.disarm();
+        system_left = 0;
+    }
+    Left left() const {
+        umfSuspendTrim();
+        return {backend.alive(), count_open_descriptors(), umf_meta_used()};
+    }
+    // `fault` NULL: none. `destroys`: also the end of the pool meets it.
+    void run(const char *pool, size_t round, const Fault *fault, bool destroys = false) {
+        make_queues();
+        Scenario scenario(backend, queues);
+        if (fault) {
+            arm(*fault);
+        }
+        scenario.run(std::string(pool) + " over " + backend.text, round);
+        if (destroys) {
+            scenario.end_with_faults();
+        }
+        disarm();
+        scenario.end();
+        end_queues();
+        std::string misuse = backend.misuse();
+        EXPECT_EQ(misuse, "");
+        // The driver would tell it again, and work that could never be waited for goes on.
+        if (destroys || !misuse.empty()) {
+            backend.stop();
+            backend.start();
+        }
+    }
+
+    // --- all runs --------------------------------------------------------------------------------
+
+    // How often each call is made in a run without faults.
+    Counts count(const char *pool, size_t round) {
+        Counts before, after;
+        backend.count(&before);
+        system_counts.clear();
+        is_counting = true;
+        run(pool, round, nullptr);
+        is_counting = false;
+        backend.count(&after);
+        for (auto &[call, n] : after) {
+            n -= before[call];
+        }
+        after.insert(system_counts.begin(), system_counts.end());
+        return after;
+    }
+    // Of `count` calls all, or in the usual run the first, the last and some between.
+    static std::vector<long> chosen(long count) {
+        std::vector<long> all;
+        long step = does_all() ? 1 : std::max(1L, count / 3);
+        for (long n = 1; n <= count; n += step) {
+            all.push_back(n);
+        }
+        if (all.empty() || all.back() != count) {
+            all.push_back(count);
+        }
+        return all;
+    }
+    void check(const char *pool, size_t round, const Fault &fault, Left before) {
+        SCOPED_TRACE(std::string(pool) + " over " + backend.name + ", keep " +
+                     std::to_string(round) + ": " + ::testing::PrintToString(fault));
+        alarm(60); // a hang ends the program
+        run(pool, round, &fault);
+        Left after = left();
+        if (after.metadata > before.metadata) { // it may be kept for the next time; a leak repeats
+            before.metadata = after.metadata;
+            run(pool, round, &fault);
+            after = left();
+        }
+        if (!gives_back(fault.call)) {
+            EXPECT_LE(after.objects, before.objects);
+            EXPECT_LE(after.descriptors, before.descriptors);
+            EXPECT_LE(after.metadata, before.metadata);
+        }
+        alarm(0);
+    }
+    void check_all(const char *pool, size_t round) {
+        run(pool, round, nullptr);
+        run(pool, round, nullptr);
+        for (const auto &[call, times] : count(pool, round)) {
+            for (bool stays : {false, true}) {
+                for (long n : chosen(times)) {
+                    Left before = left();
+                    check(pool, round, {call, n, stays}, before);
+                }
+            }
+            Fault fault = {call, 1, true};
+            run(pool, round, &fault, true);
+        }
+        run(pool, round, nullptr); // and all is well afterwards
+    }
+};
+
+TEST_P(Faults, LoseNothingAndLeaveNothing) {
+    size_t rounds = std::max<size_t>(1, backend.keeps.size());
+    for (size_t i = 0; i < backend.pools.size(); i++) {
+        for (size_t round = 0; round < rounds; round++) {
+            if (does_all() || i % rounds == round % backend.pools.size()) {
+                check_all(backend.pools[i], round);
+            }
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Faults, ::testing::Range(size_t{0}, backends().size()),
+                         [](const auto &param) { return backends()[param.param].name; });
+
+} // namespace faults
