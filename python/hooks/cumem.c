@@ -6,10 +6,15 @@
 
 #include "table.h"
 
-/* Each allocation sleeps and wakes by itself, so each has a group. The table has their blocks. */
+/* Each allocation sleeps and wakes by itself, so each has a group. The table has their blocks. The
+ * note of an allocation is in it: a free needs no memory, and there are no more notes than
+ * allocations that are alive or were read. */
 typedef struct own_t {
     block_t block;
     group_t group;
+    int tag;
+    bool has_note, is_gone;
+    struct own_t *before, *after; /* among the notes */
 } own_t;
 
 /* Memory of the host that cumem_save made. */
@@ -21,6 +26,48 @@ typedef struct host_t {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static table_t table;
 static host_t *hosts_made;
+static own_t *oldest_note, *newest_note;
+static size_t note_count;
+
+/* --- notes ------------------------------------------------------------------------------------ */
+
+static void note_add_locked(own_t *own) {
+    own->has_note = true;
+    own->before = newest_note;
+    own->after = NULL;
+    *(newest_note ? &newest_note->after : &oldest_note) = own;
+    newest_note = own;
+    note_count++;
+}
+
+static void note_remove_locked(own_t *own) {
+    own->has_note = false;
+    *(own->before ? &own->before->after : &oldest_note) = own->after;
+    *(own->after ? &own->after->before : &newest_note) = own->before;
+    note_count--;
+}
+
+bool cumem_take_notes(note_t **notes, size_t *count) {
+    pthread_mutex_lock(&mutex);
+    size_t found = 0;
+    *notes = malloc((note_count + 1) * sizeof(**notes));
+    while (*notes && oldest_note) {
+        own_t *own = oldest_note;
+        (*notes)[found++] = (note_t){.is_gone = own->is_gone,
+                                     .device = own->group.device,
+                                     .tag = own->tag,
+                                     .size = own->block.size,
+                                     .ptr = own->block.ptr,
+                                     .handle = &own->block};
+        note_remove_locked(own);
+        if (own->is_gone) {
+            free(own);
+        }
+    }
+    pthread_mutex_unlock(&mutex);
+    *count = found;
+    return *notes;
+}
 
 /* --- allocations ------------------------------------------------------------------------------ */
 
@@ -50,32 +97,52 @@ static own_t *own_create(size_t size, int device, failure_t *error) {
 static void own_destroy(own_t *own) {
     block_destroy(&own->block);
     group_destroy(&own->group);
-    free(own);
 }
 
-block_t *cumem_malloc(size_t *size, int device, failure_t *error) {
+block_t *cumem_malloc(size_t *size, int device, int tag, failure_t *error) {
     *size = rounded(*size, device);
     own_t *own = own_create(*size, device, error);
     if (!own) {
         return NULL;
     }
+    own->tag = tag;
     pthread_mutex_lock(&mutex);
     bool is_added = table_add(&table, &own->block);
+    if (is_added && tag != CUMEM_UNNOTED) {
+        note_add_locked(own);
+    }
     pthread_mutex_unlock(&mutex);
     if (!is_added) {
         own_destroy(own);
+        free(own);
         fail(error, "no memory for bookkeeping");
         return NULL;
     }
     return &own->block;
 }
 
-void cumem_free(void *ptr) {
+/* The note that it is gone comes before the memory goes, so that the notes of one address are in
+ * order. Whoever reads it frees the bookkeeping at once, so the memory goes by a copy. */
+void cumem_free(void *ptr, bool is_noted) {
+    own_t last = {.has_note = false};
     pthread_mutex_lock(&mutex);
-    block_t *block = table_remove(&table, ptr);
+    own_t *own = (own_t *)table_remove(&table, ptr);
+    if (own) {
+        last = *own;
+        last.block.group = &last.group;
+    }
+    if (own && own->has_note) {
+        note_remove_locked(own);
+        free(own);
+    } else if (own && is_noted) {
+        own->is_gone = true;
+        note_add_locked(own);
+    } else {
+        free(own);
+    }
     pthread_mutex_unlock(&mutex);
-    if (block) {
-        own_destroy((own_t *)block);
+    if (own) {
+        own_destroy(&last);
     }
 }
 

@@ -8,10 +8,25 @@
 
 #include "backup.h"
 
-/* NULL if there is no memory. The size is rounded up to what the driver gives. */
-block_t *cumem_malloc(size_t *size, int device, failure_t *error);
-/* Frees an address of cumem_malloc; does nothing for another. */
-void cumem_free(void *ptr);
+/* A note of an allocation that was made, or is gone. */
+typedef struct note_t {
+    bool is_gone;
+    int device, tag;
+    size_t size;
+    void *ptr, *handle;
+} note_t;
+
+enum { CUMEM_UNNOTED = -1 }; /* in the place of a tag */
+
+/* NULL if there is no memory. The size is rounded up to what the driver gives. A note is taken,
+ * with the tag, unless that is CUMEM_UNNOTED. */
+block_t *cumem_malloc(size_t *size, int device, int tag, failure_t *error);
+/* Frees an address of cumem_malloc; does nothing for another. A note is taken if is_noted; an
+ * allocation whose own note was not read leaves none. */
+void cumem_free(void *ptr, bool is_noted);
+/* The notes since the last call, oldest first; free gives the array back. False: there is no
+ * memory, and the notes stay. */
+bool cumem_take_notes(note_t **notes, size_t *count);
 /* All or none; addresses that are none of cumem_malloc fail. What is in that state stays so. */
 bool cumem_move(void *const *ptrs, size_t count, bool is_asleep, failure_t *error);
 /* Copies the content of each allocation into memory of the host that is made for it and pinned. */

@@ -6,6 +6,7 @@
 #include <Python.h>
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/types.h>
 
 #include "cuda.h"
@@ -15,6 +16,14 @@
 
 /* Sync: the GIL */
 static PyObject *malloc_callback, *free_callback;
+/* Those that do no more than the notes of cumem.h. While they are the callbacks notes are taken,
+ * and PyTorch, which holds the lock of its allocator, does not wait for the GIL: another thread may
+ * hold the GIL and wait for that lock. */
+static PyObject *noted_malloc, *noted_free;
+static atomic_bool takes_notes;
+/* Tags of allocations: that of the thread, or CUMEM_UNNOTED; and that of threads without one. */
+static _Thread_local int thread_tag = CUMEM_UNNOTED;
+static atomic_int process_tag;
 /* Set when the interpreter is about to end: nothing calls into it from then on. */
 static atomic_bool has_ended;
 
@@ -24,9 +33,26 @@ static bool may_call(void) {
     return !atomic_load(&has_ended) && Py_IsInitialized();
 }
 
+/* Where Python is called an exception of the program may be pending: it is kept. */
+typedef struct call_t {
+    PyGILState_STATE state;
+    PyObject *kind, *value, *trace;
+} call_t;
+
+static call_t call_begin(void) {
+    call_t call = {.state = PyGILState_Ensure()};
+    PyErr_Fetch(&call.kind, &call.value, &call.trace);
+    return call;
+}
+
+static void call_end(call_t call) {
+    PyErr_Restore(call.kind, call.value, call.trace);
+    PyGILState_Release(call.state);
+}
+
 /* Tells Python of a new allocation. What it raises is printed and ends nothing. */
 static bool announce(const block_t *block, size_t size) {
-    PyGILState_STATE state = PyGILState_Ensure();
+    call_t call = call_begin();
     PyObject *result = NULL;
     if (malloc_callback) {
         result = PyObject_CallFunction(malloc_callback, "((inKK))", block->group->device,
@@ -39,7 +65,7 @@ static bool announce(const block_t *block, size_t size) {
         PyErr_WriteUnraisable(malloc_callback);
     }
     Py_XDECREF(result);
-    PyGILState_Release(state);
+    call_end(call);
     return result;
 }
 
@@ -51,13 +77,15 @@ EXPORTED void *my_malloc(ssize_t size, int device, CUstream stream) {
     if (size <= 0 || !may_call()) {
         return NULL;
     }
-    block_t *block = cumem_malloc(&bytes, device, &error);
+    bool is_noted = atomic_load(&takes_notes);
+    int tag = thread_tag != CUMEM_UNNOTED ? thread_tag : atomic_load(&process_tag);
+    block_t *block = cumem_malloc(&bytes, device, is_noted ? tag : CUMEM_UNNOTED, &error);
     if (!block) {
         return NULL;
     }
     void *ptr = block->ptr;
-    if (!announce(block, bytes)) {
-        cumem_free(ptr);
+    if (!is_noted && !announce(block, bytes)) {
+        cumem_free(ptr, false);
         return NULL;
     }
     return ptr;
@@ -73,7 +101,7 @@ static bool is_handle(PyObject *result, const void *ptr) {
 
 /* Tells Python that an allocation goes; it goes whatever the answer is. */
 static void withdraw(const void *ptr) {
-    PyGILState_STATE state = PyGILState_Ensure();
+    call_t call = call_begin();
     PyObject *result = NULL;
     if (free_callback) {
         result = PyObject_CallFunction(free_callback, "K", (unsigned long long)(uintptr_t)ptr);
@@ -87,7 +115,7 @@ static void withdraw(const void *ptr) {
         PyErr_WriteUnraisable(free_callback);
     }
     Py_XDECREF(result);
-    PyGILState_Release(state);
+    call_end(call);
 }
 
 EXPORTED void my_free(void *ptr, ssize_t size, int device, CUstream stream);
@@ -98,10 +126,11 @@ EXPORTED void my_free(void *ptr, ssize_t size, int device, CUstream stream) {
     if (!ptr) {
         return;
     }
-    if (may_call()) {
+    bool is_noted = atomic_load(&takes_notes);
+    if (!is_noted && may_call()) {
         withdraw(ptr);
     }
-    cumem_free(ptr);
+    cumem_free(ptr, is_noted);
 }
 
 /* --- called by Python ------------------------------------------------------------------------- */
@@ -123,7 +152,61 @@ static PyObject *init_module(PyObject *module, PyObject *args) {
     free_callback = on_free;
     Py_XDECREF(old_malloc);
     Py_XDECREF(old_free);
+    atomic_store(&takes_notes, on_malloc == noted_malloc && on_free == noted_free);
     Py_RETURN_NONE;
+}
+
+/* (malloc_callback, free_callback): the callbacks that notes replace from the next init_module on.
+ */
+static PyObject *note_for(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *on_malloc, *on_free;
+    if (!PyArg_ParseTuple(args, "OO", &on_malloc, &on_free)) {
+        return NULL;
+    }
+    PyObject *old_malloc = noted_malloc, *old_free = noted_free;
+    Py_INCREF(on_malloc);
+    Py_INCREF(on_free);
+    noted_malloc = on_malloc;
+    noted_free = on_free;
+    Py_XDECREF(old_malloc);
+    Py_XDECREF(old_free);
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_tags(PyObject *module, PyObject *args) {
+    (void)module;
+    int of_thread, of_process;
+    if (!PyArg_ParseTuple(args, "ii", &of_thread, &of_process)) {
+        return NULL;
+    }
+    thread_tag = of_thread;
+    atomic_store(&process_tag, of_process);
+    Py_RETURN_NONE;
+}
+
+static PyObject *take_notes(PyObject *module, PyObject *unused) {
+    (void)module;
+    (void)unused;
+    note_t *notes;
+    size_t count;
+    if (!cumem_take_notes(&notes, &count)) {
+        return PyErr_NoMemory();
+    }
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; list && i < count; i++) {
+        PyObject *one =
+            Py_BuildValue("(iiinKK)", notes[i].is_gone, notes[i].tag, notes[i].device,
+                          (Py_ssize_t)notes[i].size, (unsigned long long)(uintptr_t)notes[i].ptr,
+                          (unsigned long long)(uintptr_t)notes[i].handle);
+        if (one) {
+            PyList_SetItem(list, (Py_ssize_t)i, one);
+        } else {
+            Py_CLEAR(list);
+        }
+    }
+    free(notes);
+    return list;
 }
 
 /* (device, size, address, handle): the address says all. */
@@ -310,6 +393,7 @@ static PyObject *retain(PyObject *module, PyObject *is_on) {
 static PyObject *end(PyObject *module, PyObject *unused) {
     (void)module;
     (void)unused;
+    atomic_store(&takes_notes, false);
     atomic_store(&has_ended, true);
     Py_RETURN_NONE;
 }
@@ -321,6 +405,11 @@ static PyMethodDef functions[] = {
      "python_create_and_map(device, size, address, handle): gives the address memory."},
     {"python_unmap_and_release", unmap_and_release, METH_VARARGS,
      "python_unmap_and_release(device, size, address, handle): takes the memory, not the address."},
+    {"_note_for", note_for, METH_VARARGS, "Callbacks that notes replace."},
+    {"_tags", set_tags, METH_VARARGS,
+     "Numbers of the tag of this thread, -1: none, and of others."},
+    {"_notes", take_notes, METH_NOARGS,
+     "[(is_gone, tag, device, size, address, handle)] since the last call."},
     {"_sleep", sleep_many, METH_O, "Takes the memory of all of the addresses, or of none."},
     {"_wake", wake_many, METH_O, "Gives all of the addresses memory, or none."},
     {"_save", save_many, METH_O, "Copies of contents in pinned memory: their addresses."},

@@ -2,27 +2,24 @@
 
 Torch serves a thread from the pool that it entered first, and ends the process when a pool is
 destroyed while any is entered. So an inner pool replaces the outer one for as long as it holds, and
-pools that nobody wants any more wait until none is entered.
+pools that are dropped are destroyed when none is entered.
 """
 
 import contextlib
 import os
 import threading
-from typing import Any, Dict, Iterator, List, Tuple
+from collections import deque
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
-_Entered = Tuple[int, Any]
+_Entered = Tuple[int, Any]  # device, pool
 
+# Of the counter: no pool is entered while pools are destroyed. A finalizer may run at any place and
+# drops pools, so `drop` never waits for the lock.
 _lock = threading.Lock()
 _active = 0
-_unwanted: List[Any] = []
-_threads = threading.local()
-
-
-def _stack() -> List[_Entered]:
-    if not hasattr(_threads, "stack"):
-        _threads.stack = []
-    stack: List[_Entered] = _threads.stack
-    return stack
+_unwanted: Deque[Tuple[List[Any], Optional[Callable[[], None]]]] = deque()
+# What each thread has entered, the innermost pool last. A thread writes its own only.
+_stacks: Dict[int, List[_Entered]] = {}
 
 
 def _begin(entered: _Entered) -> None:
@@ -31,7 +28,12 @@ def _begin(entered: _Entered) -> None:
     global _active
     with _lock:
         _active += 1
-    torch._C._cuda_beginAllocateCurrentThreadToPool(entered[0], entered[1].id)
+    try:
+        torch._C._cuda_beginAllocateCurrentThreadToPool(entered[0], entered[1].id)
+    except BaseException:  # another thread is in the pool
+        with _lock:
+            _active -= 1
+        raise
 
 
 def _end(entered: _Entered) -> None:
@@ -49,37 +51,85 @@ def use(pool: Any) -> Iterator[None]:
     """What this thread allocates on the current device inside comes from `pool`."""
     import torch
 
-    stack = _stack()
-    mine = (torch.cuda.current_device(), pool)
-    outer = stack[-1] if stack else None
-    if outer is not None:
-        _end(outer)
-    _begin(mine)
-    stack.append(mine)
+    thread = threading.get_ident()
+    stack = _stacks.setdefault(thread, [])
+    if stack:
+        _end(stack[-1])
+    stack.append((torch.cuda.current_device(), pool))
     try:
-        yield
+        _begin(stack[-1])
+        try:
+            yield
+        finally:
+            _end(stack[-1])
     finally:
         stack.pop()
-        _end(mine)
-        if outer is not None:
-            _begin(outer)
+        if stack:
+            _begin(stack[-1])
         else:
+            del _stacks[thread]
             drop_unwanted()
 
 
-def drop(pools: List[Any]) -> None:
-    """Destroys pools, now or when no pool is entered. The list is emptied."""
-    with _lock:
-        _unwanted.extend(pools)
+def entered() -> List[Any]:
+    """Pools that this thread is inside of, the innermost last."""
+    return [pool for _, pool in _stacks.get(threading.get_ident(), [])]
+
+
+def entered_elsewhere() -> List[Any]:
+    """Pools that other threads are inside of."""
+    mine = threading.get_ident()
+    return [pool for thread, stack in list(_stacks.items()) if thread != mine for _, pool in stack]
+
+
+def replace(old: Any, new: Any) -> None:
+    """This thread is inside of `new` where it was inside of `old`."""
+    stack = _stacks.get(threading.get_ident(), [])
+    for at, (device, pool) in enumerate(stack):
+        if pool is old and at + 1 < len(stack):
+            stack[at] = (device, new)
+        elif pool is old:
+            _end(stack[at])
+            stack[at] = (device, new)
+            _begin(stack[at])
+
+
+def drop(pools: List[Any], then: Optional[Callable[[], None]] = None) -> None:
+    """Destroys pools, now or when no pool is entered, and calls `then`. The list is emptied."""
+    _unwanted.append((pools[:], then))
     pools.clear()
     drop_unwanted()
 
 
+def _is_capturing() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
 def drop_unwanted() -> None:
-    """Destroys what waits for that, if it can be."""
-    with _lock:
-        if _active == 0:
-            _unwanted.clear()
+    """Destroys what was dropped, if it can be. Whoever holds the lock does so, or leaves a pool soon."""
+    while _unwanted and _active == 0 and not _is_capturing() and _lock.acquire(blocking=False):
+        done = []
+        try:
+            while _unwanted and _active == 0:
+                pools, then = _unwanted.popleft()
+                pools.clear()
+                done.append(then)
+        finally:
+            _lock.release()
+        for then in done:
+            if then is not None:
+                then()
+
+
+def segments(pool: Any) -> List[Dict[str, Any]]:
+    """As ``pool.snapshot()``, which in torch 2.11 releases the numbers of the id, and True, once too
+    often: the interpreter ends after some thousand calls. A snapshot of all pools does not."""
+    import torch
+
+    found: List[Dict[str, Any]] = torch._C._cuda_memorySnapshot(None)["segments"]
+    return [segment for segment in found if tuple(segment["segment_pool_id"]) == tuple(pool.id)]
 
 
 # --- settings of torch's allocator ---

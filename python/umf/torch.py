@@ -17,6 +17,8 @@ snapshots work. Pools need torch with CUDA.
 import atexit
 import contextlib
 import ctypes
+import functools
+import sys
 import threading
 import weakref
 from pathlib import Path
@@ -25,7 +27,7 @@ from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 import torch
 
 from . import _core, _memory, _suspend, _torch_pools, _torch_process
-from ._errors import Error, OutOfResourcesError
+from ._errors import Error, NotSupportedError, OutOfResourcesError
 from ._torch_process import ProcessAllocator, install
 
 __all__ = ["Pool", "ProcessAllocator", "SharedTensor", "buffer", "install", "share", "tensor"]
@@ -46,6 +48,7 @@ class _Hooks:
 
 
 _hooks: Optional[_Hooks] = None
+# A pool may be dropped by the garbage collector, at any place: nothing that follows waits for the lock.
 _lock = threading.Lock()
 # Pools of libumf whose pool of torch is gone: memory of tensors may be in them for longer.
 _retired: List[_memory.Pool] = []
@@ -63,20 +66,26 @@ def _loaded() -> _Hooks:
 def _retire(slot: int, pool: _memory.Pool) -> None:
     if _hooks is not None:
         _hooks.library.umf_torch_leave_slot(slot)
-    with _lock:
-        _retired.append(pool)
+    _retired.append(pool)
     _collect()
 
 
 def _collect() -> None:
     """Closes retired pools that nothing is allocated from any more."""
-    with _lock:
-        for pool in _retired:
+    _torch_pools.drop_unwanted()
+    if not _lock.acquire(blocking=False):
+        return  # another thread does that, or this one, above
+    try:
+        empty = []
+        for pool in list(_retired):
             pool.wait_pending(0)
             with contextlib.suppress(Error):  # most kinds have nothing else to trim
                 pool.trim(0, 0)
-        empty = [pool for pool in _retired if pool.statistics().allocations == 0]
-        _retired[:] = [pool for pool in _retired if pool not in empty]
+            if pool.statistics().allocations == 0:
+                _retired.remove(pool)
+                empty.append(pool)
+    finally:
+        _lock.release()
     if empty and _hooks is not None:
         _hooks.library.umf_torch_quiesce()
     for pool in empty:
@@ -114,7 +123,8 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
 
     A request that the GPU has no memory for trims all pools of this module, is tried once more, and
     then is ``torch.OutOfMemoryError``. Segments without tensors go back when the pool is dropped;
-    memory of tensors lives on.
+    memory of tensors lives on. A pool that is dropped while a thread is inside ``use`` of any pool
+    goes after that.
     """
 
     def __init__(
@@ -138,9 +148,14 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
         self.pool = _memory.Pool(kind, provider, **settings)
         if keep is not None:
             self.pool.set_policy(keep)
-        slot, allocator = _allocator(self.pool, self.device)
+        self._slot, allocator = _allocator(self.pool, self.device)
         super().__init__(allocator, use_on_oom=use_on_oom, no_split=no_split)
-        weakref.finalize(self, _retire, slot, self.pool).atexit = False
+
+    def __del__(self) -> None:
+        """Torch ends the process when a pool goes while any is entered: this one waits for that."""
+        slot = self.__dict__.get("_slot")
+        if slot is not None and not sys.is_finalizing():
+            _torch_pools.drop([self], functools.partial(_retire, slot, self.pool))
 
     @contextlib.contextmanager
     def use(self) -> Iterator["Pool"]:
@@ -150,20 +165,45 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
         thread that entered a pool. Contexts nest: the inner pool holds.
 
         Raises:
-            umf.OutOfResourcesError: it is suspended. Torch would hand out memory that is not there.
+            umf.OutOfResourcesError: it is suspended. Torch would hand out memory that is not there, which
+                is why nothing can suspend it inside either.
+            RuntimeError: another thread is inside of the same pool.
         """
         if self.pool.residency().state != "resident":
             raise OutOfResourcesError("the pool is suspended: resume it, or use another")
-        with torch.cuda.device(self.device), _torch_pools.use(self):
+        with self._kept_awake(), torch.cuda.device(self.device), _torch_pools.use(self):
             with torch.autograd.set_multithreading_enabled(False):
                 yield self
+
+    @contextlib.contextmanager
+    def _kept_awake(self) -> Iterator[None]:
+        """Nothing suspends the pool inside: torch would hand out memory of segments that have none."""
+        try:
+            self.pool.forbid_suspend()
+        except NotSupportedError:  # nothing can suspend it
+            yield
+            return
+        try:
+            yield
+        finally:
+            self.pool.allow_suspend()
 
     def suspend(self, streams: Iterable[Any] = ()) -> _suspend.Report:
         """Gives the memory back; see ``umf.suspend``.
 
         Args:
             streams: ``torch.cuda.Stream`` whose work is waited for; none: all work of the GPU.
+
+        Raises:
+            umf.OutOfResourcesError: a thread is inside ``use`` of it.
+            umf.Error: as for ``umf.suspend``.
         """
+        inside = _torch_pools.entered() + _torch_pools.entered_elsewhere()
+        if any(one is self for one in inside):
+            raise OutOfResourcesError(
+                "the pool cannot be suspended: a thread is inside use() of it, and torch would hand out "
+                "memory that is gone; suspend it after that"
+            )
         return _suspend.suspend(self.pool, queues=[stream.cuda_stream for stream in streams])
 
     def resume(self, streams: Iterable[Any] = ()) -> _suspend.Report:

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,29 @@ def used():
     torch.cuda.synchronize()
     available, total = torch.cuda.mem_get_info()
     return total - available
+
+
+def empty():
+    """Less than a segment of torch."""
+    return torch.empty(1000, dtype=torch.uint8, device="cuda")
+
+
+class Other:
+    """A thread that is inside of a context until `leave`."""
+
+    def __init__(self, context, inside=lambda: None):
+        self._context, self._inside = context, inside
+        self._entered, self._leave = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        assert self._entered.wait(300)
+
+    def _run(self):
+        with self._context:
+            self.made = self._inside()
+            self._entered.set()
+            self._leave.wait(300)
+
+    def leave(self):
+        self._leave.set()
+        self._thread.join(300)

@@ -1,6 +1,5 @@
 """umf.vllm: the module, the allocator, the backend."""
 
-import ctypes
 import gc
 import sys
 import types
@@ -15,19 +14,6 @@ from umf import _torch_pools
 from umf.vllm import cumem_allocator, device_allocator
 from umf.vllm.device_allocator import cumem, sleep_mode_backend
 from umf.vllm.device_allocator.cumem import CuMemAllocator
-
-
-@pytest.fixture
-def allocator():
-    made = CuMemAllocator.get_instance()
-    assert CuMemAllocator.get_instance() is made is CuMemAllocator.instance
-    yield made
-    made.wake_up()
-    made.release_pools()
-    gc.collect()
-    torch.cuda.empty_cache()
-    made.release_pools()
-    assert not made.pointer_to_data and not made._trimmed
 
 
 def states(allocator):
@@ -373,24 +359,6 @@ def test_arguments_of_the_module():
             function("a", 2, 3, 4)
         with pytest.raises(RuntimeError, match="^CUDA Error: "):
             function(0, 4096, 4096, 4096)
-
-
-@pytest.fixture
-def raw():
-    library = ctypes.CDLL(cumem_allocator.__file__)
-    library.my_malloc.restype = ctypes.c_void_p
-    library.my_malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
-    library.my_free.restype = None
-    library.my_free.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_ssize_t,
-        ctypes.c_int,
-        ctypes.c_void_p,
-    ]
-    torch.zeros(1, device="cuda")
-    yield library
-    made = CuMemAllocator.get_instance()
-    cumem_allocator.init_module(made.python_malloc_callback, made.python_free_callback)
 
 
 def test_callbacks(raw):

@@ -9,7 +9,7 @@ import types
 
 import fake_driver
 import pytest
-from gpu_helpers import MIB, full, holds, needs_fake, needs_gpu, torch, used
+from gpu_helpers import MIB, Other, empty, full, holds, needs_fake, needs_gpu, torch, used
 from helpers import run_python
 
 from umf import _torch_pools
@@ -106,6 +106,41 @@ def test_an_allocation_into_a_paused_tag_is_awake(saver):
     assert holds(new, 3)
     saver.resume("busy")
     assert holds(old, 1) and holds(small, 2) and holds(new, 3)
+
+
+def is_awake(saver, tensor):
+    awake = 1
+    return saver._impl._binary_wrapper.cdll.tms_state_of(tensor.data_ptr()) == awake
+
+
+def test_a_pause_inside_of_a_region_goes_on_with_a_new_pool(saver):
+    with saver.region("inside", enable_cpu_backup=True):
+        old = empty()
+        with saver.region("between"):
+            saver.pause("inside")
+            between = empty()
+        new = empty()
+        assert not is_awake(saver, old) and is_awake(saver, new) and is_awake(saver, between)
+        saver.pause()
+        last = empty()
+        assert not is_awake(saver, new) and is_awake(saver, last)
+    saver.resume()
+
+
+def test_no_pause_while_another_thread_is_inside_of_a_region(saver):
+    other = Other(saver.region("elsewhere", enable_cpu_backup=True), empty)
+    with saver.region("here"):
+        mine = empty()
+    for tag in ("elsewhere", None):
+        with pytest.raises(RuntimeError, match="'elsewhere' cannot be paused: another thread"):
+            saver.pause(tag)
+    assert is_awake(saver, other.made) and is_awake(saver, mine)
+    saver.pause("here")
+    other.leave()
+    saver.pause("elsewhere")
+    assert not is_awake(saver, other.made)
+    saver.resume()
+    del other.made
 
 
 def test_memory_is_freed_while_it_is_paused(saver):

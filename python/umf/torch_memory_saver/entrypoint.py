@@ -104,8 +104,11 @@ class TorchMemorySaver:
     def pause(self, tag: Optional[str] = None) -> None:
         """Gives the memory of a tag back; ``None`` or "": of all tags. Waits for queued work.
 
+        Inside a region of the tag this thread allocates from a new pool afterwards, which is awake.
+
         Raises:
-            RuntimeError: nothing has changed then.
+            RuntimeError: nothing has changed then; another thread is inside a region of the tag, or
+                there is no room for the content.
         """
         self._ensure_initialized().pause(tag)
 
@@ -241,8 +244,11 @@ class _TorchMemorySaverImpl:
         self._binary_wrapper = BinaryWrapper(self._hook_util.get_path_binary())
         self._mem_pools: Dict[_Key, Any] = {}
         self._asleep: Set[_Key] = set()
+        self._inside: List[Tuple[int, _Key]] = []  # threads in regions
         self._pools_of_graphs: List[Tuple[Any, Any]] = []
         self._named_pools: Dict[Tuple[str, Any], Any] = {}
+        self._asleep_named: Set[Tuple[str, Any]] = set()
+        # Held over a pause, so that nobody enters a region of what is about to sleep.
         self._lock = threading.Lock()
         self._process = os.getpid()
         atexit.register(self._release)
@@ -278,33 +284,46 @@ class _TorchMemorySaverImpl:
         allocator = self._hook_util.get_allocator()
         return torch.cuda.MemPool(allocator) if allocator is not None else torch.cuda.MemPool()
 
-    def _pool_of(self, tag: str, cpu: bool, disk: bool, backend: str) -> Any:
+    def _pool_of_locked(self, key: _Key) -> Any:
         """The pool kept for a key. A new one if that sleeps: torch would serve small requests out of
         its segments, which have no memory. Tensors keep what they have of the old one."""
-        import torch
-
-        key = (tag, cpu, disk, backend if cpu else "", torch.cuda.current_device())
-        with self._lock:
-            if key in self._asleep:
-                _torch_pools.drop([self._mem_pools.pop(key)])
-                self._asleep.discard(key)
-            if key not in self._mem_pools:
-                self._mem_pools[key] = self._make_pool()
-            return self._mem_pools[key]
+        if key in self._asleep:
+            _torch_pools.drop([self._mem_pools.pop(key)])
+            self._asleep.discard(key)
+        if key not in self._mem_pools:
+            self._mem_pools[key] = self._make_pool()
+        return self._mem_pools[key]
 
     @contextlib.contextmanager
     def region(
         self, tag: str, enable_cpu_backup: bool, enable_disk_backup: bool, backend: Optional[str]
     ) -> Iterator[None]:
+        import torch
+
         backend = backend or self._environment_backend()
-        pool = self._pool_of(tag, enable_cpu_backup, enable_disk_backup, backend)
-        with _torch_pools.use(pool), self._with_region_config(
+        key_backend = backend if enable_cpu_backup else ""
+        device = torch.cuda.current_device()
+        key = (tag, enable_cpu_backup, enable_disk_backup, key_backend, device)
+        with self._noted(key) as pool, _torch_pools.use(pool), self._with_region_config(
             tag=tag,
             enable_cpu_backup=enable_cpu_backup,
             cpu_backup_backend=backend,
             enable_disk_backup=enable_disk_backup,
         ):
             yield
+
+    @contextlib.contextmanager
+    def _noted(self, key: _Key) -> Iterator[Any]:
+        """Yields the pool of a key; this thread is in a region of it inside."""
+        note = (threading.get_ident(), key)
+        with self._lock:
+            pool = self._pool_of_locked(key)
+            self._inside.append(note)
+        try:
+            yield pool
+        finally:
+            with self._lock:
+                self._inside.remove(note)
 
     @staticmethod
     def _environment_backend() -> str:
@@ -341,12 +360,12 @@ class _TorchMemorySaverImpl:
 
     def _graph_pool(self, graph: Any, pool: Any, tag: str) -> Any:
         """A pool of ours in the place of one of torch's: its own for a graph without one, otherwise
-        one for each that the caller names. Never a region's, whose tensors a replay would
-        overwrite."""
+        one for each that the caller names, or its own where that sleeps. Never a region's, whose
+        tensors a replay would overwrite."""
         with self._lock:
             gone = [one for made, one in self._pools_of_graphs if made() is None]
             self._pools_of_graphs = [one for one in self._pools_of_graphs if one[0]() is not None]
-            if pool is None:
+            if pool is None or (tag, pool) in self._asleep_named:
                 made = self._make_pool()
                 self._pools_of_graphs.append((weakref.ref(graph), made))
             else:
@@ -381,17 +400,36 @@ class _TorchMemorySaverImpl:
         of = f"tag {tag!r}" if tag else "all tags"
         raise RuntimeError(f"{what} of {of} failed: {self._binary_wrapper.last_error()}")
 
+    def _refuse_other_threads_locked(self, tag: Optional[str]) -> None:
+        mine = threading.get_ident()
+        tags = sorted({key[0] for who, key in self._inside if who != mine and tag in (None, "", key[0])})
+        if tags:
+            raise RuntimeError(
+                f"{'tag' if len(tags) == 1 else 'tags'} {', '.join(map(repr, tags))} cannot be paused: "
+                "another thread is inside a region, and torch would hand out memory that is gone; "
+                "pause after the region"
+            )
+
     def pause(self, tag: Optional[str]) -> None:
-        if self._binary_wrapper.cdll.tms_pause(self._encoded(tag)) != 0:
-            self._raise("pause", tag)
+        name = self._encoded(tag)
         with self._lock:
+            self._refuse_other_threads_locked(tag)
+            if self._binary_wrapper.cdll.tms_pause(name) != 0:
+                self._raise("pause", tag)
             self._asleep.update(key for key in self._mem_pools if not tag or key[0] == tag)
+            self._asleep_named.update(key for key in self._named_pools if not tag or key[0] == tag)
+            # This thread goes on with new pools in the regions that it is inside of.
+            mine = threading.get_ident()
+            for key in {key for who, key in self._inside if who == mine and key in self._asleep}:
+                old = self._mem_pools[key]
+                _torch_pools.replace(old, self._pool_of_locked(key))
 
     def resume(self, tag: Optional[str]) -> None:
         if self._binary_wrapper.cdll.tms_resume(self._encoded(tag)) != 0:
             self._raise("resume", tag)
         with self._lock:
-            self._asleep.difference_update([key for key in self._asleep if not tag or key[0] == tag])
+            for asleep in (self._asleep, self._asleep_named):
+                asleep.difference_update([key for key in asleep if not tag or key[0] == tag])
 
     # --- backups ---
 

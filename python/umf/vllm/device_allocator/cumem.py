@@ -12,6 +12,7 @@ import gc
 import importlib
 import logging
 import os
+import threading
 import weakref
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
@@ -270,8 +271,6 @@ class CuMemAllocator(MemAllocator):
     """The allocator of the process; `get_instance` makes it.
 
     Attributes:
-        pointer_to_data: a record of each allocation, by address.
-        current_tag: of allocations that are made now.
         allocator_and_pools: (MemPool, allocator) of each entry, by tag.
     """
 
@@ -288,8 +287,12 @@ class CuMemAllocator(MemAllocator):
         return CuMemAllocator.instance
 
     def __init__(self) -> None:
-        self.pointer_to_data: Dict[int, AllocationData] = {}
-        self.current_tag: str = CuMemAllocator.default_tag
+        self._records: Dict[int, AllocationData] = {}
+        self._notes_lock = threading.RLock()
+        self._is_reading = False
+        self._base_tag: str = CuMemAllocator.default_tag
+        self._uses: List[List[Any]] = []  # [thread, tag] of each use that is entered
+        self._tags: List[str] = []  # by the numbers that the module has
         self.allocator_and_pools: Dict[str, List[Tuple[Any, Any]]] = {}
         self._trimmed: Dict[int, HandleType] = {}
         self._retain = False
@@ -298,6 +301,40 @@ class CuMemAllocator(MemAllocator):
         # Bound methods are made anew at each look-up; these live as long as the allocator.
         self.python_malloc_callback = self._python_malloc_callback
         self.python_free_callback = self._python_free_callback
+        if type(self) is CuMemAllocator:
+            _module._note_for(self.python_malloc_callback, self.python_free_callback)
+        self._tell_tags()
+
+    # --- records ---
+
+    @property
+    def pointer_to_data(self) -> Dict[int, AllocationData]:
+        """A record of each allocation, by address. Look it up anew after allocations: while nobody has
+        replaced the callbacks the module takes notes of allocations, which are read here."""
+        with self._notes_lock:
+            if not self._is_reading:  # a finalizer inside of this gets what there is
+                self._is_reading = True
+                try:
+                    self._read_notes()
+                finally:
+                    self._is_reading = False
+        return self._records
+
+    def _read_notes(self) -> None:
+        for is_gone, tag, device, size, address, handle in _module._notes():
+            if is_gone:
+                self._forget(address)
+            else:
+                self._records[address] = AllocationData(
+                    (device, size, address, handle), self._tags[tag]
+                )
+
+    def _forget(self, address: int) -> HandleType:
+        data = self._records.pop(address, None)
+        if data is None:  # a trim took it, or a user
+            return self._trimmed.pop(address, (0, 0, address, 0))
+        data.cpu_backup_tensor = None
+        return data.handle
 
     def _python_malloc_callback(self, allocation_handle: HandleType) -> None:
         self.pointer_to_data[allocation_handle[2]] = AllocationData(
@@ -307,13 +344,56 @@ class CuMemAllocator(MemAllocator):
     def _python_free_callback(self, ptr: int) -> HandleType:
         import torch
 
-        data = self.pointer_to_data.pop(ptr, None)
-        if data is None:  # a trim took it
-            return self._trimmed.pop(ptr)
-        data.cpu_backup_tensor = None
-        if not data.is_asleep and not _is_capturing():
+        data = self.pointer_to_data.get(ptr)
+        if data is not None and not data.is_asleep and not _is_capturing():
             torch.cuda.synchronize()
-        return data.handle
+        return self._forget(ptr)
+
+    # --- tags ---
+
+    @property
+    def current_tag(self) -> str:
+        """The tag of what this thread allocates now: of the use that it entered last, else of the last
+        one of any thread, since threads of torch allocate for captures, too."""
+        mine = threading.get_ident()
+        for thread, tag in reversed(self._uses):
+            if thread == mine:
+                return str(tag)
+        return str(self._uses[-1][1]) if self._uses else self._base_tag
+
+    @current_tag.setter
+    def current_tag(self, tag: str) -> None:
+        mine = threading.get_ident()
+        for use in reversed(self._uses):
+            if use[0] == mine:
+                use[1] = tag
+                break
+        else:
+            self._base_tag = tag
+        self._tell_tags()
+
+    def _number(self, tag: str) -> int:
+        if tag not in self._tags:
+            self._tags.append(tag)
+        return self._tags.index(tag)
+
+    def _tell_tags(self) -> None:
+        is_inside = any(thread == threading.get_ident() for thread, _ in self._uses)
+        of_process = self._uses[-1][1] if self._uses else self._base_tag
+        _module._tags(
+            self._number(self.current_tag) if is_inside else -1, self._number(of_process)
+        )
+
+    @contextlib.contextmanager
+    def _tagged(self, tag: str) -> Iterator[None]:
+        use = [threading.get_ident(), tag]
+        self._uses.append(use)
+        self._tell_tags()
+        try:
+            yield
+        finally:
+            self._uses[:] = [one for one in self._uses if one is not use]
+            self._tell_tags()
 
     @property
     def retain_cpu_backup(self) -> bool:
@@ -334,38 +414,57 @@ class CuMemAllocator(MemAllocator):
         if tag is None:
             tag = CuMemAllocator.default_tag
         assert isinstance(tag, str), f"tag must be a str, not {tag!r}"
-        outer = self.current_tag
-        if tag != outer:
+        if tag != self.current_tag:
             self._trim(tag)
-        self.current_tag = tag
-        try:
-            with _torch_pools.without_expandable_segments():
-                with use_memory_pool_with_allocator(
-                    self.python_malloc_callback, self.python_free_callback
-                ) as made:
-                    self.allocator_and_pools.setdefault(tag, []).append(made)
-                    yield
-        finally:
-            self.current_tag = outer
+        with self._tagged(tag), _torch_pools.without_expandable_segments():
+            with use_memory_pool_with_allocator(
+                self.python_malloc_callback, self.python_free_callback
+            ) as made:
+                self.allocator_and_pools.setdefault(tag, []).append(made)
+                yield
         self._trim(tag)
+
+    def _make_pool(self) -> Tuple[Any, Any]:
+        import torch
+
+        allocator = get_pluggable_allocator(self.python_malloc_callback, self.python_free_callback)
+        return torch.cuda.MemPool(allocator._allocator), allocator
+
+    def _sleeps(self, pool: Any) -> bool:
+        """Whether torch would hand out memory of a segment that has none."""
+        records = [self.pointer_to_data.get(one["address"]) for one in _torch_pools.segments(pool)]
+        return any(data is not None and data.is_asleep for data in records)
 
     @contextlib.contextmanager
     def cudagraph_pool(self) -> Iterator[Any]:
-        """Yields the id of the pool for captures, whose memory has the tag "cudagraph"."""
-        import torch
-
+        """Yields the id of the pool for captures, whose memory has the tag "cudagraph"; a new one while
+        that sleeps."""
         pools = self.allocator_and_pools.setdefault("cudagraph", [])
-        if not pools:
-            allocator = get_pluggable_allocator(
-                self.python_malloc_callback, self.python_free_callback
-            )
-            pools.append((torch.cuda.MemPool(allocator._allocator), allocator))
-        outer, self.current_tag = self.current_tag, "cudagraph"
-        try:
-            with _torch_pools.without_expandable_segments():
-                yield pools[0][0].id
-        finally:
-            self.current_tag = outer
+        if not pools or self._sleeps(pools[-1][0]):
+            pools.append(self._make_pool())
+        with self._tagged("cudagraph"), _torch_pools.without_expandable_segments():
+            yield pools[-1][0].id
+
+    def _leave_sleeping_pools(self) -> None:
+        """Where this thread is inside of pools that sleep it goes on with new ones."""
+        for pools in list(self.allocator_and_pools.values()):
+            for pool, _ in list(pools):
+                if any(one is pool for one in _torch_pools.entered()) and self._sleeps(pool):
+                    pools.append(self._make_pool())
+                    _torch_pools.replace(pool, pools[-1][0])
+
+    def _refuse_other_threads(self, records: _Records) -> None:
+        """Called after `records` was made: who enters a pool later allocates what is not in it."""
+        elsewhere = _torch_pools.entered_elsewhere()
+        addresses = {pointer for pointer, _ in records}
+        for tag, pools in list(self.allocator_and_pools.items()):
+            for pool, _ in list(pools):
+                found = {segment["address"] for segment in _torch_pools.segments(pool)}
+                if any(one is pool for one in elsewhere) and found & addresses:
+                    raise RuntimeError(
+                        f"memory of tag {tag!r} cannot sleep: another thread is inside use_memory_pool, "
+                        "and torch would hand out memory that is gone; sleep after that"
+                    )
 
     def _trim(self, tag: str) -> None:
         """Segments without live bytes lose memory and record. Torch keeps their addresses until
@@ -373,7 +472,7 @@ class CuMemAllocator(MemAllocator):
         if tag == "cudagraph":
             return
         for pool, _ in self.allocator_and_pools.get(tag, []):
-            for segment in pool.snapshot():
+            for segment in _torch_pools.segments(pool):
                 data = self.pointer_to_data.get(segment["address"])
                 if segment["allocated_size"] == 0 and data is not None and not data.is_asleep:
                     del self.pointer_to_data[segment["address"]]
@@ -387,7 +486,7 @@ class CuMemAllocator(MemAllocator):
         gone = [
             made
             for made in pools[:-1]
-            if all(one["address"] not in self.pointer_to_data for one in made[0].snapshot())
+            if all(one["address"] not in self.pointer_to_data for one in _torch_pools.segments(made[0]))
         ]
         pools[:] = [made for made in pools if made not in gone]
         _torch_pools.drop(list(gone))
@@ -425,12 +524,15 @@ class CuMemAllocator(MemAllocator):
     def sleep(self, offload_tags: Union[Tuple[str, ...], str, None] = None) -> None:
         """Gives the memory of all allocations back, of all or of none.
 
+        Inside `use_memory_pool` this thread allocates from a new pool afterwards, which is awake.
+
         Args:
             offload_tags: tags whose content is kept on the host; None: the default tag. The rest is
                 lost.
 
         Raises:
-            RuntimeError: all stay awake.
+            RuntimeError: all stay awake; another thread is inside `use_memory_pool`, or memory is
+                missing.
         """
         tags = _listed((CuMemAllocator.default_tag,) if offload_tags is None else offload_tags)
         for data in self.pointer_to_data.values():
@@ -442,12 +544,17 @@ class CuMemAllocator(MemAllocator):
                 )
                 break
         awake = self._awake()
+        self._refuse_other_threads(awake)
         _put_to_sleep(awake, [one for one in awake if one[1].tag in tags])
+        self._leave_sleeping_pools()
         _collect()
 
     def discard(self, tags: Union[Tuple[str, ...], str]) -> None:
         """Gives the memory of these tags back; their content is lost."""
-        _put_to_sleep(self._awake(_listed(tags)), [])
+        awake = self._awake(_listed(tags))
+        self._refuse_other_threads(awake)
+        _put_to_sleep(awake, [])
+        self._leave_sleeping_pools()
         _collect()
 
     def wake_up(self, tags: Optional[Any] = None) -> None:
