@@ -74,6 +74,12 @@ umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops, umf_memory_provider
 /// Memory that was not freed is invalid afterwards; the built-in pools return it to the provider
 /// where they can.
 ///
+/// A use after the destroy is a fault of the program. It is refused for a while: until 64 other
+/// pools and providers have been destroyed, all functions give NULL, false or
+/// ::UMF_RESULT_ERROR_INVALID_ARGUMENT for the handle, and log it. This holds for calls that begin
+/// after the destroy, not for those that run at the same time. Later the handle may be that of a
+/// new pool.
+///
 /// @param hPool invalid afterwards, unless it is NULL or the library was torn down. One that was
 ///        destroyed, or is no pool's, is refused.
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hPool` is NULL;

@@ -70,6 +70,8 @@ umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t *ops, const
 
 /// @brief Destroys a provider. Pools that use it must be destroyed before.
 ///
+/// A use after the destroy is refused for a while, as ::umfPoolDestroy says.
+///
 /// @param hProvider NULL is allowed; invalid afterwards, except in the two refusals named below
 /// @return ::UMF_RESULT_SUCCESS, or what the provider's `finalize` said.
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if a pool still uses it: nothing is done.

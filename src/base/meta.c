@@ -219,6 +219,29 @@ void umf_meta_free(void *ptr, size_t size) {
     atomic_fetch_sub_explicit(&meta_used, size, memory_order_relaxed);
 }
 
+/* --- blocks that are freed late --- */
+
+static struct {
+    void *block; /* NULL: none yet */
+    size_t size;
+} meta_late[UMF_META_LATE]; /* Sync: meta_lock, as the next */
+static size_t meta_late_next;
+
+void umf_meta_free_late(void *ptr, size_t size) {
+    umf_lock(&meta_lock);
+    void *oldest = meta_late[meta_late_next].block;
+    size_t oldest_size = meta_late[meta_late_next].size;
+    meta_late[meta_late_next].block = ptr;
+    meta_late[meta_late_next].size = size;
+    meta_late_next = (meta_late_next + 1) % UMF_META_LATE;
+    umf_unlock(&meta_lock);
+    atomic_fetch_sub_explicit(&meta_used, size, memory_order_relaxed);
+    if (oldest) {
+        atomic_fetch_add_explicit(&meta_used, oldest_size, memory_order_relaxed);
+        umf_meta_free(oldest, oldest_size);
+    }
+}
+
 /* --- lasting blocks --- */
 
 /* The logarithm of what is mapped for a large lasting block. */

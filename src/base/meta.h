@@ -16,6 +16,11 @@ void *umf_meta_alloc(size_t size);
 /* `size` is that of the allocation. NULL is ignored. */
 void umf_meta_free(void *ptr, size_t size);
 
+/* The same for objects of destroyed handles: the block is in use no longer, but it stays as it is,
+ * and is not allocated again, until as many others have been freed late. */
+#define UMF_META_LATE 64
+void umf_meta_free_late(void *ptr, size_t size);
+
 /* The same for blocks of any size that may still be read after they were freed: they stay mapped.
  * The first 16 bytes change then. The first page of a large one keeps the rest, the others are 0.
  */

@@ -379,7 +379,63 @@ static void pool_free(umf_memory_pool_handle_t pool) {
     umf_meta_free(pool, sizeof(*pool));
 }
 
-/* Frees a pool whose handle is no longer valid. */
+static UMF_COLD void *destroyed(umf_memory_pool_handle_t pool, const char *function) {
+    umf_handle_refuse(pool, umf_handle_pool.name, function);
+    return NULL;
+}
+
+static void *malloc_of_destroyed(umf_memory_pool_handle_t pool, size_t size) {
+    (void)size;
+    return destroyed(pool, "umfPoolMalloc");
+}
+
+static void *aligned_malloc_of_destroyed(umf_memory_pool_handle_t pool, size_t size,
+                                         size_t alignment) {
+    (void)size, (void)alignment;
+    return destroyed(pool, "umfPoolAlignedMalloc");
+}
+
+static void *calloc_of_destroyed(umf_memory_pool_handle_t pool, size_t num, size_t size) {
+    (void)num, (void)size;
+    return destroyed(pool, "umfPoolCalloc");
+}
+
+static void *realloc_of_destroyed(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
+    (void)ptr, (void)size;
+    return destroyed(pool, "umfPoolRealloc");
+}
+
+static umf_result_t free_of_destroyed(void *pool, void *ptr) {
+    (void)ptr;
+    destroyed(pool, "umfPoolFree");
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static umf_result_t usable_size_of_destroyed(umf_memory_pool_handle_t pool, const void *ptr,
+                                             size_t *size) {
+    (void)ptr, (void)size;
+    destroyed(pool, "umfPoolMallocUsableSize");
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* Allocations and frees do not look the handle up, so the object refuses them, as long as it stays.
+ * No map entry has its index, and it leads to no magazine. */
+static void pool_retire(umf_memory_pool_handle_t pool) {
+    umf_registry_pool_unuse(pool->kind);
+    *pool = (struct umf_memory_pool_t){
+        .small = &no_small_sizes,
+        .index = UINT32_MAX,
+        .self = pool,
+        .calls = {malloc_of_destroyed, aligned_malloc_of_destroyed, calloc_of_destroyed,
+                  realloc_of_destroyed},
+        .ops.free = free_of_destroyed,
+        .usable_size = usable_size_of_destroyed,
+        .try_free = try_free_none,
+    };
+    umf_meta_free_late(pool, sizeof(*pool));
+}
+
+/* Ends a pool whose handle is no longer valid. */
 static void pool_dispose(umf_memory_pool_handle_t pool) {
     if (pool->tracked) {
         if (umf_group_of(pool->tracked)) {
@@ -393,7 +449,7 @@ static void pool_dispose(umf_memory_pool_handle_t pool) {
     }
     umf_thread_slot_index_put(pool->index);
     atomic_fetch_sub_explicit(&pool->provider->root->pools, 1, memory_order_release);
-    pool_free(pool);
+    pool_retire(pool);
 }
 
 static umf_result_t check_create(const umf_memory_pool_ops_t *ops,

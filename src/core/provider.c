@@ -107,6 +107,28 @@ static void provider_free(umf_memory_provider_handle_t provider) {
     umf_meta_free(provider, sizeof(*provider));
 }
 
+static umf_result_t alloc_of_destroyed(void *provider, size_t size, size_t alignment, void **ptr) {
+    (void)size, (void)alignment, (void)ptr;
+    umf_handle_refuse(provider, umf_handle_provider.name, "umfMemoryProviderAlloc");
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static umf_result_t free_of_destroyed(void *provider, void *ptr, size_t size) {
+    (void)ptr, (void)size;
+    umf_handle_refuse(provider, umf_handle_provider.name, "umfMemoryProviderFree");
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* The object refuses what does not look its handle up, as long as it stays. */
+static void provider_retire(umf_memory_provider_handle_t provider) {
+    umf_registry_provider_unuse(provider->kind);
+    provider->ops.alloc = alloc_of_destroyed;
+    provider->ops.free = free_of_destroyed;
+    provider->self = provider;
+    provider->root = NULL; /* it is not the last one that failed */
+    umf_meta_free_late(provider, sizeof(*provider));
+}
+
 UMF_API_1_0 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t *ops,
                                                  const void *params,
                                                  umf_memory_provider_handle_t *hProvider) {
@@ -168,7 +190,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t h
     if (last_failed == hProvider) {
         last_failed = NULL;
     }
-    provider_free(hProvider);
+    provider_retire(hProvider);
     return result;
 }
 
