@@ -4,6 +4,9 @@
  * Fill a table, hand it to umfMemoryProviderCreate. The table is copied; its functions must stay
  * callable while a provider made from it lives. Pools call them from many threads at once, so they
  * must be thread-safe. No lock of the library is held while one runs.
+ *
+ * An operation may call the pool that called it. A scalable pool then serves only what the thread
+ * has at hand, see umf/pools/pool_scalable.h.
  */
 #ifndef UMF_MEMORY_PROVIDER_OPS_H
 #define UMF_MEMORY_PROVIDER_OPS_H 1
@@ -47,6 +50,16 @@ typedef struct umf_memory_provider_ops_t {
     umf_result_t (*finalize)(void *provider);
 
     /// @brief Allocates at least `size` bytes.
+    ///
+    /// After ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY and ::UMF_RESULT_ERROR_OUT_OF_RESOURCES the
+    /// pools of the library make memory available and ask again (umf/reclaim.h); after any other
+    /// result they do so only if `is_shortage` of the kind (umf/plugin.h) tells that memory was
+    /// missing.
+    ///
+    /// The pools of the library do not believe everything: NULL with success means that there is no
+    /// memory, except for size 0. Memory that is not aligned as wanted, and to 8 bytes at least, is
+    /// freed and refused; if the choice was the provider's, it is first asked for 8 bytes. Memory
+    /// that overlaps what the provider has given before is refused, and not freed.
     ///
     /// @param size any value, 0 included
     /// @param alignment of the address; 0 leaves the choice to the provider

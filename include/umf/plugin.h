@@ -520,6 +520,21 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS; any other result if it cannot wait, as while a queue is
     ///         captured: then the queues are asked
     umf_result_t (*settle)(void *provider);
+
+    /// @brief Tells whether the calling thread's last request failed for lack of memory.
+    ///
+    /// Asked after `alloc` or `reuse_alloc` has failed with any other result than
+    /// ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY and ::UMF_RESULT_ERROR_OUT_OF_RESOURCES, by the same
+    /// thread, before any other request of it. If it did, the pool makes memory available and asks
+    /// again (umf/reclaim.h). Otherwise the request fails at once with that result, as when a
+    /// device is lost.
+    ///
+    /// Absent: only these two results mean so.
+    ///
+    /// @param provider the provider
+    /// @param result what the request gave
+    /// @return not 0: more free memory can change the answer
+    int (*is_shortage)(void *provider, umf_result_t result);
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -528,7 +543,7 @@ typedef struct umf_memory_provider_ext_ops_t {
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,    \
-            NULL                                                                                   \
+            NULL, NULL                                                                             \
     }
 
 /// @brief A kind of provider.

@@ -1,8 +1,9 @@
 /** @file
  * Reclaim: memory that nobody uses is made available before a request fails.
  *
- * A pool whose provider refuses a request looks for memory in this order, and repeats the request
- * after each step:
+ * A pool whose provider refuses a request for lack of memory looks for memory in this order, and
+ * repeats the request after each step. A refusal for another reason, as of a device that is lost,
+ * is the result of the request at once (`alloc` in umf/memory_provider_ops.h):
  *
  * 1. what the pool itself keeps free, for any thread and of any size;
  * 2. what other pools on the same provider keep;

@@ -4,6 +4,7 @@
 #ifndef UMF_SRC_BASE_NATIVE_H
 #define UMF_SRC_BASE_NATIVE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,6 +22,15 @@ typedef struct umf_native_text_t {
     int32_t code;
     const char *text;
 } umf_native_text_t;
+
+/* Whether a request that failed so may succeed when there is more free memory. */
+static inline bool umf_result_is_shortage(umf_result_t result) {
+    return result == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY ||
+           result == UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+}
+static inline bool umf_errno_is_shortage(int errnum) {
+    return errnum == ENOMEM || errnum == EAGAIN || errnum == ENOSPC || errnum == EDQUOT;
+}
 
 /* Stores the code and the errno value. Returns MEMORY_PROVIDER_SPECIFIC. */
 umf_result_t umf_native_fail(umf_native_t *last, int32_t code, int errnum);

@@ -54,7 +54,7 @@ static void word_leave(uint64_t *word, unsigned forks) {
 
 /* --- parts ------------------------------------------------------------------------------------ */
 
-static bool is_inside(const umf_withheld_t *withheld) {
+bool umf_withheld_is_inside(const umf_withheld_t *withheld) {
     const part_t *part = innermost;
     while (part && part->withheld != withheld) {
         part = part->outer;
@@ -66,7 +66,7 @@ static void part_open(umf_withheld_t *withheld, part_t *part) {
     *part = (part_t){.withheld = withheld,
                      .outer = innermost,
                      .forks = umf_fork_count(),
-                     .is_counted = !is_inside(withheld)};
+                     .is_counted = !umf_withheld_is_inside(withheld)};
     innermost = part;
 }
 

@@ -51,6 +51,9 @@ void umf_withheld_begin(umf_withheld_t *withheld, umf_withheld_part_t *part);
 /* All of it is free again, or back at the provider, where every request finds it. */
 void umf_withheld_end(umf_withheld_part_t *part);
 
+/* Is the calling thread between begin and end, or look and again? */
+bool umf_withheld_is_inside(const umf_withheld_t *withheld);
+
 /* Waits until nothing is withheld. The caller then looks for memory; `again` must follow. */
 UMF_COLD void umf_withheld_look(umf_withheld_t *withheld, umf_withheld_part_t *part);
 /* true: memory was withheld during the look, and it has been released: look again. false: the look

@@ -198,6 +198,18 @@ UMF_API_EXT_1 umf_result_t umfReclaim(umf_memory_provider_handle_t provider, siz
 
 /* --- a request that has failed --- */
 
+typedef enum outcome_t {
+    SHORT, /* more free memory may help */
+    SERVED,
+    REFUSED, /* for another reason than a lack of memory: the request is not made again */
+} outcome_t;
+
+static outcome_t attempt(const umf_shortage_t *shortage) {
+    return shortage->attempt(shortage->pool, shortage->request) ? SERVED
+           : umf_tracked_is_shortage()                          ? SHORT
+                                                                : REFUSED;
+}
+
 /* What the pools of the same provider keep. */
 static bool trim_same_provider(const umf_shortage_t *shortage) {
     const umf_tracked_provider_t *tracked = shortage->tracked;
@@ -221,38 +233,43 @@ static bool trim_same_group(const umf_shortage_t *shortage) {
 }
 
 /* What the pool itself keeps. The request is repeated until nothing was out of sight meanwhile. */
-static bool reclaim_own(const umf_shortage_t *shortage) {
+static outcome_t reclaim_own(const umf_shortage_t *shortage) {
     umf_withheld_part_t part;
-    bool is_served;
+    outcome_t outcome;
     umf_withheld_look(shortage->withheld, &part);
     do {
         shortage->give_back(shortage->pool);
-        is_served = shortage->attempt(shortage->pool, shortage->request);
-    } while (umf_withheld_again(&part, is_served));
-    return is_served;
+        outcome = attempt(shortage);
+    } while (umf_withheld_again(&part, outcome != SHORT));
+    return outcome;
 }
 
 /* What was freed on queues, if its work has passed, then what must be waited for. */
-static bool reclaim_queued(const umf_shortage_t *shortage) {
+static outcome_t reclaim_queued(const umf_shortage_t *shortage) {
     umf_memory_pool_handle_t pool = atomic_load(&umf_pool_table[shortage->tracked->spans.pool]);
-    for (int waits = 0; pool && waits <= 1; waits++) {
-        if (umf_core_gives_back(pool, waits) &&
-            shortage->attempt(shortage->pool, shortage->request)) {
-            return true;
+    outcome_t outcome = SHORT;
+    for (int waits = 0; pool && outcome == SHORT && waits <= 1; waits++) {
+        if (umf_core_gives_back(pool, waits)) {
+            outcome = attempt(shortage);
         }
     }
-    return false;
+    return outcome;
 }
 
 typedef bool (*release_t)(const umf_shortage_t *shortage);
 
-static bool reclaim_all(const umf_shortage_t *shortage) {
+static outcome_t reclaim_all(const umf_shortage_t *shortage) {
     static const release_t elsewhere[] = {trim_same_provider, drop_reusable, trim_same_group};
-    bool is_served = reclaim_queued(shortage) || reclaim_own(shortage);
-    for (size_t i = 0; i < UMF_COUNT_OF(elsewhere) && !is_served; i++) {
-        is_served = elsewhere[i](shortage) && shortage->attempt(shortage->pool, shortage->request);
+    outcome_t outcome = reclaim_queued(shortage);
+    if (outcome == SHORT) {
+        outcome = reclaim_own(shortage);
     }
-    return is_served;
+    for (size_t i = 0; i < UMF_COUNT_OF(elsewhere) && outcome == SHORT; i++) {
+        if (elsewhere[i](shortage)) {
+            outcome = attempt(shortage);
+        }
+    }
+    return outcome;
 }
 
 static bool ask_program(const umf_shortage_t *shortage, unsigned attempt) {
@@ -262,11 +279,7 @@ static bool ask_program(const umf_shortage_t *shortage, unsigned attempt) {
 
 /* More than any process has addresses for: nothing that is given back helps. */
 static bool is_absurd(void) {
-    bool is_absurd = umf_tracked_refused() > SIZE_LIMIT;
-    if (is_absurd) {
-        umf_tracked_set_refused(0);
-    }
-    return is_absurd;
+    return umf_tracked_refused() > SIZE_LIMIT;
 }
 
 /* A request of a callback is served from what its pool keeps free. In this thread another one is
@@ -275,24 +288,24 @@ static bool reclaim_nested(const umf_shortage_t *shortage) {
     bool is_served = false;
     if (umf_pressure_is_telling() && !umf_thread_slot_tls.is_nested) {
         umf_thread_slot_tls.is_nested = true;
-        is_served = reclaim_own(shortage);
+        is_served = reclaim_own(shortage) == SERVED;
         umf_thread_slot_tls.is_nested = false;
     }
     return is_served;
 }
 
 bool umf_reclaim(const umf_shortage_t *shortage) {
-    if (is_absurd()) {
+    if (is_absurd() || !umf_tracked_is_shortage()) {
         return false;
     }
     if (umf_thread_slot_tls.is_reclaiming) {
         return reclaim_nested(shortage);
     }
     umf_thread_slot_tls.is_reclaiming = true;
-    bool is_served = reclaim_all(shortage);
-    for (unsigned i = 0; !is_served && i < ATTEMPTS && ask_program(shortage, i); i++) {
-        is_served = reclaim_all(shortage);
+    outcome_t outcome = reclaim_all(shortage);
+    for (unsigned i = 0; outcome == SHORT && i < ATTEMPTS && ask_program(shortage, i); i++) {
+        outcome = reclaim_all(shortage);
     }
     umf_thread_slot_tls.is_reclaiming = false;
-    return is_served;
+    return outcome == SERVED;
 }

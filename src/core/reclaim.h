@@ -28,9 +28,10 @@ typedef struct umf_shortage_t {
 } umf_shortage_t;
 
 /* Makes memory available and repeats the request until it is served. false: the provider refuses
- * it although nothing is left to give back. Call it with no lock held. If the same thread reclaims
- * already, a request of a callback is served from what its own pool keeps, and one of an operation
- * of a user's provider is not served. */
+ * it although nothing is left to give back, or it has refused it for another reason than a lack of
+ * memory (umf_tracked_is_shortage): then the request is not made again. Call it with no lock held.
+ * If the same thread reclaims already, a request of a callback is served from what its own pool
+ * keeps, and one of an operation of a user's provider is not served. */
 UMF_COLD bool umf_reclaim(const umf_shortage_t *shortage);
 
 /*

@@ -5,6 +5,7 @@
 #include "core/tracked_provider.h"
 
 #include "base/meta.h"
+#include "base/native.h"
 #include "core/event.h"
 #include "core/group.h"
 #include "core/listener.h"
@@ -35,6 +36,7 @@ umf_result_t umf_tracked_create(umf_memory_provider_handle_t provider, uint32_t 
         tracked->ext->reuse_alloc ? tracked->ext->reuse_alloc : tracked->ops.alloc;
     tracked->pool_free = tracked->ext->reuse_free ? tracked->ext->reuse_free : tracked->ops.free;
     umf_span_set_init(&tracked->spans, &umf_map_global, pool_index);
+    tracked->spans.source = provider->root;
     *out = tracked;
     return UMF_RESULT_SUCCESS;
 }
@@ -222,24 +224,60 @@ static uint16_t usable_class_offset(const umf_tracked_provider_t *tracked, uint1
     return is_aligned && tracked->spans.pool < UMF_THREAD_SLOT_COUNT_MIN ? class_offset : 0;
 }
 
-/* umf_tracked_refused, in pages: thread-local memory is scarce. */
-#define REFUSED_PAGE ((size_t)4096)
-static __thread uint32_t refused;
+/* --- refusals --- */
 
-/* The largest count stands for anything above it. */
-size_t umf_tracked_refused(void) {
-    return refused == UINT32_MAX ? SIZE_MAX : refused * REFUSED_PAGE;
+#define REFUSED_MAX (((size_t)1 << 58) - 1)
+#define REFUSED_UNKNOWN 31u
+
+/* In one word, because thread-local memory is scarce. */
+typedef struct refusal_t {
+    uint64_t size : 58;    /* REFUSED_MAX stands for anything above */
+    uint64_t result : 5;   /* REFUSED_UNKNOWN stands for results that are none of the library's */
+    uint64_t is_final : 1; /* more memory does not help */
+} refusal_t;
+static __thread refusal_t refusal;
+
+void umf_tracked_forget_refusal(void) {
+    refusal = (refusal_t){0};
 }
 
-void umf_tracked_set_refused(size_t size) {
-    size_t pages = size / REFUSED_PAGE + (size % REFUSED_PAGE != 0);
-    refused = pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
+static void refuse(size_t size, umf_result_t result, bool is_shortage) {
+    refusal.size = size < REFUSED_MAX ? size & REFUSED_MAX : REFUSED_MAX;
+    refusal.result = (unsigned)result < REFUSED_UNKNOWN ? (unsigned)result & 31u : REFUSED_UNKNOWN;
+    refusal.is_final = !is_shortage;
+}
+
+void umf_tracked_refuse(size_t size, umf_result_t result) {
+    refuse(size, result, umf_result_is_shortage(result));
+}
+
+size_t umf_tracked_refused(void) {
+    return refusal.size;
+}
+
+umf_result_t umf_tracked_refusal(void) {
+    return refusal.result == REFUSED_UNKNOWN ? UMF_RESULT_ERROR_UNKNOWN
+           : refusal.result                  ? (umf_result_t)refusal.result
+                                             : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+bool umf_tracked_is_shortage(void) {
+    return !refusal.is_final;
+}
+
+/* Only the provider knows what its native errors mean. */
+static bool is_shortage(const umf_tracked_provider_t *tracked, umf_result_t result) {
+    return umf_result_is_shortage(result) ||
+           (tracked->ext->is_shortage && tracked->ext->is_shortage(tracked->self, result));
 }
 
 /* Counts what the group of the pool is about to hold. false: it is full. */
 static UMF_COLD bool count(umf_tracked_provider_t *tracked, size_t size) {
-    umf_tracked_set_refused(size);
-    return umf_group_take(umf_group_of(tracked), size);
+    bool has_room = umf_group_take(umf_group_of(tracked), size);
+    if (!has_room) {
+        umf_tracked_refuse(size, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    }
+    return has_room;
 }
 
 static UMF_COLD void uncount(umf_tracked_provider_t *tracked, size_t size) {
@@ -250,9 +288,9 @@ static UMF_COLD void uncount(umf_tracked_provider_t *tracked, size_t size) {
 
 static UMF_COLD umf_result_t alloc_failed(umf_tracked_provider_t *tracked, size_t size,
                                           umf_result_t result) {
+    refuse(size, result, is_shortage(tracked, result));
     uncount(tracked, size);
     umf_provider_failed(tracked);
-    umf_tracked_set_refused(size);
     UMF_EVENT(.kind = UMF_RECORD_PROVIDER_REFUSED, .pool = pool_of(tracked), .size = size);
     return result;
 }
@@ -260,9 +298,63 @@ static UMF_COLD umf_result_t alloc_failed(umf_tracked_provider_t *tracked, size_
 typedef umf_result_t (*alloc_op_t)(void *self, size_t size, size_t alignment, void **ptr);
 typedef umf_result_t (*free_op_t)(void *self, void *ptr, size_t size);
 
+#define LEAST_ALIGNMENT ((size_t)8) /* memory_pool.h promises it */
+
+/* `alignment`: 0 or a power of two. */
+static inline bool is_aligned(const void *memory, size_t alignment) {
+    size_t rest = alignment - (alignment != 0);
+    return ((uintptr_t)memory & (rest | (LEAST_ALIGNMENT - 1))) == 0;
+}
+
+/* Gives memory back that the pool cannot use, unless the provider has given it before: then it is
+ * in use. */
+static void give_up(umf_tracked_provider_t *tracked, void *memory, size_t size) {
+    if (!umf_span_is_given(&tracked->spans, (uintptr_t)memory, size)) {
+        tracked->ops.free(tracked->self, memory, size);
+    }
+}
+
+static umf_result_t misaligned(umf_tracked_provider_t *tracked, size_t size, size_t alignment,
+                               void *memory) {
+    UMF_LOG_ERROR("provider %p answers a request of %zu bytes aligned to %zu with %p: it must "
+                  "align, or refuse with UMF_RESULT_ERROR_INVALID_ALIGNMENT",
+                  (void *)tracked->root, size, alignment, memory);
+    give_up(tracked, memory, size);
+    return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
+}
+
+/* Memory that a pool cannot hand out: NULL, or misaligned. A provider that was free to choose the
+ * alignment is asked again, once. */
+static UMF_COLD umf_result_t alloc_again(umf_tracked_provider_t *tracked, alloc_op_t alloc,
+                                         size_t size, size_t alignment, void **memory) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    if (*memory && alignment < LEAST_ALIGNMENT) {
+        give_up(tracked, *memory, size);
+        alignment = LEAST_ALIGNMENT;
+        *memory = NULL;
+        result = alloc(tracked->self, size, alignment, memory);
+    }
+    if (result == UMF_RESULT_SUCCESS && !*memory) {
+        result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    } else if (result == UMF_RESULT_SUCCESS && !is_aligned(*memory, alignment)) {
+        result = misaligned(tracked, size, alignment, *memory);
+    }
+    return result == UMF_RESULT_SUCCESS ? result : alloc_failed(tracked, size, result);
+}
+
+/* Memory without a record could never be freed. */
+static UMF_COLD umf_result_t record_failed(umf_tracked_provider_t *tracked, void *memory,
+                                           size_t size, umf_result_t result) {
+    give_up(tracked, memory, size);
+    umf_tracked_refuse(size, result);
+    uncount(tracked, size);
+    return result;
+}
+
+/* `is_checked`: the pool hands out what it gets. */
 UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_t alloc,
-                                      size_t size, size_t alignment, uint16_t class_offset,
-                                      void *cookie, void **ptr) {
+                                      bool is_checked, size_t size, size_t alignment,
+                                      uint16_t class_offset, void *cookie, void **ptr) {
     void *memory = NULL;
     if (umf_unlikely(umf_group_of(tracked) != NULL) && !count(tracked, size)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -271,16 +363,20 @@ UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return alloc_failed(tracked, size, result);
     }
+    if (is_checked && (umf_unlikely(!is_aligned(memory, alignment)) || umf_unlikely(!memory)) &&
+        size) {
+        result = alloc_again(tracked, alloc, size, alignment, &memory);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
     /* A provider may return NULL, for example for size 0: there is nothing to record. */
     if (umf_likely(memory != NULL)) {
         result = umf_span_add(
             &tracked->spans, (uintptr_t)memory, size, UMF_SPAN_POOL, cookie,
             class_offset ? usable_class_offset(tracked, class_offset, memory, size) : 0, NULL);
         if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
-            /* Memory without a record could never be freed. */
-            tracked->ops.free(tracked->self, memory, size);
-            uncount(tracked, size);
-            return result;
+            return record_failed(tracked, memory, size, result);
         }
         UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .pool = pool_of(tracked),
                   .address = (uintptr_t)memory, .size = size);
@@ -293,7 +389,8 @@ UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_
 
 umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, size_t alignment,
                                uint16_t class_offset, void *cookie, void **ptr) {
-    return tracked_alloc(tracked, tracked->pool_alloc, size, alignment, class_offset, cookie, ptr);
+    return tracked_alloc(tracked, tracked->pool_alloc, true, size, alignment, class_offset, cookie,
+                         ptr);
 }
 
 /* A pool that was suspended may have a stored copy of the memory, which is void from now on. Of
@@ -533,7 +630,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hPr
     CHECK(hProvider != NULL);
     CHECK(ptr != NULL);
     if (hProvider->is_tracked) {
-        return tracked_alloc(hProvider, hProvider->ops.alloc, size, alignment, 0, NULL, ptr);
+        return tracked_alloc(hProvider, hProvider->ops.alloc, false, size, alignment, 0, NULL, ptr);
     }
     if (umf_event_is_heard()) {
         return recorded_alloc(hProvider, size, alignment, ptr);

@@ -49,15 +49,39 @@ const umf_span_set_t *umf_tracked_spans(const umf_tracked_provider_t *tracked);
  * tracked provider; 0: it expects none. */
 uint32_t umf_tracked_magazine_index(const umf_tracked_provider_t *tracked);
 
-/* Allocates memory of any content from the provider and records the span. `class_offset` selects
+/*
+ * Allocates memory of any content from the provider and records the span. `class_offset` selects
  * the magazine for the objects in the memory (umf_magazine_offset). It is dropped if the memory is
- * not aligned to its size. On failure nothing is allocated. */
+ * not aligned to its size. `alignment` is 0 or a power of two; the memory is aligned to 8 bytes at
+ * least. On failure nothing is allocated, and the refusal is noted.
+ *
+ * A provider of the user is not believed: NULL for any size but 0 is OUT_OF_HOST_MEMORY, memory
+ * that is not aligned is INVALID_ALIGNMENT, and memory that overlaps recorded memory is
+ * INVALID_ARGUMENT. What overlaps memory that the provider has given before is not given back,
+ * because it is in use.
+ */
 umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, size_t alignment,
                                uint16_t class_offset, void *cookie, void **ptr);
-/* What the calling thread was last refused by a provider, or by a group (core/group.h), in bytes
- * of whole pages; 0: nothing yet. */
+/* Is it the answer of a provider that cannot align so far? A larger request may then do. */
+static inline bool umf_tracked_cannot_align(umf_result_t result) {
+    return result == UMF_RESULT_ERROR_INVALID_ALIGNMENT ||
+           result == UMF_RESULT_ERROR_NOT_SUPPORTED || result == UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/*
+ * The last refusal of the calling thread: by a provider, by a group (core/group.h), or by a pool
+ * that cannot even ask. A request that can fail without a refusal forgets the one before first.
+ */
+void umf_tracked_forget_refusal(void);
+/* Notes one. For pools that cannot ask their provider. */
+void umf_tracked_refuse(size_t size, umf_result_t result);
+/* Bytes; 0: no refusal. More than a limit of 2^57 stands for anything above. */
 size_t umf_tracked_refused(void);
-void umf_tracked_set_refused(size_t size);
+/* The result of the refusal; OUT_OF_HOST_MEMORY if there is none: a lack of metadata. */
+umf_result_t umf_tracked_refusal(void);
+/* Can more free memory change the answer? Also true if there was no refusal. Where it is false, a
+ * request is not made again. */
+bool umf_tracked_is_shortage(void);
 /* Withdraws the span and frees its memory at the provider. If the provider fails, the span is
  * restored and the result is the provider's error. */
 umf_result_t umf_tracked_free(umf_tracked_provider_t *tracked, umf_span_t *span);

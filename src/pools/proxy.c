@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/short_result.h"
 #include "cache/magazine.h"
 #include "cache/withheld.h"
 #include "core/reclaim.h"
@@ -33,7 +34,7 @@ typedef struct proxy_pool_t {
     umf_withheld_t withheld;            /* dormant spans on their way to the provider */
 } proxy_pool_t;
 
-static __thread umf_result_t last_error;
+static __thread umf_short_result_t last_error;
 
 /* --- dormant spans --- */
 
@@ -154,7 +155,8 @@ typedef struct proxy_request_t {
 
 static inline void *alloc_once(const proxy_pool_t *pool, size_t size, size_t alignment) {
     void *ptr = NULL;
-    last_error = umf_tracked_alloc(pool->tracked, size, alignment, 0, NULL, &ptr);
+    last_error =
+        umf_result_shorten(umf_tracked_alloc(pool->tracked, size, alignment, 0, NULL, &ptr));
     return ptr;
 }
 
@@ -181,8 +183,7 @@ static UMF_COLD void *alloc_or_reclaim(proxy_pool_t *pool, size_t size, size_t a
         .attempt = attempt,
         .request = &request,
     };
-    return last_error != UMF_RESULT_ERROR_INVALID_ARGUMENT && umf_reclaim(&shortage) ? request.ptr
-                                                                                     : NULL;
+    return umf_reclaim(&shortage) ? request.ptr : NULL;
 }
 
 static inline void *alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment) {
@@ -288,7 +289,7 @@ static umf_result_t proxy_free(void *object, void *ptr) {
 static void *proxy_realloc(void *pool, void *ptr, size_t size) {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     if (ptr && size == 0) {
-        last_error = proxy_free(pool, ptr);
+        last_error = umf_result_shorten(proxy_free(pool, ptr));
         return NULL;
     }
     umf_tell_not_offered(&told, "proxy", "umfPoolRealloc",
@@ -299,7 +300,7 @@ static void *proxy_realloc(void *pool, void *ptr, size_t size) {
 
 static umf_result_t proxy_last_allocation_error(void *pool) {
     (void)pool;
-    return last_error;
+    return umf_result_lengthen(last_error);
 }
 
 static umf_result_t proxy_get_name(void *pool, const char **name) {

@@ -196,16 +196,51 @@ static size_t extent_of(size_t size) {
     return size ? size : 1;
 }
 
+/* The span around `span`. NULL: there is none. It may also have been freed too early and its
+ * descriptor reused since. */
+static const umf_span_t *outer_of(const umf_span_t *span) {
+    const umf_span_t *outer = umf_span_at(span->outer);
+    bool alive = span->outer && umf_span_is_live(outer) && outer->id < span->id &&
+                 outer->base <= span->base && span->base + span->size <= outer->base + outer->size;
+    return alive ? outer : NULL;
+}
+
 /* The map entry for the addresses of `span` when it is gone. */
 static umf_map_entry_t entry_below(const umf_span_t *span) {
-    if (!span->outer) {
-        return 0;
+    const umf_span_t *outer = outer_of(span);
+    return outer ? umf_span_map_entry(outer->set, outer) : 0;
+}
+
+/* Is one of `outer` and the spans around it of this source? */
+static bool is_inside_of(const umf_span_t *outer, const void *source) {
+    while (source && outer && outer->set->source != source) {
+        outer = outer_of(outer);
     }
-    /* The outer span may have been freed too early and its descriptor reused since. */
-    const umf_span_t *outer = umf_span_at(span->outer);
-    bool alive = umf_span_is_live(outer) && outer->id < span->id && outer->base <= span->base &&
-                 span->base + span->size <= outer->base + outer->size;
-    return alive ? umf_span_map_entry(outer->set, outer) : 0;
+    return source && outer;
+}
+
+typedef struct overlap_t {
+    uintptr_t base;
+    size_t size;
+    bool is_any;
+} overlap_t;
+
+static bool note_overlap(umf_span_t *span, void *arg) {
+    overlap_t *overlap = arg;
+    overlap->is_any = span->base - overlap->base < overlap->size ||
+                      overlap->base - span->base < extent_of(span->size);
+    return !overlap->is_any;
+}
+
+bool umf_span_is_given(umf_span_set_t *set, uintptr_t base, size_t size) {
+    overlap_t overlap = {.base = base, .size = extent_of(size)};
+    umf_span_each(set, note_overlap, &overlap);
+    umf_lock(&set->map->nest_lock);
+    bool is_given =
+        overlap.is_any || is_inside_of(umf_span_find(set->map, base, NULL), set->source) ||
+        is_inside_of(umf_span_find(set->map, base + overlap.size - 1, NULL), set->source);
+    umf_unlock(&set->map->nest_lock);
+    return is_given;
 }
 
 /* Places the span inside of the one whose entry is `under`; 0: there is none. */
@@ -223,6 +258,12 @@ static umf_result_t span_nest(umf_span_t *span, umf_map_entry_t under) {
             (void *)span->base, span->size, (void *)outer->base, outer->size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    if (is_inside_of(outer, span->set->source)) {
+        UMF_LOG_ERROR("provider memory %p of %zu bytes lies in memory that the same provider gave "
+                      "before, and that was not freed: %p of %zu bytes",
+                      (void *)span->base, span->size, (void *)outer->base, outer->size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
     if (outer->depth >= UMF_TRACK_MAX_DEPTH) {
         UMF_LOG_ERROR("provider memory %p is nested deeper than %d levels", (void *)span->base,
                       UMF_TRACK_MAX_DEPTH);
@@ -238,8 +279,8 @@ static umf_result_t span_nest(umf_span_t *span, umf_map_entry_t under) {
 }
 
 static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span_kind_t kind) {
-    uintptr_t base = span->base, last;
-    if (__builtin_add_overflow(base, extent_of(span->size) - 1, &last) || last == UINTPTR_MAX) {
+    uintptr_t base = span->base;
+    if (!umf_span_fits(base, span->size)) {
         UMF_LOG_ERROR("provider memory %p of %zu bytes does not fit into the address space",
                       (void *)base, span->size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;

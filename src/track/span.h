@@ -52,9 +52,11 @@ _Static_assert(sizeof(umf_span_t) == 64, "a descriptor is a cache line");
 /* The spans of one owner. */
 typedef struct umf_span_set_t {
     umf_map_t *map;
-    uint32_t pool;     /* pool index for the map entries, 0 for none */
-    uint32_t first;    /* Sync: lock, as all that follows */
-    umf_span_t *spare; /* unused descriptors */
+    const void *source; /* whose memory it is: a source gives no memory inside of its own. NULL: it
+                           is not known. Immutable */
+    uint32_t pool;      /* pool index for the map entries, 0 for none */
+    uint32_t first;     /* Sync: lock, as all that follows */
+    umf_span_t *spare;  /* unused descriptors */
     size_t spare_count;
     size_t count;
     umf_lock_t lock;
@@ -90,6 +92,10 @@ void umf_span_global_init(void); /* once */
 
 void umf_span_set_init(umf_span_set_t *set, umf_map_t *map, uint32_t pool);
 void umf_span_set_fini(umf_span_set_t *set); /* the set must be empty */
+
+/* Has the source of the set given any of this range before? The span may be in the set, or in
+ * another one that holds the first or the last byte. */
+UMF_COLD bool umf_span_is_given(umf_span_set_t *set, uintptr_t base, size_t size);
 
 /* Withdraws every span of the set. `drop` is called with each before its descriptor is released,
  * with no lock held. */
@@ -182,9 +188,15 @@ UMF_INLINE bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uin
     return is_done;
 }
 
+/* Does the range lie in the address space? */
+static inline bool umf_span_fits(uintptr_t base, size_t size) {
+    return base < UINTPTR_MAX && (size ? size - 1 : 0) < UINTPTR_MAX - base;
+}
+
 /*
- * Records [base, base + size). INVALID_ARGUMENT: the size is 0, or the range begins inside another
- * span and ends outside of it, or contains another span. OUT_OF_RESOURCES: nested deeper than
+ * Records [base, base + size). INVALID_ARGUMENT: the range does not fit into the address space, or
+ * it begins inside another span and ends outside of it, or contains another span, or lies in one of
+ * the same source. OUT_OF_RESOURCES: nested deeper than
  * UMF_TRACK_MAX_DEPTH. OUT_OF_HOST_MEMORY.
  */
 UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t size,

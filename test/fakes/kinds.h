@@ -295,7 +295,6 @@ struct PoolKind {
     bool is_built_on;    // another allocator with its own sizes, and with its own ideas about when
                          // memory goes back to the provider
     bool touches_memory; // the provider's, for its own data
-    bool tells_cause;    // of every failure of the provider, also for small objects
     size_t most = SIZE_MAX; // so many pools can exist at least
 };
 
@@ -315,17 +314,16 @@ inline std::ostream &operator<<(std::ostream &out, const PoolKind &kind) {
 inline const std::vector<PoolKind> &pool_kinds() {
     static const std::vector<PoolKind> kinds = [] {
         std::vector<PoolKind> list = {
-            {"proxy", umfProxyPoolOps, false, false, false, false, false, false, true},
-            {"disjoint", umfDisjointPoolOps, false, false, true, true, false, false, false},
-            {"coalescing", umfCoalescingPoolOps, true, true, true, true, true, false, true},
+            {"proxy", umfProxyPoolOps, false, false, false, false, false, false},
+            {"disjoint", umfDisjointPoolOps, false, false, true, true, false, false},
+            {"coalescing", umfCoalescingPoolOps, true, true, true, true, true, false},
         };
         if (has_one_tbb()) {
             list.push_back(
-                {"scalable", umfScalablePoolOps, true, true, true, true, true, true, false, 900});
+                {"scalable", umfScalablePoolOps, true, true, true, true, true, true, 900});
         }
         if (UMF_WITH_JEMALLOC) {
-            list.push_back(
-                {"jemalloc", umfJemallocPoolOps, true, true, true, true, true, false, false});
+            list.push_back({"jemalloc", umfJemallocPoolOps, true, true, true, true, true, false});
         }
         return list;
     }();

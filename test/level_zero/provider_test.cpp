@@ -221,6 +221,35 @@ TEST_F(Ze, Names) {
     EXPECT_EQ(name, std::string(63, 'n'));
 }
 
+// A device that is lost stays lost: its memory is not asked for again.
+TEST_F(Ze, FailedResidencyIsOneAllocationAndOneFree) {
+    NEEDS_FAKE_ZE();
+    umfLevelZeroMemoryProviderParamsSetResidentDevices(params, &device, 1);
+    ASSERT_EQ(create(), OK);
+    const umf_memory_pool_ops_t *pools[] = {umfProxyPoolOps(), umfDisjointPoolOps(),
+                                            umfCoalescingPoolOps()};
+    const fake_ze_t *control = ze().control();
+    for (const umf_memory_pool_ops_t *ops : pools) {
+        for (size_t size : {size_t{100}, size_t{16} << 20}) {
+            umf_memory_pool_handle_t pool = nullptr;
+            ASSERT_EQ(umfPoolCreate(ops, provider, nullptr, 0, &pool), OK);
+            long allocs = control->calls[FAKE_zeMemAllocDevice];
+            long frees = control->calls[FAKE_zeMemFree];
+            fail(FAKE_zeContextMakeMemoryResident, ZE_RESULT_ERROR_DEVICE_LOST);
+            EXPECT_EQ(umfPoolMalloc(pool, size), nullptr);
+            EXPECT_EQ(umfPoolGetLastAllocationError(pool), NATIVE);
+            EXPECT_EQ(control->calls[FAKE_zeMemAllocDevice], allocs + 1) << size;
+            EXPECT_EQ(control->calls[FAKE_zeMemFree], frees + 1) << size;
+            // A lack of device memory is one: the same request is repeated and served.
+            fail(FAKE_zeContextMakeMemoryResident, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
+            void *ptr = umfPoolMalloc(pool, size);
+            EXPECT_NE(ptr, nullptr) << size;
+            EXPECT_EQ(umfPoolFree(pool, ptr), OK);
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+        }
+    }
+}
+
 // --- the order of calls --------------------------------------------------------------------------
 
 TEST_F(Ze, CallsOfACreation) {

@@ -1285,7 +1285,7 @@ TEST_F(Disjoint, LastErrors) {
     fake.failure = UMF_RESULT_ERROR_USER_SPECIFIC;
     fake.alloc_fails = true;
     EXPECT_EQ(umfPoolMalloc(pool, 100), nullptr);
-    EXPECT_EQ(umfPoolGetLastAllocationError(pool), UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    EXPECT_EQ(umfPoolGetLastAllocationError(pool), UMF_RESULT_ERROR_USER_SPECIFIC);
     EXPECT_EQ(umfPoolMalloc(pool, 3u << 20), nullptr);
     EXPECT_EQ(umfPoolGetLastAllocationError(pool), UMF_RESULT_ERROR_USER_SPECIFIC);
     EXPECT_EQ(umfPoolAlignedMalloc(pool, 3u << 20, 64), nullptr);

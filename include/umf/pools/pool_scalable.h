@@ -32,9 +32,15 @@
  * - Each pool takes one of the 1024 thread-specific keys of the process (pthread_key_create), so
  *   that about 1,000 pools can exist at once. Beyond that creation fails with
  *   UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC.
+ * - oneTBB calls the provider with its locks held. An operation of the provider that calls the pool
+ *   in the same thread gets objects that the thread has at hand, and NULL where oneTBB would be
+ *   asked; what it frees is given to oneTBB after the operation, and umfPoolTrimMemory gives back
+ *   nothing. An operation must not wait for another thread that uses the pool: that thread may wait
+ *   for a lock of oneTBB.
  * - oneTBB does not know fork. A fork waits until no thread is inside oneTBB, so that the child can
- *   use the pools, but only for about a second. If an operation of a provider, called on behalf of
- *   such a pool, takes longer, the child must not use scalable pools. A new thread of the child
+ *   use the pools, but only for about a second, and for some milliseconds if an operation of a
+ *   provider forks. If operations of a provider, called on behalf of such a pool by other threads,
+ *   take longer, the child must not use scalable pools. A new thread of the child
  *   that frees small objects of the parent needs a little memory of the provider for that; if there
  *   is none, their memory can be used again when no object of the pool is in use any more.
  *

@@ -21,6 +21,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/short_result.h"
 #include "core/reclaim.h"
 #include "pools/coalescing/release.h"
 #include "pools/shared/kind.h"
@@ -39,14 +40,14 @@
 typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_shard_t shard_t;
 
-static __thread umf_result_t coalescing_last_error;
+static __thread umf_short_result_t coalescing_last_error;
 
 static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
 static UMF_COLD void *fail(umf_result_t result) {
-    coalescing_last_error = result;
+    coalescing_last_error = umf_result_shorten(result);
     umf_tell_refused("coalescing", result);
     return NULL;
 }
@@ -165,15 +166,14 @@ static void *take_moved(coalescing_pool_t *pool, shard_t *own, const request_t *
     return ptr;
 }
 
-/* Allocates an aligned span of `size` bytes. If the provider cannot align so far, the span is so
- * much larger that an aligned block of `size` bytes fits, and `size` is what it has. */
+/* Allocates an aligned span of `size` bytes. If the provider cannot align beyond its pages, the
+ * span is so much larger that an aligned block of `size` bytes fits, and `size` is what it has. */
 static umf_result_t span_alloc(coalescing_pool_t *pool, const shard_t *shard, size_t *size,
                                size_t alignment, void **base) {
     void *cookie = (void *)(uintptr_t)shard->index;
     umf_result_t result = umf_tracked_alloc(pool->tracked, *size, alignment, 0, cookie, base);
     size_t padded;
-    if ((result != UMF_RESULT_ERROR_INVALID_ALIGNMENT && result != UMF_RESULT_ERROR_NOT_SUPPORTED &&
-         result != UMF_RESULT_ERROR_INVALID_ARGUMENT) ||
+    if (!umf_tracked_cannot_align(result) || alignment <= pool->page ||
         !umf_add(*size, alignment - 1, &padded) || !umf_round_up(padded, pool->page, &padded)) {
         return result;
     }
@@ -189,8 +189,8 @@ static umf_result_t span_add(coalescing_pool_t *pool, shard_t *shard, size_t siz
                              const request_t *request, void **ptr) {
     void *base = NULL;
     umf_result_t result = span_alloc(pool, shard, &size, request->alignment, &base);
-    if (result != UMF_RESULT_SUCCESS || !base) {
-        return result != UMF_RESULT_SUCCESS ? result : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
     umf_lock(&shard->lock);
     result = umf_range_add(shard->range, (uintptr_t)base, size);
@@ -340,6 +340,7 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
         return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     umf_coalescing_decay(pool);
+    umf_tracked_forget_refusal();
     /* A large request waits for the other shards, because a span for it alone is expensive. A small
      * one does not: a span serves many. */
     bool may_block = !is_small(pool, request);
@@ -625,7 +626,7 @@ static umf_result_t coalescing_finalize(void *self) {
 
 static umf_result_t coalescing_last_allocation_error(void *self) {
     (void)self;
-    return coalescing_last_error;
+    return umf_result_lengthen(coalescing_last_error);
 }
 
 static void count_live(const shard_t *shard, size_t *count) {

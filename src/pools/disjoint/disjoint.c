@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/short_result.h"
 #include "core/reclaim.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
@@ -25,10 +26,10 @@
 
 typedef umf_disjoint_pool_t disjoint_pool_t;
 
-static __thread umf_result_t last_error;
+static __thread umf_short_result_t last_error;
 
 static UMF_COLD void *fail(umf_result_t error) {
-    last_error = error;
+    last_error = umf_result_shorten(error);
     umf_tell_refused("disjoint", error);
     return NULL;
 }
@@ -156,7 +157,7 @@ static size_t take(disjoint_pool_t *pool, uint32_t index, take_from_t from, umf_
         got = reclaim(pool, take_one, &request);
     }
     if (!got) {
-        fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        fail(bin ? umf_tracked_refusal() : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     return got;
 }
@@ -240,9 +241,7 @@ static void *alloc_direct(disjoint_pool_t *pool, size_t size, size_t alignment) 
     direct_t direct = {.size = size, .alignment = alignment};
     umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
                                 UMF_MAGAZINE_WAITING_MAX);
-    if (umf_unlikely(!try_direct(pool, &direct)) &&
-        (direct.result == UMF_RESULT_ERROR_INVALID_ARGUMENT ||
-         !reclaim(pool, try_direct, &direct))) {
+    if (umf_unlikely(!try_direct(pool, &direct)) && !reclaim(pool, try_direct, &direct)) {
         return fail(direct.result);
     }
     if (direct.ptr) {
@@ -677,7 +676,7 @@ static void *disjoint_realloc(void *self, void *ptr, size_t size) {
 
 static umf_result_t disjoint_last_allocation_error(void *self) {
     (void)self;
-    return last_error;
+    return umf_result_lengthen(last_error);
 }
 
 UMF_POOL_GET_NAME(disjoint, umf_disjoint_pool_t, params.name, umf_disjoint_pool_params)

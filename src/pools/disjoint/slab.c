@@ -154,8 +154,9 @@ static void descriptor_put(umf_bin_t *bin, umf_slab_t *slab) {
     }
 }
 
-/* Takes memory from the provider. No lock is held. NULL: there is none. */
+/* Takes memory from the provider. No lock is held. NULL: umf_tracked_refusal tells why. */
 static umf_slab_t *slab_create(umf_bin_t *bin) {
+    umf_tracked_forget_refusal();
     /* Free slabs of other sizes go back first, so that the caches of all sizes do not add up. */
     if (bin->owner->waiting) {
         umf_magazines_release_large(bin->owner->waiting, bin->index, UMF_MAGAZINE_WAITING_MAX);
@@ -167,9 +168,8 @@ static umf_slab_t *slab_create(umf_bin_t *bin) {
     set_free(slab, bin->chunks);
     set_all(slab, bin->chunks);
     void *memory = NULL;
-    umf_result_t result =
-        umf_tracked_alloc(bin->owner->tracked, bin->slab_size, 0, bin->class_offset, slab, &memory);
-    if (result != UMF_RESULT_SUCCESS || !memory) {
+    if (umf_tracked_alloc(bin->owner->tracked, bin->slab_size, 0, bin->class_offset, slab,
+                          &memory) != UMF_RESULT_SUCCESS) {
         descriptor_put(bin, slab);
         return NULL;
     }

@@ -24,6 +24,10 @@ typedef struct request_t {
 
 static bool take_block(void *self, void *request) {
     request_t *block = request;
+    if (block->bytes >> UMF_PAGE_SHIFT > UINT32_MAX) { /* more than the record of a page can tell */
+        umf_tracked_refuse(block->bytes, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        return false;
+    }
     block->ptr =
         umf_pages_alloc(&((umf_jemalloc_pool_t *)self)->pages, block->bytes, block->alignment);
     return block->ptr != NULL;
@@ -31,6 +35,7 @@ static bool take_block(void *self, void *request) {
 
 static UMF_COLD void *block_alloc_slow(umf_jemalloc_pool_t *pool, size_t bytes, size_t alignment) {
     request_t block = {.bytes = bytes, .alignment = alignment};
+    umf_tracked_forget_refusal();
     umf_jemalloc_release_some(pool, UMF_MAGAZINE_EXCEPT_NONE);
     return take_block(pool, &block) || umf_jemalloc_reclaim(pool, take_block, &block) ? block.ptr
                                                                                       : NULL;
@@ -39,13 +44,12 @@ static UMF_COLD void *block_alloc_slow(umf_jemalloc_pool_t *pool, size_t bytes, 
 void *umf_jemalloc_block_alloc(umf_jemalloc_pool_t *pool, size_t size, size_t alignment) {
     size_t bytes;
     void *ptr;
-    if (!umf_round_up(size ? size : 1, UMF_PAGE_SIZE, &bytes) ||
-        bytes >> UMF_PAGE_SHIFT > UINT32_MAX) {
+    if (!umf_round_up(size ? size : 1, UMF_PAGE_SIZE, &bytes)) {
         return umf_jemalloc_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     ptr = umf_pages_take(&pool->pages, bytes, alignment);
     if (!ptr && !(ptr = block_alloc_slow(pool, bytes, alignment))) {
-        return umf_jemalloc_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        return umf_jemalloc_fail(umf_tracked_refusal());
     }
     block_init(pool, ptr, bytes);
     return ptr;

@@ -218,6 +218,7 @@ static bool refill_below(umf_jemalloc_pool_t *pool, refill_t *refill) {
     if (refill_at_hand(pool, refill)) {
         return true;
     }
+    umf_tracked_forget_refusal();
     umf_jemalloc_release_some(pool, refill->bin);
     return refill_or_grow(pool, refill) || umf_jemalloc_reclaim(pool, refill_or_grow, refill);
 }
@@ -233,7 +234,7 @@ size_t umf_jemalloc_refill(void *self, uint32_t bin, umf_item_t *items, size_t n
         release_all(pool, bin, items + marked, refill.got - marked);
     }
     if (!marked) {
-        umf_jemalloc_thread.last_error = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        umf_jemalloc_fail(refill.got ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY : umf_tracked_refusal());
     }
     return marked;
 }

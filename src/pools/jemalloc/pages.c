@@ -160,7 +160,7 @@ static umf_result_t grow_down_to(umf_pages_t *pages, size_t need, size_t alignme
     purge_before_growth(pages, size);
     for (;;) {
         umf_result_t result = umf_pages_span_create(pages, size, alignment);
-        if (result == UMF_RESULT_SUCCESS || size == need) {
+        if (result == UMF_RESULT_SUCCESS || size == need || !umf_tracked_is_shortage()) {
             return result;
         }
         if (!umf_round_up(size / 4, pages->granule, &size) || size < need) {
@@ -173,7 +173,7 @@ static umf_result_t grow_down_to(umf_pages_t *pages, size_t need, size_t alignme
  */
 static umf_result_t grow_aligned(umf_pages_t *pages, size_t need, size_t alignment) {
     umf_result_t result = grow_down_to(pages, need, alignment);
-    if (result == UMF_RESULT_SUCCESS || alignment == pages->alignment ||
+    if (!umf_tracked_cannot_align(result) || alignment == pages->alignment ||
         !umf_add(need, alignment, &need)) {
         return result;
     }
@@ -216,19 +216,22 @@ static UMF_COLD umf_result_t grow_last(umf_pages_t *pages, size_t size, size_t n
             umf_pages_spans_release(pages);
             result = grow_aligned(pages, need, alignment);
         }
-    } while (umf_withheld_again(&part, result == UMF_RESULT_SUCCESS));
+    } while (umf_withheld_again(&part, result == UMF_RESULT_SUCCESS || !umf_tracked_is_shortage()));
     return result;
 }
 
 umf_result_t umf_pages_grow(umf_pages_t *pages, size_t size, size_t alignment) {
     size_t need;
     __atomic_store_n(&umf_pages_shard_own(pages)->elsewhere, 0, __ATOMIC_RELAXED);
+    umf_tracked_forget_refusal();
     if (!umf_round_up(size, pages->granule, &need)) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     size_t aligned = alignment < pages->alignment ? pages->alignment : alignment;
     umf_result_t result = grow_aligned(pages, need, aligned);
-    return result == UMF_RESULT_SUCCESS ? result : grow_last(pages, size, need, aligned);
+    return result == UMF_RESULT_SUCCESS || !umf_tracked_is_shortage()
+               ? result
+               : grow_last(pages, size, need, aligned);
 }
 
 void *umf_pages_alloc(umf_pages_t *pages, size_t size, size_t alignment) {

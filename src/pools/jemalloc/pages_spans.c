@@ -121,6 +121,7 @@ static umf_result_t span_adopt(umf_pages_t *pages, umf_pages_span_t *span, void 
                       pages->alignment, base);
     }
     if (result != UMF_RESULT_SUCCESS) {
+        umf_tracked_refuse(size, result);
         umf_tracked_free(pages->tracked, span->span);
     }
     return result;
@@ -130,6 +131,7 @@ static umf_result_t span_make(umf_pages_t *pages, size_t size, size_t alignment)
     size_t bytes = span_bytes(pages, size);
     umf_pages_span_t *span = bytes ? umf_meta_alloc_lasting(bytes) : NULL;
     if (!span) {
+        umf_tracked_refuse(size, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     void *base = NULL;
@@ -141,7 +143,7 @@ static umf_result_t span_make(umf_pages_t *pages, size_t size, size_t alignment)
     }
     /* If the provider does not take its memory back, the span stays and still points to the record.
      */
-    if (result != UMF_RESULT_SUCCESS && !umf_tracked_find(pages->tracked, base)) {
+    if (result != UMF_RESULT_SUCCESS && !(base && umf_tracked_find(pages->tracked, base))) {
         umf_meta_free_lasting(span, bytes);
     }
     return result;

@@ -18,15 +18,23 @@
 
 #define SIZE_IMPOSSIBLE (SIZE_MAX >> 8)
 
-/* --- hooks: called by oneTBB --- */
+/* --- hooks: called by oneTBB, with its locks --- */
+
+static bool is_in_hook(const umf_scalable_pool_t *pool) {
+    return umf_withheld_is_inside(&pool->in_hook);
+}
 
 static int hook_free(intptr_t id, void *ptr, size_t size) {
     (void)size;
     umf_scalable_pool_t *pool = (umf_scalable_pool_t *)id;
+    umf_withheld_part_t part;
     /* Pairs with the release in umf_scalable_give: all users of the span are done with it. */
     atomic_load_explicit(umf_stripes_own(&pool->out), memory_order_acquire);
+    umf_withheld_begin(&pool->in_hook, &part);
     umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
-    return span && umf_scalable_span_give(pool, span) == UMF_RESULT_SUCCESS ? 0 : -1;
+    bool is_given = span && umf_scalable_span_give(pool, span) == UMF_RESULT_SUCCESS;
+    umf_withheld_end(&part);
+    return is_given ? 0 : -1;
 }
 
 /* oneTBB uses a region for slabs up to its end, but of a region for larger objects only as much as
@@ -38,7 +46,11 @@ static size_t region_size(const umf_scalable_pool_t *pool, size_t size) {
 }
 
 static void *region_take(umf_scalable_pool_t *pool, size_t size) {
-    return umf_scalable_span_take(pool, size, umf_scalable_record_make(size), true);
+    umf_withheld_part_t part;
+    umf_withheld_begin(&pool->in_hook, &part);
+    void *region = umf_scalable_span_take(pool, size, umf_scalable_record_make(size), true);
+    umf_withheld_end(&part);
+    return region;
 }
 
 /* An identity of the calling thread. */
@@ -52,12 +64,15 @@ static void *hook_alloc(intptr_t id, size_t *size) {
     if (atomic_load_explicit(&pool->trimmer, memory_order_relaxed) == this_thread()) {
         return NULL;
     }
+    /* oneTBB asks again after it has emptied its caches, which does not help here. */
+    if (!umf_tracked_is_shortage()) {
+        return NULL;
+    }
     size_t least = *size;
     *size = region_size(pool, least);
     void *ptr = region_take(pool, *size);
     /* Between smaller regions a provider of limited size may have gaps that are no granule. */
-    if (!ptr && *size > least && *size / 2 <= least &&
-        umf_scalable_thread.last_error == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY) {
+    if (!ptr && *size > least && *size / 2 <= least && umf_tracked_is_shortage()) {
         *size = least;
         ptr = region_take(pool, least);
     }
@@ -74,6 +89,7 @@ static inline void *below_of(const umf_scalable_pool_t *pool) {
 /* Returns oneTBB's error, 0 for none. */
 static int below_create(umf_scalable_pool_t *pool, void **below) {
     umf_tbb_enter();
+    umf_tracked_forget_refusal();
     int error = pool->tbb->pool_create((intptr_t)pool, &pool->policy, below);
     umf_tbb_leave();
     return error;
@@ -143,10 +159,17 @@ static bool take(void *self, void *request) {
     return take->got > 0;
 }
 
+static void give_deferred(umf_scalable_pool_t *pool);
+
 size_t umf_scalable_take(umf_scalable_pool_t *pool, uint32_t bin, size_t size, size_t alignment,
                          umf_item_t *items, size_t n) {
+    if (umf_unlikely(is_in_hook(pool))) {
+        umf_scalable_refuse_memory();
+        return 0;
+    }
     take_t request = {.size = size, .alignment = alignment, .items = items, .n = n};
     umf_scalable_try(pool, take, &request);
+    give_deferred(pool);
     size_t marked = umf_scalable_mark(pool, bin, items, request.got);
     if (umf_unlikely(marked < request.got)) {
         umf_scalable_give(pool, bin, items + marked, request.got - marked);
@@ -176,6 +199,7 @@ static bool has_thread_data(const umf_scalable_pool_t *pool) {
 static UMF_COLD bool make_thread_data(const umf_scalable_pool_t *pool) {
     umf_scalable_thread_t saved = umf_scalable_thread; /* a free leaves the last error as it was */
     umf_scalable_thread.takes_slabs = true;
+    umf_tracked_forget_refusal();
     void *object = pool->tbb->pool_malloc(below_of(pool), 1);
     umf_scalable_thread = saved;
     return object ? pool->tbb->pool_free(below_of(pool), object) : has_thread_data(pool);
@@ -193,7 +217,7 @@ static bool may_free(const umf_scalable_pool_t *pool, uint32_t bin) {
            bin >= UMF_SCALABLE_BINS_SMALL || make_thread_data(pool);
 }
 
-void umf_scalable_give(umf_scalable_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n) {
+static void give_now(umf_scalable_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n) {
     int saved_errno = errno;
     set_flag(&pool->has_given);
     umf_tbb_enter();
@@ -204,6 +228,41 @@ void umf_scalable_give(umf_scalable_pool_t *pool, uint32_t bin, const umf_item_t
     }
     umf_tbb_leave();
     errno = saved_errno;
+}
+
+static UMF_COLD void defer(umf_scalable_pool_t *pool, const umf_item_t *items, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        void **object = items[i].object;
+        void *next = atomic_load_explicit(&pool->deferred, memory_order_relaxed);
+        do {
+            *object = next;
+        } while (!atomic_compare_exchange_weak_explicit(
+            &pool->deferred, &next, object, memory_order_release, memory_order_relaxed));
+    }
+}
+
+static UMF_COLD void give_deferred_slow(umf_scalable_pool_t *pool) {
+    void *object = atomic_exchange_explicit(&pool->deferred, NULL, memory_order_acquire), *next;
+    for (; object; object = next) {
+        next = *(void **)object;
+        give_now(pool, 0, &(umf_item_t){.object = object}, 1);
+    }
+}
+
+/* By the next call that is in no hook. */
+static void give_deferred(umf_scalable_pool_t *pool) {
+    if (umf_unlikely(atomic_load_explicit(&pool->deferred, memory_order_relaxed) != NULL)) {
+        give_deferred_slow(pool);
+    }
+}
+
+void umf_scalable_give(umf_scalable_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n) {
+    if (umf_unlikely(is_in_hook(pool))) {
+        defer(pool, items, n);
+        return;
+    }
+    give_now(pool, bin, items, n);
+    give_deferred(pool);
 }
 
 size_t umf_scalable_below_size(const umf_scalable_pool_t *pool, const void *ptr) {
@@ -254,9 +313,11 @@ static void trim_used(umf_scalable_pool_t *pool) {
 
 void umf_scalable_below_trim(umf_scalable_pool_t *pool, bool is_last) {
     umf_withheld_part_t part;
-    if (umf_scalable_keeps_all(pool) || umf_tracked_span_count(pool->tracked) == 0) {
+    if (is_in_hook(pool) || umf_scalable_keeps_all(pool) ||
+        umf_tracked_span_count(pool->tracked) == 0) {
         return;
     }
+    give_deferred(pool);
     umf_withheld_begin(&pool->withheld, &part);
     if (!renew(pool) && !is_last) {
         trim_used(pool);
@@ -291,5 +352,6 @@ bool umf_scalable_try(umf_scalable_pool_t *pool, bool (*attempt)(void *pool, voi
         .attempt = attempt,
         .request = request,
     };
+    umf_tracked_forget_refusal();
     return umf_likely(attempt(pool, request)) || umf_reclaim(&shortage);
 }

@@ -32,9 +32,13 @@ typedef struct umf_scalable_pool_t {
     _Atomic(const void *) trimmer; /* the thread that trims: the hook gives it no memory. Cleared
                                       before it leaves oneTBB */
     umf_withheld_t withheld; /* what the trimmer has taken, and memory on its way out of oneTBB */
-    umf_lock_t lock;         /* of the records */
-    umf_tbb_policy_t policy; /* Immutable after create, as the next */
-    size_t granularity;      /* of requests to the provider; oneTBB knows a smaller one */
+    /* Threads in a hook of oneTBB. oneTBB holds locks, so such a thread must not enter it again:
+     * it gets no memory, and what it frees is deferred. */
+    umf_withheld_t in_hook;
+    _Atomic(void *) deferred; /* freed objects, linked through their first bytes */
+    umf_lock_t lock;          /* of the records */
+    umf_tbb_policy_t policy;  /* Immutable after create, as the next */
+    size_t granularity;       /* of requests to the provider; oneTBB knows a smaller one */
     char name[UMF_NAME_MAX];
 } umf_scalable_pool_t;
 

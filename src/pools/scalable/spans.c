@@ -58,9 +58,10 @@ void *umf_scalable_span_take(umf_scalable_pool_t *pool, size_t size, umf_scalabl
     if (!record) {
         return umf_scalable_refuse_memory();
     }
-    if (umf_tracked_alloc(pool->tracked, size, 0, 0, record, &ptr) != UMF_RESULT_SUCCESS || !ptr) {
+    if (umf_tracked_alloc(pool->tracked, size, 0, 0, record, &ptr) != UMF_RESULT_SUCCESS) {
         umf_scalable_record_put(record);
-        return umf_scalable_refuse_memory();
+        umf_scalable_thread.last_error = (uint32_t)umf_tracked_refusal() & INT32_MAX;
+        return NULL;
     }
     if (tries_write && !is_writable(pool, ptr)) {
         umf_scalable_span_give(pool, umf_tracked_find(pool->tracked, ptr));

@@ -30,6 +30,8 @@
  * longer than it asks for. */
 #define PAUSES_LONG 10000
 #define PAUSES_SHORT 40
+/* Of a thread that is inside itself: others may wait for a lock of oneTBB that it holds. */
+#define PAUSES_INSIDE 200
 
 typedef struct gate_t {
     /* Each counts threads inside, and GATE_CLOSER for each thread that has closed the gate. */
@@ -112,9 +114,9 @@ static uint32_t own_calls(void) {
 /* --- fork --- */
 
 static void fork_prepare(void) {
-    if (!gate_close(&calls, own_calls(), PAUSES_LONG)) {
-        UMF_LOG_WARN("fork: a thread is inside a scalable pool for longer than a second; the child "
-                     "must not use scalable pools");
+    if (!gate_close(&calls, own_calls(), own_calls() ? PAUSES_INSIDE : PAUSES_LONG)) {
+        UMF_LOG_WARN("fork: other threads stay inside a scalable pool; the child must not use "
+                     "scalable pools");
     }
 }
 

@@ -98,7 +98,21 @@ static umf_result_t file_finalize(void *provider) {
 /* --- memory ----------------------------------------------------------------------------------- */
 
 static umf_result_t file_alloc(void *provider, size_t size, size_t alignment, void **ptr) {
-    return umf_file_store_alloc(&((file_provider_t *)provider)->store, size, alignment, ptr);
+    int error = 0;
+    umf_result_t result =
+        umf_file_store_alloc(&((file_provider_t *)provider)->store, size, alignment, ptr, &error);
+    if (error) {
+        umf_native_fail(&file_native, UMF_FILE_RESULT_ERROR_ALLOC_FAILED, error);
+    }
+    return result;
+}
+
+/* A full disk is UNKNOWN, with a native error. */
+static int file_is_shortage(void *provider, umf_result_t result) {
+    (void)provider;
+    return result == UMF_RESULT_ERROR_UNKNOWN &&
+           file_native.code == UMF_FILE_RESULT_ERROR_ALLOC_FAILED &&
+           umf_errno_is_shortage(file_native.errnum);
 }
 
 static umf_result_t file_purge_force(void *provider, void *ptr, size_t size) {
@@ -281,6 +295,7 @@ static const umf_memory_provider_ops_t file_ops = {
 
 static const umf_memory_provider_ext_ops_t file_ext_ops = {
     .struct_size = sizeof(file_ext_ops),
+    .is_shortage = file_is_shortage,
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .ipc_check = file_ipc_check,
 };

@@ -380,7 +380,7 @@ void umf_file_store_fini(umf_file_store_t *store) {
 /* --- use -------------------------------------------------------------------------------------- */
 
 umf_result_t umf_file_store_alloc(umf_file_store_t *store, size_t size, size_t alignment,
-                                  void **ptr) {
+                                  void **ptr, int *failed) {
     umf_result_t result = umf_carve_alloc(&store->carve, size, alignment, ptr);
     if (umf_likely(result != UMF_RESULT_ERROR_OUT_OF_RESOURCES)) {
         return result;
@@ -397,6 +397,7 @@ umf_result_t umf_file_store_alloc(umf_file_store_t *store, size_t size, size_t a
         }
     } while (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES && !error);
     umf_unlock(&store->lock);
+    *failed = error ? error : *failed;
     return error ? UMF_RESULT_ERROR_UNKNOWN : result;
 }
 

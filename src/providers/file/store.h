@@ -41,9 +41,10 @@ umf_result_t umf_file_store_init(umf_file_store_t *store, const char *path, unsi
 /* Unmaps everything. The file stays. */
 void umf_file_store_fini(umf_file_store_t *store);
 
-/* As umf_carve_alloc, but the file grows: UNKNOWN instead of OUT_OF_RESOURCES. */
+/* As umf_carve_alloc, but the file grows: UNKNOWN instead of OUT_OF_RESOURCES, and `failed` gets
+ * the errno value. It is not changed otherwise. */
 umf_result_t umf_file_store_alloc(umf_file_store_t *store, size_t size, size_t alignment,
-                                  void **ptr);
+                                  void **ptr, int *failed);
 
 /* Drops the content of whole pages; their disk space stays. Returns 0 or an errno value: EINVAL
  * unless the whole range is memory of this store. */

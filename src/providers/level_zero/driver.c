@@ -128,6 +128,12 @@ umf_result_t umf_ze_given_back(ze_result_t result, const char *what) {
     return ze_is_gone(result) ? UMF_RESULT_SUCCESS : told;
 }
 
+int umf_ze_is_shortage(void *provider, umf_result_t result) {
+    (void)provider;
+    return result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC &&
+           (ze_result_t)umf_ze_native == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+}
+
 umf_result_t umf_ze_native_error(void *provider, const char **message, int32_t *code) {
     (void)provider;
     if (!umf_native_has_places(message, code)) {

@@ -52,6 +52,9 @@ umf_result_t umf_ze_given_back(ze_result_t result, const char *what);
  */
 extern __thread int32_t umf_ze_native;
 
+/* The operation is_shortage. */
+int umf_ze_is_shortage(void *provider, umf_result_t result);
+
 /* The operation get_last_native_error: "<name>: <description>". */
 umf_result_t umf_ze_native_error(void *provider, const char **message, int32_t *code);
 

@@ -403,6 +403,7 @@ static const umf_memory_provider_ops_t ze_ops = {
 
 static const umf_memory_provider_ext_ops_t ze_ext_ops = {
     .struct_size = sizeof(ze_ext_ops),
+    .is_shortage = umf_ze_is_shortage,
     .ipc_check = umf_ze_ipc_check,
     UMF_ZE_QUEUE_OPS,
     .wait = ze_wait,

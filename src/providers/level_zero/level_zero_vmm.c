@@ -207,6 +207,7 @@ static const umf_vmm_backend_t ze_vmm_backend = {
     .destroy = ze_vmm_destroy,
     .map = ze_vmm_map,
     .unmap = ze_vmm_unmap,
+    .is_shortage = umf_ze_is_shortage,
     .settle = ze_vmm_settle,
     .unmaps_one = true,
     .kind = 4,
@@ -415,6 +416,7 @@ static const umf_memory_provider_ops_t ze_vmm_ops = {
 
 static const umf_memory_provider_ext_ops_t ze_vmm_ext_ops = {
     .struct_size = sizeof(ze_vmm_ext_ops),
+    .is_shortage = umf_ze_is_shortage,
     UMF_VMM_EXT_OPS,
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     UMF_ZE_QUEUE_OPS,

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/meta.h"
+#include "base/native.h"
 #include "base/place.h"
 #include "base/thread_slot.h"
 #include "providers/os/pages.h"
@@ -476,13 +477,13 @@ static UMF_COLD int alloc_last(umf_os_extents_t *extents, size_t size, size_t al
         evict(extents, UINT_MAX, true, 0);
         clear_shrink(extents, 0);
         error = alloc_clear(extents, size, alignment, ptr);
-    } while (umf_withheld_again(&part, !error));
+    } while (umf_withheld_again(&part, !umf_errno_is_shortage(error)));
     return error && !alloc_gone(extents, size, alignment, ptr) ? error : 0;
 }
 
 int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
     int error = alloc_clear(extents, size, alignment, ptr);
-    return error ? alloc_last(extents, size, alignment, ptr) : 0;
+    return umf_errno_is_shortage(error) ? alloc_last(extents, size, alignment, ptr) : error;
 }
 
 /* --- freeing --- */

@@ -274,6 +274,13 @@ static umf_result_t os_free(void *provider, void *ptr, size_t size) {
     return free_memory(provider, ptr, size, false);
 }
 
+static int os_is_shortage(void *provider, umf_result_t result) {
+    (void)provider;
+    return result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC &&
+           os_native.code == UMF_OS_RESULT_ERROR_ALLOC_FAILED &&
+           umf_errno_is_shortage(os_native.errnum);
+}
+
 static umf_result_t os_reuse_free(void *provider, void *ptr, size_t size) {
     return free_memory(provider, ptr, size, true);
 }
@@ -459,6 +466,7 @@ static const umf_memory_provider_ops_t os_ops = {
 
 static const umf_memory_provider_ext_ops_t os_ext_ops = {
     .struct_size = sizeof(os_ext_ops),
+    .is_shortage = os_is_shortage,
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .ipc_watch = os_ipc_watch,
     .ipc_check = os_ipc_check,

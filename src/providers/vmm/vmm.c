@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/native.h"
 #include "providers/shared/requested.h"
 #include "system/os.h"
 
@@ -239,6 +240,11 @@ static umf_result_t vmm_add(umf_vmm_t *vmm, umf_vmm_piece_t *piece, const vmm_re
     return result;
 }
 
+static bool vmm_is_shortage(umf_vmm_t *vmm, umf_result_t result) {
+    return umf_result_is_shortage(result) ||
+           (vmm->ops->is_shortage && vmm->ops->is_shortage(vmm, result));
+}
+
 /* Allocates at the start of a new piece. A large allocation fills the piece. */
 static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_request_t *request,
                                            uintptr_t *base) {
@@ -248,7 +254,7 @@ static umf_result_t vmm_alloc_in_new_piece(umf_vmm_t *vmm, const vmm_request_t *
     size_t left;
     umf_vmm_give_back(vmm);
     umf_result_t result = vmm_piece_make(vmm, piece_size, request->alignment, &piece);
-    if (result != UMF_RESULT_SUCCESS && umf_vmm_has_pending(vmm)) {
+    if (result != UMF_RESULT_SUCCESS && vmm_is_shortage(vmm, result) && umf_vmm_has_pending(vmm)) {
         umf_vmm_free_pending(vmm, true, &left);
         result = vmm_piece_make(vmm, piece_size, request->alignment, &piece);
     }

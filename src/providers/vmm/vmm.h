@@ -44,6 +44,9 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*allow)(void *backend, uintptr_t base, size_t size);
     /* Unmaps what one or more adjacent calls of map mapped. */
     umf_result_t (*unmap)(void *backend, uintptr_t base, size_t size);
+    /* Of a failure of this thread with another result than the two out-of results: is memory
+     * missing? NULL: never. */
+    int (*is_shortage)(void *backend, umf_result_t result);
     /* NULL, or waits until no work queued on a device so far can use memory of the provider. Called
      * once before a group of freed pieces is unmapped. A failure: waiting is not possible now, and
      * the memory stays mapped until it is. */
