@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,7 +28,11 @@
 #include "fakes/threads.h"
 #include "fakes/waiting_provider.h"
 
-extern "C" uint64_t umf_thread_slot_number_slow(void); // base/thread_slot.h
+extern "C" {
+#include "base/meta.h"
+#include "system/os.h"
+uint64_t umf_thread_slot_number_slow(void); // base/thread_slot.h
+}
 
 namespace {
 
@@ -142,6 +148,56 @@ TEST_F(QueueRace, AUseBesideAFreeIsKeptOrRefused) {
         EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
         umfPoolTrimMemory(pool, 0);
     }
+    end();
+}
+
+// --- no memory for bookkeeping
+
+// Takes all that the metadata arena can give.
+class NoMemory {
+  public:
+    NoMemory() {
+        umf_os_set_fault([](const char *call) { return strcmp(call, "map") == 0 ? ENOMEM : 0; });
+        for (size_t size : {32768, 1024, 512, 256}) {
+            while (void *ptr = umf_meta_alloc(size)) {
+                taken.emplace_back(ptr, size);
+            }
+        }
+    }
+    ~NoMemory() {
+        umf_os_set_fault(nullptr);
+        for (auto &each : taken) {
+            umf_meta_free(each.first, each.second);
+        }
+    }
+
+  private:
+    std::vector<std::pair<void *, size_t>> taken;
+};
+
+TEST_F(QueueRace, AFreeThatFindsNoMemoryLeavesTheUsesOfItsBlock) {
+    begin(umfDisjointPoolOps());
+    std::vector<void *> blocks(40);
+    for (void *&block : blocks) {
+        block = umfPoolMallocOn(pool, SIZE, 0, FIRST);
+        EXPECT_EQ(umfUseOn(block, SECOND), OK);
+    }
+    EXPECT_EQ(umfFree(umfPoolMallocOn(pool, SIZE, 0, THIRD)), OK);
+    source.waits.is_closed = true;
+    umf_result_t result = OK;
+    size_t freed = 0;
+    {
+        NoMemory none;
+        while (result == OK && freed < blocks.size()) { // until the records need more room
+            result = umfFreeOn(blocks[freed++], THIRD);
+        }
+    }
+    EXPECT_EQ(result, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    EXPECT_EQ(umfFreeOn(blocks[freed - 1], THIRD), OK) << "it is freed now";
+    void *other = umfPoolMallocOn(pool, SIZE, 0, THIRD);
+    EXPECT_EQ(std::count(blocks.begin(), blocks.end(), other), 0) << "all wait for the use";
+    source.waits.is_closed = false;
+    EXPECT_EQ(umfFree(other), OK);
     end();
 }
 

@@ -20,8 +20,8 @@
  * Pages that hold a live object keep the span around them, which only goes back whole. Under a
  * limit (umfPoolGroupCreate, or a provider that is full) a few live objects in many spans can so
  * keep most of it, and a large block is refused although little is live: with 3 MiB live in four
- * threads and trims all the time, a block of 20 MiB was refused in half of the tries under a limit
- * of 64 MiB. The pools `disjoint` and `coalescing` serve such blocks.
+ * threads and trims all the time, a block of 20 MiB was refused in 4 to 17 of 40 tries under a
+ * limit of 64 MiB. The pools `disjoint` and `coalescing` serve such blocks.
  *
  * The pool may have been compiled out. Then umfJemallocPoolOps gives NULL and the other functions
  * give UMF_RESULT_ERROR_NOT_SUPPORTED whatever their arguments.
