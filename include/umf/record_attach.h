@@ -2,12 +2,12 @@
  * How a program looks at another process that uses the library: the messages of `umfctl top`,
  * `umfctl snapshot PID`, `umfctl record PID` and `umfctl leaks PID`.
  *
- * A process that has a pool listens on a Unix socket (SOCK_SEQPACKET) in the abstract namespace,
- * named ::UMF_ATTACH_NAME with the inode of its pid namespace (`/proc/PID/ns/pid`) and its number
- * in that. It answers its own user and root. Each request is one message, and gets one back, with a
- * descriptor where there is one to give: a file as umf/record_format.h describes it. Numbers are
- * those of the machine, and there is no padding. The setting `umf.record.attach` turns it off
- * (docs/guide/configuration.md).
+ * A process that was asked to (the setting `umf.record.attach`, `UMF_RECORD_ATTACH=yes`) listens on
+ * a Unix socket (SOCK_SEQPACKET) in the abstract namespace, named ::UMF_ATTACH_NAME with the inode
+ * of its pid namespace (`/proc/PID/ns/pid`) and its number in that. It answers processes that could
+ * ptrace it, and no others (docs/ipc-security.md). Each request is one message, and gets one back,
+ * with a descriptor where there is one to give: a file as umf/record_format.h describes it. Numbers
+ * are those of the machine, and there is no padding.
  *
  * Both sides check what they get. A descriptor comes from another process, which may change or
  * shorten its file at any time: read it, do not map it.
@@ -34,7 +34,7 @@ typedef enum umf_attach_kind_t {
     UMF_ATTACH_FIGURES = 1,
     /// A snapshot, as ::umfRecordSnapshot.
     UMF_ATTACH_SNAPSHOT = 2,
-    /// A copy of the running recording, as ::umfRecordSave.
+    /// The file of the running recording itself, which goes on. It can only be read.
     UMF_ATTACH_LIVE = 3,
     /// Starts a recording in memory and gives its descriptor. It is stopped when the connection
     /// closes.
@@ -80,7 +80,7 @@ typedef struct umf_attach_request_t {
 typedef enum umf_attach_status_t {
     /// It is done.
     UMF_ATTACH_DONE = 0,
-    /// The process belongs to another user.
+    /// The process may not be ptraced by this one.
     UMF_ATTACH_DENIED = 1,
     /// As many programs look at the process already.
     UMF_ATTACH_FULL = 2,

@@ -25,7 +25,6 @@ TELLS(export_ends, (umf_span_t * span, umf_memory_provider_handle_t provider), s
 TELLS(pool_begins, (umf_memory_pool_handle_t pool), pool)
 TELLS(pool_closes, (umf_memory_pool_handle_t pool), pool)
 TELLS(pool_ends, (umf_memory_pool_handle_t pool), pool)
-TELLS(frees_often, (void), )
 TELLS(ticks, (umf_memory_pool_handle_t pool), pool)
 TELLS(freed_asleep, (umf_memory_pool_handle_t pool, const void *ptr), pool, ptr)
 TELLS(provider_ends, (umf_memory_provider_handle_t provider), provider)

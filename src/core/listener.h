@@ -23,8 +23,6 @@ typedef struct umf_listener_t {
     /* The pool is trimmed, or finds no memory: what a layer above keeps of it in reserve goes back
      * to it. `waits`: also what work of a device still uses, after that. true: something went. */
     bool (*gives_back)(umf_memory_pool_handle_t pool, bool waits);
-    /* A thread has freed some thousand times, or the background thread looks (core/reclaim.h). */
-    void (*frees_often)(void);
     /* Time has passed. */
     void (*ticks)(umf_memory_pool_handle_t pool);
     /* A block of a watched pool (core/hold.h) is about to be resized, or to be set aside. false: it
@@ -52,7 +50,6 @@ void umf_core_pool_begins(umf_memory_pool_handle_t pool);
 void umf_core_pool_closes(umf_memory_pool_handle_t pool);
 void umf_core_pool_ends(umf_memory_pool_handle_t pool);
 bool umf_core_gives_back(umf_memory_pool_handle_t pool, bool waits);
-void umf_core_frees_often(void);
 void umf_core_ticks(umf_memory_pool_handle_t pool);
 bool umf_core_resizes(umf_memory_pool_handle_t pool, const void *ptr);
 void umf_core_freed_asleep(umf_memory_pool_handle_t pool, const void *ptr);

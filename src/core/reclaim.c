@@ -123,7 +123,6 @@ static bool tick_one(umf_memory_pool_handle_t pool, void *arg) {
 void umf_reclaim_tick(void) {
     static umf_decay_t clock;
     umf_thread_slot_tls.frees_left = UMF_THREAD_SLOT_TICK_FREES;
-    umf_core_frees_often();
     if (!umf_thread_slot_tls.is_reclaiming && umf_decay_is_tick_due(&clock)) {
         umf_thread_slot_tls.is_reclaiming = true;
         each_pool(false, tick_one, NULL);

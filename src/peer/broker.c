@@ -35,6 +35,11 @@ static void refuse(int connection, bool is_full) {
     umf_broker_deny(connection);
 }
 
+static bool admits(int connection) {
+    uint32_t uid, pid;
+    return umf_socket_peer(connection, &uid, &pid) == 0 && umf_broker_admits(uid);
+}
+
 static const umf_peer_server_ops_t broker_ops = {
     .thread = "umf-broker",
     .closed = "the program has closed the socket by which other processes get memory; the next "
@@ -42,7 +47,7 @@ static const umf_peer_server_ops_t broker_ops = {
     .connections = UMF_PEER_CONNECTIONS,
     .listen = broker_listen,
     .unlisten = broker_unlisten,
-    .admits = umf_broker_admits,
+    .admits = admits,
     .refuse = refuse,
     .serve = serve,
     .time_limit = umf_broker_get_timeout,

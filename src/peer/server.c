@@ -8,8 +8,9 @@
 #include "system/os.h"
 #include "system/socket.h"
 
-/* Only used pages cost memory, and sanitizers use many. */
-#define STACK ((size_t)256 << 10)
+/* Threads have a stack of the usual size, because callbacks of the program run in some, and at
+ * least so much if the program has made that small. */
+#define STACK_LEAST ((size_t)256 << 10)
 
 /* In ms: without an event it checks so often whether the program has ended but for it. */
 #define TICK 2000
@@ -82,9 +83,8 @@ static int connection_accept(umf_peer_server_t *server) {
     }
     server->deadlines[place] =
         ops->time_limit ? umf_socket_now() + (uint64_t)ops->time_limit() : UINT64_MAX;
-    uint32_t uid, pid;
     bool is_full = place == ops->connections;
-    if (is_full || umf_socket_peer(connection, &uid, &pid) != 0 || !ops->admits(uid)) {
+    if (is_full || !ops->admits(connection)) {
         ops->refuse(connection, is_full);
         connection_close(server, place);
     }
@@ -146,14 +146,18 @@ static bool turn_accept(umf_peer_server_t *server, turn_t *turn) {
     return true;
 }
 
-/* Serves until it is stopped or the program has closed the socket. true: the program has ended but
- * for this thread. */
-static bool server_serve(umf_peer_server_t *server) {
+typedef enum server_end_t {
+    END_STOPPED,
+    END_CLOSED, /* the program has closed the socket */
+    END_LAST,   /* the program has ended but for this thread */
+} server_end_t;
+
+static server_end_t server_serve(umf_peer_server_t *server) {
     turn_t turn = {.pause_end = 0};
     while (!umf_peer_server_is_stopping(server)) {
         int events = turn_wait(server, &turn);
         if (events == 0 && umf_os_is_last_thread()) {
-            return true;
+            return END_LAST;
         }
         turn_serve(server, &turn, events > 0);
         if (events > 0 && turn.polled[0].revents && !umf_peer_server_is_stopping(server) &&
@@ -161,30 +165,69 @@ static bool server_serve(umf_peer_server_t *server) {
             if (server->ops->closed) {
                 UMF_LOG_WARN("%s", server->ops->closed);
             }
-            return false;
+            return END_CLOSED;
         }
     }
-    return false;
+    return END_STOPPED;
 }
 
-/* Waits for a thread that was told to end, or that has ended by itself. */
-static void server_end_locked(umf_peer_server_t *server) {
+/* The thread ends, and no start takes that back. A socket that is shut down wakes the thread. */
+static void shut_locked(umf_peer_server_t *server) {
     umf_assert_locked(&server->lock);
-    if (!server->has_thread) {
+    if (server->is_shut) {
         return;
     }
-    if (!pthread_equal(server->thread, pthread_self())) {
-        pthread_join(server->thread, NULL);
+    server->is_shut = true;
+    atomic_store_explicit(&server->stops, true, memory_order_release);
+    if (server->ops->unlisten) {
+        server->ops->unlisten();
     }
-    server->has_thread = false;
-    listener_close(server);
+    umf_lock(&server->fds_lock);
+    if (umf_kept_fd_is_open(&server->listener)) {
+        umf_socket_shutdown(server->listener.number);
+    }
+    umf_unlock(&server->fds_lock);
+}
+
+/* false: the stop has been taken back. */
+static bool end_begins(umf_peer_server_t *server, server_end_t end) {
+    umf_lock(&server->lock);
+    bool ends = end != END_STOPPED || umf_peer_server_is_stopping(server);
+    if (ends) {
+        shut_locked(server);
+    }
+    umf_unlock(&server->lock);
+    return ends;
+}
+
+/* Waits for the thread, which was told to end or has ended by itself. The lock is free meanwhile,
+ * because callbacks of the program run in the thread, and may start or stop the server. */
+static void thread_join_locked(umf_peer_server_t *server) {
+    umf_assert_locked(&server->lock);
+    uint64_t number = server->number;
+    if (server->has_thread && !server->is_joined) {
+        pthread_t thread = server->thread;
+        server->is_joined = true;
+        umf_unlock(&server->lock);
+        pthread_join(thread, NULL);
+        umf_lock(&server->lock);
+        server->is_joined = server->has_thread = false;
+        listener_close(server);
+        umf_event_count_advance(&server->joined);
+    }
+    while (server->has_thread && server->number == number) {
+        uint32_t seen = umf_event_count_read(&server->joined);
+        umf_unlock(&server->lock);
+        umf_event_count_wait(&server->joined, seen);
+        umf_lock(&server->lock);
+    }
 }
 
 static void *be_last(void *arg) {
     umf_peer_server_t *server = arg;
     sigset_t none;
     umf_lock(&server->lock);
-    server_end_locked(server);
+    thread_join_locked(server);
     umf_unlock(&server->lock);
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, NULL);
@@ -192,7 +235,7 @@ static void *be_last(void *arg) {
 }
 
 /* The last thread of a program runs its exit handlers. The calling thread ends now and leaves that
- * to one with a usual stack and signals. */
+ * to one with the usual signals. */
 static void leave(umf_peer_server_t *server) {
     pthread_t last;
     if (pthread_create(&last, NULL, be_last, server) == 0) {
@@ -202,9 +245,12 @@ static void leave(umf_peer_server_t *server) {
 
 static void *server_run(void *arg) {
     umf_peer_server_t *server = arg;
+    server_end_t end;
     pthread_setname_np(pthread_self(), server->ops->thread);
     umf_os_own_thread_begins();
-    bool is_last = server_serve(server);
+    do {
+        end = server_serve(server);
+    } while (!end_begins(server, end));
     umf_os_own_thread_ends();
     for (unsigned i = 0; i < server->ops->connections; i++) {
         if (server->connections[i].is_kept) {
@@ -212,7 +258,7 @@ static void *server_run(void *arg) {
         }
     }
     atomic_store_explicit(&server->runs, 0, memory_order_release);
-    if (is_last) {
+    if (end == END_LAST) {
         leave(server);
     }
     return NULL;
@@ -239,7 +285,7 @@ static void server_forget_parent(umf_peer_server_t *server) {
         }
     }
     listener_close(server);
-    server->has_thread = false;
+    server->has_thread = server->is_joined = false;
     server->owner = 0;
     atomic_store(&server->runs, 0);
 }
@@ -257,23 +303,26 @@ static void watch_forks(void) {
     }
 }
 
+static int attributes_make(pthread_attr_t *attributes) {
+    size_t size = 0;
+    int error = pthread_getattr_default_np(attributes);
+    if (error == 0 && pthread_attr_getstacksize(attributes, &size) == 0 && size < STACK_LEAST) {
+        pthread_attr_setstacksize(attributes, STACK_LEAST);
+    }
+    return error;
+}
+
 /* 0 or an errno value. */
 static int thread_start(umf_peer_server_t *server) {
     pthread_attr_t attributes;
     sigset_t all, before;
-    int error = pthread_attr_init(&attributes);
+    int error = attributes_make(&attributes);
     if (error != 0) {
         return error;
     }
-    pthread_attr_setstacksize(&attributes, STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     error = pthread_create(&server->thread, &attributes, server_run, server);
-    if (error == EINVAL) {
-        /* The thread-local memory of the program does not fit our stack, so the default size is
-         * used. */
-        error = pthread_create(&server->thread, NULL, server_run, server);
-    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return error;
@@ -283,6 +332,8 @@ static int thread_start(umf_peer_server_t *server) {
 static int server_run_locked(umf_peer_server_t *server, uint32_t pid) {
     atomic_store_explicit(&server->stops, false, memory_order_release);
     atomic_store_explicit(&server->runs, pid, memory_order_release);
+    server->is_shut = false;
+    server->number++;
     int error = thread_start(server);
     server->has_thread = error == 0;
     if (error != 0) {
@@ -294,9 +345,7 @@ static int server_run_locked(umf_peer_server_t *server, uint32_t pid) {
     return error;
 }
 
-static int server_start_locked(umf_peer_server_t *server, uint32_t pid) {
-    server_forget_parent(server);
-    server_end_locked(server);
+static int server_begin_locked(umf_peer_server_t *server, uint32_t pid) {
     watch_forks();
     server->owner = pid;
     int error = listener_open(server);
@@ -313,38 +362,46 @@ static int server_start_locked(umf_peer_server_t *server, uint32_t pid) {
     return error;
 }
 
-static bool server_runs(const umf_peer_server_t *server, uint32_t pid) {
+bool umf_peer_server_runs(const umf_peer_server_t *server, uint32_t pid) {
     return atomic_load_explicit(&server->runs, memory_order_acquire) == pid;
 }
 
+static int server_start_locked(umf_peer_server_t *server, uint32_t pid, bool may_wait) {
+    umf_assert_locked(&server->lock);
+    server_forget_parent(server);
+    while (server->has_thread) {
+        bool runs = umf_peer_server_runs(server, pid);
+        if (runs && !server->is_shut) {
+            atomic_store_explicit(&server->stops, false, memory_order_release);
+            return 0;
+        }
+        if (runs && (!may_wait || pthread_equal(server->thread, pthread_self()))) {
+            return EBUSY;
+        }
+        thread_join_locked(server);
+    }
+    return server_begin_locked(server, pid);
+}
+
 int umf_peer_server_start(umf_peer_server_t *server, uint32_t pid, bool may_wait) {
-    if (server_runs(server, pid)) {
+    if (umf_peer_server_runs(server, pid) && !umf_peer_server_is_stopping(server)) {
         return 0;
     }
-    if (may_wait) {
-        umf_lock(&server->lock);
-    } else if (!umf_trylock(&server->lock)) {
-        return EBUSY;
-    }
-    int error = server_runs(server, pid) ? 0 : server_start_locked(server, pid);
+    umf_lock(&server->lock);
+    int error = server_start_locked(server, pid, may_wait);
     umf_unlock(&server->lock);
     return error;
 }
 
-/* A socket that is shut down wakes the thread. */
 void umf_peer_server_stop(umf_peer_server_t *server) {
     umf_lock(&server->lock);
     if (server->has_thread && server->owner == (uint32_t)umf_os_pid()) {
-        atomic_store_explicit(&server->stops, true, memory_order_release);
-        if (server->ops->unlisten) {
-            server->ops->unlisten();
+        if (pthread_equal(server->thread, pthread_self())) {
+            atomic_store_explicit(&server->stops, true, memory_order_release);
+        } else {
+            shut_locked(server);
+            thread_join_locked(server);
         }
-        umf_lock(&server->fds_lock);
-        if (umf_kept_fd_is_open(&server->listener)) {
-            umf_socket_shutdown(server->listener.number);
-        }
-        umf_unlock(&server->fds_lock);
-        server_end_locked(server);
     }
     umf_unlock(&server->lock);
 }

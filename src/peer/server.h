@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/event_count.h"
 #include "base/kept_fd.h"
 #include "base/lock.h"
 
@@ -24,7 +25,8 @@ typedef struct umf_peer_server_ops_t {
     int (*listen)(int fd);
     /* The socket, which listens, is about to be shut down. May be NULL. */
     void (*unlisten)(void);
-    bool (*admits)(uint32_t uid);
+    /* Whether the process at the other end may come in. */
+    bool (*admits)(int connection);
     /* Tells a process why it may not come in. */
     void (*refuse)(int connection, bool is_full);
     /* Something may have arrived: reads one message and answers. `place`: of the connection, below
@@ -39,12 +41,16 @@ typedef struct umf_peer_server_ops_t {
 
 typedef struct umf_peer_server_t {
     const umf_peer_server_ops_t *ops; /* Immutable */
-    umf_lock_t lock;                  /* start and stop */
-    pthread_t thread;                 /* Sync: lock */
-    bool has_thread;                  /* Sync: lock */
-    uint32_t owner;                   /* pid to which these belong. Sync: lock */
+    umf_lock_t lock;                  /* start and stop; free while one waits for the thread */
+    pthread_t thread;                 /* Sync: lock, as all up to `joined` */
+    uint64_t number;                  /* of the thread */
+    bool has_thread;                  /* there is one, or it has ended and was not joined */
+    bool is_shut;                     /* it ends for good */
+    bool is_joined;                   /* a thread waits for its end */
+    uint32_t owner;                   /* pid to which these belong */
+    umf_event_count_t joined;         /* no thread is there any more */
     _Atomic uint32_t runs;            /* pid of the process in which it serves; 0: none */
-    atomic_bool stops;
+    atomic_bool stops;                /* Written under `lock` */
     /* Descriptors are opened and closed under this lock, so that a forked child knows exactly which
      * are open. The thread alone changes the connections; others close the listener. */
     umf_lock_t fds_lock;
@@ -66,11 +72,16 @@ typedef struct umf_peer_server_t {
 
 void umf_peer_server_register(umf_peer_server_t *server);
 
-/* Starts it unless it runs. `pid`: of this process. 0 or an errno value. With `may_wait` false
- * EBUSY if another thread starts or stops it. */
+/* Starts it unless it runs. `pid`: of this process. 0 or an errno value. EBUSY: it is being
+ * stopped, and `may_wait` is false or the caller is its thread. It creates a thread, so it must not
+ * be called in an allocation or a free, which the C library may make with locks of its own. */
 int umf_peer_server_start(umf_peer_server_t *server, uint32_t pid, bool may_wait);
 
-/* Stops it and waits for the thread. */
+/* Does it serve, in the process with this number? */
+bool umf_peer_server_runs(const umf_peer_server_t *server, uint32_t pid);
+
+/* Stops it and waits for the thread. Called by that thread (a callback of the program), it does not
+ * wait: the thread ends when it has answered, unless the server is started again before. */
 void umf_peer_server_stop(umf_peer_server_t *server);
 
 /* Is it about to be stopped? What takes long shall end then. */

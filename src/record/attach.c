@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "base/dl.h"
 #include "base/log.h"
 #include "core/listener.h"
 #include "core/object.h"
@@ -31,7 +30,8 @@ void umf_attach_fail(umf_attach_answer_t *answer, const char *format, ...) {
 
 void umf_attach_refuse(umf_attach_answer_t *answer, umf_attach_status_t why) {
     static const char *const texts[] = {
-        [UMF_ATTACH_DENIED] = "the process belongs to another user",
+        [UMF_ATTACH_DENIED] = "the process answers only those who may ptrace it: its own user, in "
+                              "its namespaces, and root",
         [UMF_ATTACH_FULL] = "as many programs as can look at the process do so already",
         [UMF_ATTACH_UNKNOWN] = "the request is none that this version of the library knows",
     };
@@ -72,6 +72,7 @@ static bool is_request(const umf_attach_request_t *request, size_t got) {
            request->version == UMF_ATTACH_VERSION;
 }
 
+/* What the process and the inspector are may have changed since the connection was accepted. */
 static bool serve(unsigned client, int connection) {
     umf_attach_request_t request;
     size_t got = 0;
@@ -86,12 +87,21 @@ static bool serve(unsigned client, int connection) {
         refuse(connection, UMF_ATTACH_UNKNOWN);
         return false;
     }
+    if (!umf_attach_admits(connection)) {
+        refuse(connection, UMF_ATTACH_DENIED);
+        return false;
+    }
     umf_attach_answer_t answer = answer_make(request.kind);
     umf_attach_serve(client, &request, &answer);
     return answer_send(connection, &answer);
 }
 
+/* A request that has come already is read, because the answer is lost with a connection that is
+ * closed with something unread. */
 static void refuse_new(int connection, bool is_full) {
+    umf_attach_request_t request;
+    size_t got;
+    umf_socket_receive(connection, &request, sizeof(request), &got, NULL);
     refuse(connection, is_full ? UMF_ATTACH_FULL : UMF_ATTACH_DENIED);
 }
 
@@ -117,17 +127,13 @@ static int attach_listen(int fd) {
     return error != 0 ? error : umf_socket_listen(fd, ATTACH_BACKLOG);
 }
 
-static bool admits(uint32_t uid) {
-    return uid == umf_os_user() || uid == 0;
-}
-
 /* It is not the broker's thread: a snapshot takes up to a second, and those who share memory do not
  * wait for that. */
 static const umf_peer_server_ops_t attach_ops = {
     .thread = "umf-attach",
     .connections = UMF_ATTACH_CLIENTS,
     .listen = attach_listen,
-    .admits = admits,
+    .admits = umf_attach_admits,
     .refuse = refuse_new,
     .serve = serve,
     .leaves = umf_attach_forget,
@@ -139,84 +145,63 @@ bool umf_attach_is_closing(void) {
     return umf_peer_server_is_stopping(&attach);
 }
 
-/* A free may call it, whatever the thread is doing: it never waits for a lock. */
-static int attach_open(uint32_t pid) {
-    int error = umf_peer_server_start(&attach, pid, false);
-    if (error != 0 && error != EBUSY) {
-        umf_log_write(UMF_LOG_LEVEL_DEBUG, error, __func__,
-                      "other programs cannot look at this process");
-    }
-    return error;
-}
-
 /* --- when --- */
 
-typedef enum attach_may_t { MAY_UNSET, MAY, MAY_NOT } attach_may_t;
-
-static _Atomic int attach_may;        /* attach_may_t */
+static atomic_bool attach_may;        /* it was asked for */
 static _Atomic uint32_t attach_tried; /* pid of the process in which it was tried last */
 
-static bool may_open(void) {
-    int may = atomic_load(&attach_may);
-    return may == MAY || (may == MAY_UNSET && !umf_os_has_filter());
+static umf_result_t attach_open(uint32_t pid) {
+    const char *why = umf_attach_forbidden();
+    int error = why ? EPERM : umf_peer_server_start(&attach, pid, false);
+    atomic_store(&attach_tried, pid);
+    if (error == 0 ||
+        error == EBUSY) { /* who stops it starts it again if it is asked for by then */
+        return UMF_RESULT_SUCCESS;
+    }
+    if (why) {
+        UMF_LOG_WARN("no program can look at this process, as umf.record.attach asks for: %s", why);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_log_write(UMF_LOG_LEVEL_WARNING, error, __func__,
+                  "no program can look at this process, as umf.record.attach asks for%s",
+                  error == EADDRINUSE ? ": another program has taken the name of its socket" : "");
+    return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 }
 
 /* Tried once in each process, because what stops it usually stays. */
-static UMF_COLD void try_open(uint32_t pid) {
-    if (atomic_exchange(&attach_tried, pid) != pid && may_open() && attach_open(pid) == EBUSY) {
-        atomic_store(&attach_tried, 0);
+static UMF_COLD void open_once(void) {
+    uint32_t pid = (uint32_t)umf_os_pid();
+    if (atomic_exchange(&attach_tried, pid) != pid) {
+        attach_open(pid);
     }
-}
-
-static bool was_tried(void) {
-    return atomic_load_explicit(&attach_tried, memory_order_relaxed) == (uint32_t)umf_os_pid();
-}
-
-static void open_once(void) {
-    if (umf_unlikely(!was_tried())) {
-        try_open((uint32_t)umf_os_pid());
-    }
-}
-
-/* Does this library serve the program's malloc? */
-static bool is_malloc(void) {
-    static _Atomic int known; /* 0: not known yet; else 1 plus the answer */
-    int is = atomic_load_explicit(&known, memory_order_relaxed);
-    if (is == 0) {
-        is = 1 + umf_dl_is_from("malloc_usable_size", "libumf_proxy.so");
-        atomic_store_explicit(&known, is, memory_order_relaxed);
-    }
-    return is == 2;
 }
 
 static void pool_begins(umf_memory_pool_handle_t pool) {
     (void)pool;
-    if (umf_unlikely(!was_tried()) && !is_malloc()) {
+    if (umf_unlikely(atomic_load_explicit(&attach_may, memory_order_relaxed))) {
         open_once();
     }
 }
 
-/* A child of fork that goes on with its parent's pools is found when it has freed often. */
-static void frees_often(void) {
-    open_once();
-}
-
-void umf_attach_set(bool may) {
-    atomic_store(&attach_may, may ? MAY : MAY_NOT);
-    atomic_store(&attach_tried, 0);
+umf_result_t umf_attach_set(bool may) {
+    atomic_store(&attach_may, may);
     if (!may) {
         umf_peer_server_stop(&attach);
-    } else if (umf_pool_highest_index() > 0) {
-        open_once();
+        atomic_store(&attach_tried, 0);
     }
+    /* Read again: a callback in the thread may have turned it on while that was waited for. */
+    return umf_is_started() && atomic_load(&attach_may) ? attach_open((uint32_t)umf_os_pid())
+                                                        : UMF_RESULT_SUCCESS;
 }
 
 bool umf_attach_get(void) {
-    return may_open();
+    uint32_t pid = (uint32_t)umf_os_pid();
+    return atomic_load(&attach_may) &&
+           (atomic_load(&attach_tried) != pid || umf_peer_server_runs(&attach, pid));
 }
 
 void umf_attach_init(void) {
-    static umf_listener_t listener = {.pool_begins = pool_begins, .frees_often = frees_often};
+    static umf_listener_t listener = {.pool_begins = pool_begins};
     umf_core_listen(&listener);
 }
 

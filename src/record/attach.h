@@ -1,5 +1,5 @@
 /*
- * Attaching: other programs of the same user, and of root, look at this process
+ * Attaching: programs that may ptrace this process look at it
  * (umf/record_attach.h). They find its socket by its number; the broker (peer/broker.h) is found
  * only by those who have a handle.
  */
@@ -8,14 +8,15 @@
 
 #include "system/common.h"
 
-/* Called at each start of the library. From now on the first pool opens the attach socket
- * and its thread. In a program whose malloc the library is a tick does (core/reclaim.h), so
- * that programs that end at once do not pay for it. */
+/* Called at each start of the library. */
 void umf_attach_init(void);
 
-/* The setting "umf.record.attach". Unset, the attach socket is opened unless a filter of system
- * calls watches this process, which may not expect it. */
-void umf_attach_set(bool may);
+/* The setting "umf.record.attach". Nothing is opened unless it asks for it: written while the
+ * library runs at once, read at its start by the first pool, and in a child of fork by the next
+ * pool. No thread is created in an allocation or a free. NOT_SUPPORTED: the process may not be
+ * looked at; OUT_OF_RESOURCES: no socket or thread; both are logged. */
+umf_result_t umf_attach_set(bool may);
+/* false: also if the attach socket could not be opened, or is closed. */
 bool umf_attach_get(void);
 
 /* Closes the attach socket, and ends what its clients have started. */

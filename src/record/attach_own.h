@@ -8,6 +8,11 @@
 
 #define UMF_ATTACH_CLIENTS 8u /* connections at a time */
 
+/* attach_admit.c: why no program may look at this process; NULL: some may. */
+const char *umf_attach_forbidden(void);
+/* Whether the process at the other end may ptrace this one. It costs some reads of /proc. */
+bool umf_attach_admits(int connection);
+
 /* Is the socket about to be closed? What takes long shall end then. */
 bool umf_attach_is_closing(void);
 

@@ -63,8 +63,7 @@ UMF_FIELD_GETTER(get_attach, bool, umf_attach_get())
 
 static umf_result_t set_attach(void *object, const void *value) {
     (void)object;
-    umf_attach_set(*(const bool *)value);
-    return UMF_RESULT_SUCCESS;
+    return umf_attach_set(*(const bool *)value);
 }
 
 #define RECORD_MEMBER(kind, member)                                                                \
@@ -112,7 +111,7 @@ static const umf_field_t settings_list[] = {
      .help = "ends the recording"},
     {.path = "attach",
      UMF_FIELD_SETTING(BOOL, get_attach, set_attach),
-     .help = "whether other programs of this user may look at this process"},
+     .help = "whether programs that may ptrace this process may look at it"},
 };
 static const umf_fields_t settings_fields = UMF_FIELDS(settings_list);
 

@@ -169,6 +169,17 @@ bool umf_os_is_own_user(uint32_t uid);
 /* Whether the process has rights that its starter has not (set-user-ID, set-group-ID, file
  * capabilities): the environment must not decide then. */
 bool umf_os_is_privileged(void);
+/* The rights of a process, as /proc shows them: ids are real, effective, saved, and that of the
+ * file system; `depth` counts its pid namespaces. `process`: "self", "thread-self" or a number. */
+typedef struct umf_os_rights_t {
+    uint32_t uids[4], gids[4];
+    uint64_t permitted, effective; /* capabilities, bits by number */
+    unsigned depth;
+} umf_os_rights_t;
+int umf_os_rights(const char *process, umf_os_rights_t *rights);
+/* Whether the process is in the user namespace of this one. false: also if that is not certain. */
+bool umf_os_shares_users(const char *process);
+bool umf_os_is_dumpable(void); /* processes of its user may ptrace it */
 /* Makes every running thread of this process pass a full memory fence before it returns. The first
  * call may take milliseconds. false: the kernel has no such call, or refuses it. */
 bool umf_os_fence_all(void);

@@ -104,7 +104,7 @@ int umf_socket_shutdown(int fd) {
     return error != 0 ? error : socket_result(shutdown(fd, SHUT_RDWR));
 }
 
-int umf_socket_peer(int fd, uint32_t *uid, uint32_t *pid) {
+int umf_socket_peer_ids(int fd, uint32_t *uid, uint32_t *gid, uint32_t *pid) {
     struct ucred peer;
     socklen_t length = sizeof(peer);
     int error = socket_fault("peer");
@@ -115,8 +115,14 @@ int umf_socket_peer(int fd, uint32_t *uid, uint32_t *pid) {
         return error;
     }
     *uid = (uint32_t)peer.uid;
+    *gid = (uint32_t)peer.gid;
     *pid = (uint32_t)peer.pid;
     return 0;
+}
+
+int umf_socket_peer(int fd, uint32_t *uid, uint32_t *pid) {
+    uint32_t gid;
+    return umf_socket_peer_ids(fd, uid, &gid, pid);
 }
 
 /* --- messages --- */

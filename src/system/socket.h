@@ -35,6 +35,7 @@ int umf_socket_shutdown(int fd);
  * those of this process's namespaces: an unknown process is 0, all unknown users have one number.
  */
 int umf_socket_peer(int fd, uint32_t *uid, uint32_t *pid);
+int umf_socket_peer_ids(int fd, uint32_t *uid, uint32_t *gid, uint32_t *pid);
 
 /* Sends one message, whole or not at all. `pass` is a descriptor to send with it, -1 for none. */
 int umf_socket_send(int fd, const void *data, size_t size, int pass);

@@ -16,19 +16,45 @@
 #include <umf/record_attach.h>
 #include <umf/record_format.h>
 
+// Where a process of this pid namespace listens.
+struct AttachAddress {
+    sockaddr_un name{};
+    socklen_t length;
+    explicit AttachAddress(pid_t pid) {
+        struct stat space {};
+        stat("/proc/self/ns/pid", &space);
+        name.sun_family = AF_UNIX;
+        int written = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, UMF_ATTACH_NAME,
+                               (unsigned long long)space.st_ino, (unsigned)pid);
+        length = (socklen_t)(offsetof(sockaddr_un, sun_path) + 1 + (size_t)written);
+    }
+};
+
+// A program that listens under the name of another.
+class Squatter {
+  public:
+    explicit Squatter(pid_t pid) : fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+        AttachAddress address(pid);
+        is_there = bind(fd, (sockaddr *)&address.name, address.length) == 0;
+    }
+    Squatter(const Squatter &) = delete;
+    Squatter &operator=(const Squatter &) = delete;
+    ~Squatter() {
+        close(fd);
+    }
+    bool is_there;
+
+  private:
+    int fd;
+};
+
 // A connection to the attach socket of a process.
 class Visit {
   public:
-    explicit Visit(pid_t pid = getpid()) {
-        struct stat space {};
-        stat("/proc/self/ns/pid", &space);
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, UMF_ATTACH_NAME,
-                              (unsigned long long)space.st_ino, (unsigned)pid);
+    explicit Visit(pid_t pid = getpid()) : Visit(AttachAddress(pid)) {}
+    explicit Visit(const AttachAddress &address) {
         fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        if (connect(fd, (sockaddr *)&address,
-                    (socklen_t)(offsetof(sockaddr_un, sun_path) + 1 + (size_t)length)) != 0) {
+        if (connect(fd, (sockaddr *)&address.name, address.length) != 0) {
             close(fd);
             fd = -1;
         }
@@ -83,13 +109,15 @@ class Visit {
     // -1: no answer.
     int ask(uint32_t kind, const void *object = nullptr) {
         umf_attach_request_t message = request(kind, object);
-        return send(&message, sizeof(message)) && receive() ? (int)reply.status : -1;
+        send(&message, sizeof(message)); // who is refused may hear it before
+        return receive() ? (int)reply.status : -1;
     }
     int ask(uint32_t kind, const umf_record_object_t &object) {
         umf_attach_request_t message = request(kind);
         message.object = object.handle;
         message.birth = object.birth;
-        return send(&message, sizeof(message)) && receive() ? (int)reply.status : -1;
+        send(&message, sizeof(message)); // who is refused may hear it before
+        return receive() ? (int)reply.status : -1;
     }
     // The file that came with the last answer, for as long as there is no other.
     std::string file() const {

@@ -1,82 +1,40 @@
 // Attaching (src/record/attach*.c, src/peer/server.c): other programs look at this process.
 #include <atomic>
 #include <csignal>
-#include <fstream>
-#include <functional>
 #include <random>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <umf.h>
-#include <umf/experimental/ctl.h>
-#include <umf/memory_pool_ext.h>
 #include <umf/record.h>
 #include <umf/suspend.h>
-#include <umf/text.h>
 
-#include <gtest/gtest.h>
-
-#include "fakes/attach.h"
+#include "attach.h"
 #include "fakes/scale.h"
-#include "fakes/snapshot.h"
 
 namespace {
 
-struct Pool {
-    umf_memory_pool_handle_t handle = nullptr;
-    explicit Pool(const char *text = "disjoint over os") {
-        EXPECT_EQ(umfPoolCreateFromText(text, &handle), UMF_RESULT_SUCCESS);
+// As an inspector knows it.
+umf_record_object_t object_of(Visit &visit, const void *handle) {
+    EXPECT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE) << visit.reply.text;
+    return Snapshot(visit.file()).of(handle);
+}
+
+// Nothing is opened that was not asked for (attach_unasked_test.cpp). Here it is, for all tests.
+class Attach : public testing::Test {
+  protected:
+    static void SetUpTestSuite() {
+        ASSERT_EQ(attach_set(true), UMF_RESULT_SUCCESS);
     }
-    ~Pool() {
-        umfPoolDestroy(handle);
-    }
-    Pool(const Pool &) = delete;
-    Pool &operator=(const Pool &) = delete;
 };
 
-// Those that the library has started.
-size_t threads_of_the_library() {
-    size_t count = 0;
-    DIR *folder = opendir("/proc/self/task");
-    while (dirent *entry = readdir(folder)) {
-        std::ifstream file(std::string("/proc/self/task/") + entry->d_name + "/comm");
-        std::string name;
-        count += std::getline(file, name) && name.rfind("umf-", 0) == 0;
-    }
-    closedir(folder);
-    return count;
+TEST_F(Attach, TheSettingOpensTheSocketAtOnce) {
+    EXPECT_TRUE(Visit().is_open());
+    EXPECT_TRUE(attach_get());
 }
 
-// The kernel wakes who joins a thread before the thread leaves the list of tasks.
-bool all_threads_end() {
-    for (int i = 0; i < 5000 && threads_of_the_library(); i++) {
-        usleep(1000);
-    }
-    return threads_of_the_library() == 0;
-}
-
-// Runs it in a child; its result is the exit status.
-pid_t in_child(const std::function<int()> &run) {
-    pid_t pid = fork();
-    if (pid == 0) {
-        _exit(run());
-    }
-    return pid;
-}
-
-int status_of(pid_t pid) {
-    int status = 0;
-    EXPECT_EQ(waitpid(pid, &status, 0), pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
-
-TEST(Attach, WithoutAPoolThereIsNothing) {
+TEST_F(Attach, AChildHasNothingBeforeItsFirstPool) {
     EXPECT_EQ(status_of(in_child([] {
                   umf_memory_provider_handle_t provider;
                   umfMemoryProviderCreateFromText("os", &provider);
@@ -86,15 +44,7 @@ TEST(Attach, WithoutAPoolThereIsNothing) {
               0);
 }
 
-TEST(Attach, TheFirstPoolOpensTheSocket) {
-    EXPECT_EQ(status_of(in_child([] {
-                  Pool pool;
-                  return Visit().is_open() ? 0 : 1;
-              })),
-              0);
-}
-
-TEST(Attach, AChildListensForItself) {
+TEST_F(Attach, AChildListensForItself) {
     Pool pool;
     EXPECT_TRUE(Visit().is_open());
     EXPECT_EQ(status_of(in_child([&] {
@@ -116,41 +66,183 @@ TEST(Attach, AChildListensForItself) {
     EXPECT_TRUE(Visit().is_open());
 }
 
-// One that makes no pool is found when it has freed often.
-TEST(Attach, AChildThatGoesOnWithItsParentsPools) {
+// A free is no place to start a thread, so a child that makes no pool has none until it asks.
+TEST_F(Attach, AChildThatGoesOnWithItsParentsPools) {
     Pool pool;
     EXPECT_EQ(status_of(in_child([&] {
                   for (int i = 0; i < 20000; i++) {
                       umfPoolFree(pool.handle, umfPoolMalloc(pool.handle, 100));
                   }
-                  return Visit().is_open() ? 0 : 1;
+                  if (Visit().is_open() || threads_of_the_library() != 0) {
+                      return 1;
+                  }
+                  return attach_set(true) == UMF_RESULT_SUCCESS && Visit().is_open() ? 0 : 2;
               })),
               0);
 }
 
-TEST(Attach, ASettingTurnsItOff) {
+TEST_F(Attach, ASettingTurnsItOff) {
     EXPECT_EQ(status_of(in_child([] {
-                  bool may = false;
-                  if (umfCtlSet("umf.record.attach", &may, sizeof(may)) != UMF_RESULT_SUCCESS) {
+                  if (attach_set(false) != UMF_RESULT_SUCCESS || attach_get()) {
                       return 1;
                   }
                   Pool pool;
                   if (Visit().is_open()) {
                       return 2;
                   }
-                  may = true;
-                  umfCtlSet("umf.record.attach", &may, sizeof(may));
-                  if (!Visit().is_open()) {
+                  if (attach_set(true) != UMF_RESULT_SUCCESS || !Visit().is_open()) {
                       return 3;
                   }
-                  may = false;
-                  umfCtlSet("umf.record.attach", &may, sizeof(may));
-                  return !Visit().is_open() && all_threads_end() ? 0 : 4;
+                  attach_set(false);
+                  return !Visit().is_open() && !attach_get() && all_threads_end() ? 0 : 4;
               })),
               0);
 }
 
-TEST(Attach, ATearDownClosesTheSocket) {
+// Another program has the name of the socket.
+TEST_F(Attach, ANameThatIsTakenIsTold) {
+    int ends[2], go[2];
+    ASSERT_EQ(pipe(ends), 0);
+    ASSERT_EQ(pipe(go), 0);
+    pid_t pid = in_child([&] {
+        char byte = 1;
+        if (write(ends[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 1) {
+            return 1;
+        }
+        Pool pool;
+        if (attach_get()) {
+            return 2;
+        }
+        return attach_set(true) == UMF_RESULT_ERROR_OUT_OF_RESOURCES && !attach_get() ? 0 : 3;
+    });
+    char byte;
+    ASSERT_EQ(read(ends[0], &byte, 1), 1);
+    Squatter squatter(pid);
+    EXPECT_TRUE(squatter.is_there);
+    EXPECT_EQ(write(go[1], &byte, 1), 1);
+    EXPECT_EQ(status_of(pid), 0);
+    for (int fd : {ends[0], ends[1], go[0], go[1]}) {
+        close(fd);
+    }
+}
+
+// --- callbacks of the program run in the socket's thread ---
+
+struct Called {
+    std::function<void()> run;
+    std::atomic<bool> is_inside{false}, may_go{false};
+};
+
+umf_result_t call(umf_memory_pool_handle_t, umf_suspend_event_t event, void *arg) {
+    Called *called = (Called *)arg;
+    if (event == UMF_SUSPEND_EVENT_SUSPEND) {
+        called->is_inside = true;
+        called->run();
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+void wait_for(const std::atomic<bool> &flag) {
+    while (!flag) {
+        usleep(1000);
+    }
+}
+
+// In a child: an inspector suspends a pool, whose callback runs `run`, while the program does
+// `beside`.
+int suspend_with(const std::function<void(Called *)> &run,
+                 const std::function<void(Called *)> &beside) {
+    Pool pool("coalescing over linux_vmm");
+    memset(umfPoolMalloc(pool.handle, 1 << 20), 1, 1 << 20);
+    Called called;
+    called.run = [&] { run(&called); };
+    Visit visit;
+    umf_record_object_t object = object_of(visit, pool.handle);
+    umf_attach_request_t request = Visit::request(UMF_ATTACH_SUSPEND);
+    request.object = object.handle;
+    request.birth = object.birth;
+    if (umfPoolAddSuspendCallback(pool.handle, call, &called) != UMF_RESULT_SUCCESS ||
+        !visit.send(&request, sizeof(request))) {
+        return 100;
+    }
+    wait_for(called.is_inside);
+    beside(&called);
+    bool is_answered = visit.receive();
+    umfPoolsResume(&pool.handle, 1, nullptr, nullptr);
+    return is_answered ? (int)visit.reply.status : 101;
+}
+
+// Those of the sanitizers are larger.
+__attribute__((noinline)) void use_stack() {
+    volatile char large[300 << 10];
+    for (size_t i = 0; i < sizeof(large); i += 512) {
+        large[sizeof(large) - 1 - i] = 1;
+    }
+}
+
+TEST_F(Attach, CallbacksHaveAnOrdinaryStack) {
+    EXPECT_EQ(status_of(in_child(
+                  [] { return suspend_with([](Called *) { use_stack(); }, [](Called *) {}); })),
+              (int)UMF_ATTACH_DONE);
+}
+
+TEST_F(Attach, ACallbackTurnsItOffWhileTheProgramDoes) {
+    EXPECT_EQ(status_of(in_child([] {
+                  suspend_with(
+                      [](Called *called) {
+                          wait_for(called->may_go);
+                          attach_set(false);
+                      },
+                      [](Called *called) {
+                          std::thread off([] { attach_set(false); });
+                          usleep(1000); // it waits now, or will
+                          called->may_go = true;
+                          off.join();
+                      });
+                  return !attach_get() && !Visit().is_open() && all_threads_end() ? 0 : 1;
+              })),
+              0);
+}
+
+TEST_F(Attach, ACallbackTurnsItOffAndOn) {
+    EXPECT_EQ(status_of(in_child([] {
+                  int status = suspend_with(
+                      [](Called *) {
+                          attach_set(false);
+                          attach_set(true);
+                      },
+                      [](Called *) {});
+                  Visit visit;
+                  return status == UMF_ATTACH_DONE && attach_get() &&
+                                 visit.ask(UMF_ATTACH_FIGURES) == UMF_ATTACH_DONE
+                             ? 0
+                             : 1;
+              })),
+              0);
+}
+
+// The callback's is the last word.
+TEST_F(Attach, ACallbackTurnsItOnWhileTheProgramTurnsItOff) {
+    EXPECT_EQ(status_of(in_child([] {
+                  suspend_with(
+                      [](Called *called) {
+                          wait_for(called->may_go);
+                          while (attach_get()) {
+                              usleep(1000);
+                          }
+                          attach_set(true);
+                      },
+                      [](Called *called) {
+                          called->may_go = true;
+                          attach_set(false);
+                      });
+                  Visit visit;
+                  return attach_get() && visit.ask(UMF_ATTACH_FIGURES) == UMF_ATTACH_DONE ? 0 : 1;
+              })),
+              0);
+}
+
+TEST_F(Attach, ATearDownClosesTheSocket) {
     EXPECT_EQ(status_of(in_child([] {
                   umf_memory_pool_handle_t pool;
                   umfPoolCreateFromText("disjoint over os", &pool);
@@ -162,7 +254,7 @@ TEST(Attach, ATearDownClosesTheSocket) {
               0);
 }
 
-TEST(Attach, FiguresAndSnapshots) {
+TEST_F(Attach, FiguresAndSnapshots) {
     Pool pool;
     void *ptr = umfPoolMalloc(pool.handle, 1000);
     Visit visit;
@@ -179,14 +271,8 @@ TEST(Attach, FiguresAndSnapshots) {
     umfPoolFree(pool.handle, ptr);
 }
 
-// As an inspector knows it.
-umf_record_object_t object_of(Visit &visit, const void *handle) {
-    EXPECT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE) << visit.reply.text;
-    return Snapshot(visit.file()).of(handle);
-}
-
 // The next pool often gets the handle of one that was destroyed.
-TEST(Attach, APoolThatHasTheHandleOfAnotherIsNotTheOther) {
+TEST_F(Attach, APoolThatHasTheHandleOfAnotherIsNotTheOther) {
     Visit visit;
     umf_record_object_t old{};
     {
@@ -211,7 +297,7 @@ TEST(Attach, APoolThatHasTheHandleOfAnotherIsNotTheOther) {
     umfPoolFree(pool.handle, ptr);
 }
 
-TEST(Attach, PoolsAreTrimmedSuspendedAndResumed) {
+TEST_F(Attach, PoolsAreTrimmedSuspendedAndResumed) {
     Pool pool("disjoint over linux_vmm");
     void *ptr = umfPoolMalloc(pool.handle, 3 << 20);
     Visit visit;
@@ -236,7 +322,7 @@ std::string bytes_of(const Visit &visit) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(Attach, ARecordingRunsUntilItsVisitorGoes) {
+TEST_F(Attach, ARecordingRunsUntilItsVisitorGoes) {
     Pool pool;
     Visit other;
     EXPECT_EQ(other.ask(UMF_ATTACH_LIVE), UMF_ATTACH_FAILED);
@@ -269,7 +355,7 @@ TEST(Attach, ARecordingRunsUntilItsVisitorGoes) {
 }
 
 // A recording of the program itself is nobody else's to stop.
-TEST(Attach, TheProgramsOwnRecordingStays) {
+TEST_F(Attach, TheProgramsOwnRecordingStays) {
     Pool pool;
     ASSERT_EQ(umfRecordStart(nullptr), UMF_RESULT_SUCCESS);
     {
@@ -282,7 +368,7 @@ TEST(Attach, TheProgramsOwnRecordingStays) {
     EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
 }
 
-TEST(Attach, HandlesThatAreNone) {
+TEST_F(Attach, HandlesThatAreNone) {
     Pool pool;
     int local = 0;
     Visit visit;
@@ -296,7 +382,7 @@ TEST(Attach, HandlesThatAreNone) {
 }
 
 // After each of them the process answers others as before.
-TEST(Attach, BadMessages) {
+TEST_F(Attach, BadMessages) {
     Pool pool;
     const umf_attach_request_t good = Visit::request(UMF_ATTACH_FIGURES);
     std::vector<std::string> bad = {"", "x", std::string(63, 'x'), std::string(64, '\0'),
@@ -350,7 +436,7 @@ size_t open_descriptors() {
     return count;
 }
 
-TEST(Attach, DescriptorsThatComeAlongAreNotTakenIn) {
+TEST_F(Attach, DescriptorsThatComeAlongAreNotTakenIn) {
     Pool pool;
     Visit warm;
     ASSERT_EQ(warm.ask(UMF_ATTACH_TRIM), UMF_ATTACH_FAILED);
@@ -375,7 +461,7 @@ TEST(Attach, DescriptorsThatComeAlongAreNotTakenIn) {
     EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST(Attach, OnlySoManyAtOnce) {
+TEST_F(Attach, OnlySoManyAtOnce) {
     Pool pool;
     std::vector<std::unique_ptr<Visit>> visits;
     for (int i = 0; i < 8; i++) {
@@ -397,50 +483,7 @@ TEST(Attach, OnlySoManyAtOnce) {
     FAIL() << "the place of the one that has left stays taken";
 }
 
-TEST(Attach, OtherUsersAreRefused) {
-    if (getuid() != 0) {
-        GTEST_SKIP() << "needs root, to be another user";
-    }
-    pid_t target = getpid();
-    Pool pool;
-    EXPECT_EQ(status_of(in_child([&] {
-                  if (setuid(65534) != 0) {
-                      return 1;
-                  }
-                  Visit visit(target);
-                  return visit.receive() && visit.reply.status == UMF_ATTACH_DENIED &&
-                                 visit.reply.text[0] && !visit.receive()
-                             ? 0
-                             : 2;
-              })),
-              0);
-}
-
-// A user's process answers root.
-TEST(Attach, RootMayLookAtAll) {
-    if (getuid() != 0) {
-        GTEST_SKIP() << "needs root, to be another user";
-    }
-    int ends[2];
-    ASSERT_EQ(pipe(ends), 0);
-    pid_t pid = in_child([&] {
-        if (setuid(65534) != 0) {
-            return 1;
-        }
-        Pool pool;
-        char byte = 1;
-        return write(ends[1], &byte, 1) == 1 && pause() != 0 ? 0 : 0;
-    });
-    char byte;
-    ASSERT_EQ(read(ends[0], &byte, 1), 1);
-    EXPECT_EQ(Visit(pid).ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
-    kill(pid, SIGKILL);
-    status_of(pid);
-    close(ends[0]);
-    close(ends[1]);
-}
-
-TEST(Attach, AProcessEndsWithItsFirstThread) {
+TEST_F(Attach, AProcessEndsWithItsFirstThread) {
     if (UMF_TEST_TSAN || UMF_TEST_ASAN) {
         GTEST_SKIP() << "sanitizers need the first thread for their own end";
     }
@@ -456,7 +499,7 @@ TEST(Attach, AProcessEndsWithItsFirstThread) {
     EXPECT_EQ(status, 0);
 }
 
-TEST(Attach, AProgramMayCloseItsDescriptors) {
+TEST_F(Attach, AProgramMayCloseItsDescriptors) {
     EXPECT_EQ(status_of(in_child([] {
                   Pool pool;
                   Visit visit;
@@ -472,7 +515,7 @@ TEST(Attach, AProgramMayCloseItsDescriptors) {
 }
 
 // A program ends while an inspector waits for a snapshot.
-TEST(Attach, AnExitWaitsForNobody) {
+TEST_F(Attach, AnExitWaitsForNobody) {
     for (int i = 0; i < 20; i++) {
         int ends[2], go[2];
         ASSERT_EQ(pipe(ends), 0);
@@ -543,7 +586,7 @@ int visit_often(pid_t target, unsigned seed) {
 }
 
 // 1,000 times at full scale; the process under load notices nothing.
-TEST(Attach, VisitorsAreKilledAtAnyTime) {
+TEST_F(Attach, VisitorsAreKilledAtAnyTime) {
     Pool pool;
     std::atomic<bool> ends{false};
     std::thread thread([&] { work(pool.handle, 1, ends); });
@@ -562,7 +605,7 @@ TEST(Attach, VisitorsAreKilledAtAnyTime) {
 
 // The process that is looked at is killed at any time: the visitor hears the end, or has a whole
 // snapshot.
-TEST(Attach, TheProcessIsKilledAtAnyTime) {
+TEST_F(Attach, TheProcessIsKilledAtAnyTime) {
     std::mt19937 random(26);
     for (size_t i = 0; i < scaled(1000); i++) {
         int ends[2];
