@@ -354,7 +354,7 @@ static bool export_needs_transport(const umf_os_export_t *export) {
 umf_result_t umf_os_export_get_handle(umf_os_export_t *export, const void *ptr, size_t size,
                                       void *data) {
     umf_os_handle_t handle;
-    umf_os_share_t *share;
+    umf_os_share_t *share = NULL; /* gcc -Os does not see that success writes it */
     if (export_needs_transport(export)) {
         umf_ticket_prepare();
     }
