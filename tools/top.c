@@ -208,6 +208,13 @@ static void target_add(top_t *top, uint32_t pid) {
     top->target_count += at == top->target_count;
 }
 
+/* It has an attach socket by now. */
+static void view_give_up(top_t *top, uint32_t pid) {
+    for (unsigned i = 0; i < top->target_count; i++) {
+        top->with[i].is_viewed &= top->targets[i].pid != pid;
+    }
+}
+
 /* Those of other users are not asked: each would only say no. All processes are looked through now
  * and then, for those without an attach socket. */
 static void targets_find(top_t *top) {
@@ -216,6 +223,7 @@ static void targets_find(top_t *top) {
     memcpy(note, top->note, sizeof(note));
     unsigned count = attach_list(pids, 4096);
     for (unsigned i = 0; i < count; i++) {
+        view_give_up(top, pids[i]);
         target_add(top, pids[i]);
     }
     count = top->samples % 8 == 0 && !top->is_started ? (unsigned)umf_view_list(pids, 8192, LIST_MS)
@@ -271,7 +279,8 @@ bool top_begin(top_t *top, uint32_t pid) {
     if (pid != 0) {
         target_add(top, pid);
     }
-    if (top_sample(top) && (pid == 0 || top->count > 0 || !top->note[0])) {
+    bool is_left = top_sample(top);
+    if (is_left && (top->count > 0 || (pid != 0 && !top->note[0]))) {
         return true;
     }
     if (!top->note[0]) {

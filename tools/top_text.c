@@ -70,7 +70,7 @@ static void process_show(const top_t *top, uint32_t process) {
 
 static void show(const top_t *top) {
     for (unsigned i = 0; i < top->target_count; i++) {
-        if (top_is_open(top, i)) {
+        if (top_is_open(top, i) && (top->pid || top_sum(top, i).pools > 0)) {
             process_show(top, i);
         }
     }
@@ -93,6 +93,9 @@ static int show_often(top_t *top, double interval, unsigned times) {
         if (is_left && (i + 1 == times || !report_is_json())) {
             show(top);
         }
+    }
+    if (is_left && top->note[0]) {
+        tell("%s", top->note);
     }
     return is_left ? 0 : failed(top->note[0] ? top->note : "nobody is left to look at");
 }

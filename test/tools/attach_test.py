@@ -248,6 +248,71 @@ def test_answers_that_are_none():
     listener.close()
 
 
+def test_hostile_texts():
+    """The name of a process, those of its pools, and messages may be in the wrong hands."""
+    hostile = "\x1b]0;owned\x07\x9b31m\u202e\u2066".encode()
+    listener = attach_socket(os.getpid())
+    said = asked_once(listener, answer(status=4, text=hostile + b"AAAA"))[1]
+    check("AAAA" in said and not CONTROLS.search(said), repr(said))
+    with Sample() as sample:
+        run("snapshot", sample.pid, "-o", "names.umfsnap")
+    file = os.path.join(WORK, "names.umfsnap")
+    with open(file, "rb") as whole:
+        content = whole.read().replace(b"large".ljust(30, b"\0"), hostile.ljust(30, b"\0"))
+    with open(file, "wb") as changed:
+        changed.write(content)
+    own_name = open("/proc/self/comm").read().strip()
+    with open("/proc/self/comm", "wb") as comm:
+        comm.write(b"\x1b[7m\xc2\x9bred")
+    for words in (["top", os.getpid()], ["metrics", os.getpid()]):
+        asking = subprocess.Popen([UMFCTL, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  env={**os.environ, "LC_ALL": "C.UTF-8"})
+        connection, _ = listener.accept()
+        connection.recv(4096)
+        with open(file, "rb") as given:
+            socket.send_fds(connection, [answer(kind=1)], [given.fileno()])
+        out, said = asking.communicate(timeout=60)
+        connection.close()
+        text = (out + said).decode(errors="surrogateescape")
+        check(asking.returncode == 0 and "red" in text and "owned" in text, text)
+        check(not CONTROLS.search(text), words, repr(text))
+    with open("/proc/self/comm", "w") as comm:
+        comm.write(own_name)
+    said = run("trace", "no\x1b[31m\u202e", status=1)
+    check(not CONTROLS.search(said), repr(said))
+    listener.close()
+
+
+CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\udc80-\udcff]")
+
+
+def silent_processes(count):
+    """Processes that have the name of an attach socket, and never answer."""
+    code = ("import os, socket, sys, time\n"
+            "made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+            "made.bind('\\0umf-attach-%d-%d' % (os.stat('/proc/self/ns/pid').st_ino, os.getpid()))\n"
+            "made.listen(8)\nprint('ready', flush=True)\nsys.stdin.read()\n")
+    made = [subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(count)]
+    for one in made:
+        check(one.stdout.readline() == "ready\n")
+    return made
+
+
+def test_processes_that_do_not_answer(sample):
+    """They keep nobody from the others: each would have cost fifteen seconds."""
+    silent = silent_processes(4)
+    with Sample(UMF_RECORD_ATTACH="no") as unprepared:
+        for command in (["top", "-n", 1], ["metrics"]):
+            began = time.monotonic()
+            text = run(*command)
+            check(time.monotonic() - began < 25, command, time.monotonic() - began)
+            check(str(sample.pid) in text and str(unprepared.pid) in text, text)
+    for one in silent:
+        one.kill()
+        one.communicate()
+
+
 def test_files_that_are_none():
     """What top shows of snapshots that are damaged."""
     listener = attach_socket(os.getpid())

@@ -71,8 +71,10 @@ static bool aside_end(umf_view_child_t *aside) {
     struct pollfd wait = {.fd = aside->fd, .events = POLLIN};
     char done;
     int ready = 0;
-    for (uint64_t now = now_ns(); aside->child && ready <= 0 && now < aside->end; now = now_ns()) {
-        ready = poll(&wait, 1, (int)((aside->end - now) / 1000000 + 1));
+    for (bool is_over = false; aside->child && ready <= 0 && !is_over;) {
+        uint64_t now = now_ns();
+        is_over = now >= aside->end; /* then it may have ended in time all the same */
+        ready = poll(&wait, 1, is_over ? 0 : (int)((aside->end - now) / 1000000 + 1));
     }
     bool is_done = ready > 0 && read(aside->fd, &done, 1) == 1;
     if (aside->fd != -1) {
