@@ -61,8 +61,10 @@ inline Backend of_cuda(const std::string &name, const std::string &text) {
         driver().cuDevicePrimaryCtxRelease(0);
     };
     b.count = [](Counts *counts) { count_driver(driver().control(), cuda_names, counts); };
+    // No result by which the driver says that memory, and so its context, is gone.
     b.arm = [](const Fault &fault) {
-        return arm_driver(driver().control(), cuda_names, fault, CUDA_ERROR_INVALID_VALUE);
+        return arm_driver(driver().control(), cuda_names, fault,
+                          fault.n % 2 ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OUT_OF_MEMORY);
     };
     b.disarm = [] { return fail_calls(driver().control(), CUDA_SUCCESS, 0, false); };
     b.alive = [] { return driver().control()->objects; };
