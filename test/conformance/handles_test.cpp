@@ -166,6 +166,11 @@ std::vector<Entrance> provider_entrances() {
              umf_memory_pool_handle_t pool = nullptr;
              return umfPoolCreate(umfProxyPoolOps(), provider_of(h), nullptr, 0, &pool);
          }},
+        {"umfPoolCreateFromTextOver",
+         [](void *h) {
+             umf_memory_pool_handle_t pool = nullptr;
+             return umfPoolCreateFromTextOver("proxy", provider_of(h), &pool);
+         }},
         {"umfReclaim", [](void *h) { return umfReclaim(provider_of(h), 0, nullptr); }, OK},
         {"umfLevelZeroMemoryProviderResidentDeviceChange",
          [](void *h) {
