@@ -47,10 +47,11 @@ class Gate {
 };
 
 struct WaitingProvider {
-    Gate waits;                         // marks do not pass while it is closed
-    std::function<void()> on_pending;   // runs in each tick, and where memory is missing
-    std::atomic<long> marks{0};         // that are not ended
-    std::atomic<uint64_t> of_thread{0}; // the handle that stands for a queue of each thread
+    Gate waits;                           // marks do not pass while it is closed
+    std::function<void()> on_pending;     // runs in each tick, and where memory is missing
+    std::atomic<long> marks{0};           // that are not ended
+    std::atomic<void *> passing{nullptr}; // the queue whose marks pass all the same
+    std::atomic<uint64_t> of_thread{0};   // the handle that stands for a queue of each thread
 
     umf_memory_provider_handle_t create() {
         static const umf_memory_provider_ops_t ops = table();
@@ -111,16 +112,17 @@ struct WaitingProvider {
     }
     static umf_memory_provider_ext_ops_t extension() {
         umf_memory_provider_ext_ops_t ext = UMF_MEMORY_PROVIDER_EXT_OPS_INIT;
-        ext.queue_mark = [](void *provider, void *, void **mark) {
+        ext.queue_mark = [](void *provider, void *queue, void **mark) {
             of(provider)->marks++;
-            *mark = provider;
+            *mark = queue ? queue : provider;
             return UMF_RESULT_SUCCESS;
         };
-        ext.mark_wait = [](void *provider, void *, int may_block) {
+        ext.mark_wait = [](void *provider, void *mark, int may_block) {
             if (may_block) {
                 of(provider)->waits.pass();
             }
-            bool has_passed = may_block || !of(provider)->waits.is_closed;
+            bool has_passed =
+                may_block || !of(provider)->waits.is_closed || mark == of(provider)->passing;
             of(provider)->marks -= has_passed;
             return has_passed ? 1 : 0;
         };

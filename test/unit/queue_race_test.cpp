@@ -115,18 +115,23 @@ template <typename A, typename B> void at_once(const A &a, const B &b) {
 TEST_F(QueueRace, TwoUsesAtOnceAreBothKept) {
     static const umf_memory_pool_ops_t ops = meeting_table();
     begin(&ops);
-    void *ptr = umfPoolMalloc(pool, SIZE);
-    source.waits.is_closed = true;
-    at_once([&] { EXPECT_EQ(umfUseOn(ptr, FIRST), OK); },
-            [&] { EXPECT_EQ(umfUseOn(ptr, SECOND), OK); });
-    EXPECT_EQ(umfFreeOn(ptr, THIRD), OK);
-    EXPECT_EQ(umfQueueEnds(FIRST), OK); // one mark for each queue whose use was kept
-    EXPECT_EQ(umfQueueEnds(SECOND), OK);
-    EXPECT_EQ(source.marks, 2);
-    EXPECT_NE(umfPoolMallocOn(pool, SIZE, 0, THIRD), ptr);
-    source.waits.is_closed = false;
-    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
-    EXPECT_EQ(umfPoolMallocOn(pool, SIZE, 0, THIRD), ptr);
+    for (void *passing : {FIRST, SECOND}) { // the other one must still be waited for
+        void *ptr = umfPoolMalloc(pool, SIZE);
+        source.waits.is_closed = true;
+        at_once([&] { EXPECT_EQ(umfUseOn(ptr, FIRST), OK); },
+                [&] { EXPECT_EQ(umfUseOn(ptr, SECOND), OK); });
+        EXPECT_EQ(umfFreeOn(ptr, THIRD), OK);
+        source.passing = passing;
+        EXPECT_EQ(umfPoolWaitPending(pool, 0, nullptr), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        void *other = umfPoolMallocOn(pool, SIZE, 0, THIRD);
+        EXPECT_NE(other, ptr);
+        source.passing = nullptr;
+        source.waits.is_closed = false;
+        EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
+        EXPECT_EQ(umfPoolMallocOn(pool, SIZE, 0, THIRD), ptr);
+        EXPECT_EQ(umfFree(ptr), OK);
+        EXPECT_EQ(umfFree(other), OK);
+    }
     end();
 }
 
