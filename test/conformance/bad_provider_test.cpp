@@ -349,7 +349,11 @@ TEST_P(Misbehaves, AndThePoolLives) {
     if (umfPoolCreate(kind.ops(), provider, nullptr, 0, &bad.pool) == OK) {
         bad.is_bad = true;
         std::vector<std::thread> threads;
-        for (unsigned i = 0; i < 3; i++) {
+        // That two threads are given the same memory at the same moment is not seen: what is given
+        // is recorded without a lock.
+        bool gives_twice =
+            bad.way == Way::same_memory_twice || bad.way == Way::inside_of_memory_given;
+        for (unsigned i = 0; i < (gives_twice ? 1u : 3u); i++) {
             threads.emplace_back(use, bad.pool, bad.has_memory(), i);
         }
         for (std::thread &thread : threads) {
