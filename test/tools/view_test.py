@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -193,6 +194,51 @@ def test_files_that_are_not_replaced():
     check(not [name for name in os.listdir(WORK) if name.endswith(".new")], "something is left")
     sample.kill()
     sample.communicate()
+
+
+def recording_of_modules(path, library, count):
+    """A snapshot in which so many modules are one library, by as many spellings of its path."""
+    texts, offsets = bytearray(b"\0"), []
+    for i in range(count):
+        offsets.append(len(texts))
+        texts += ("".join("//" if i >> bit & 1 else "/./" for bit in range(10)) + library).encode() + b"\0"
+    modules = b"".join(struct.pack("<4Q32s", 0x1000000 * (i + 1), 0x1000000, 0x1000000, offset, b"")
+                       for i, offset in enumerate(offsets))
+    stacks, live = [0], b""
+    for i in range(count):
+        live += struct.pack("<4Q", 1, 0x10000 * (i + 1), 64, 1 | 1 << 16 | len(stacks) << 40)
+        stacks += [1, 0x1000000 * (i + 1) + 0x900]
+    objects = struct.pack("<4I8Q48s", *([0] * 12), b"") + struct.pack("<4I8Q48s", 1, *([0] * 11), b"pool")
+    data, sections = bytearray(448), [(0, 0, 0, 0, 0)] * 8
+    for kind, content, size in ((0, objects, len(objects) // 2), (1, bytes(texts), 1), (2, modules, 64),
+                                (3, struct.pack("<%dQ" % len(stacks), *stacks), 8), (4, live, 32)):
+        sections[kind] = (len(data), len(content) // size, len(content) // size, size, 0)
+        data += content + b"\0" * (-len(content) % 64)
+    head = struct.pack("<8sIIQII2Q2Q7Q4Q", b"UMFREC\r\n", 1, 2, len(data), 7, 1, 0, 0, 0, 0, 1000000000, 0, 0, 0, 1, 0,
+                       2**64 - 1, 0, 0, 0, 0) + b"".join(struct.pack("<3Q2I", *section) for section in sections)
+    data[:len(head)] = head
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def peak_of_leaks(path):
+    child = subprocess.Popen([UMFCTL, "leaks", "--json", path], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    check(status == 0, status)
+    return used.ru_maxrss
+
+
+def test_many_paths_of_one_library():
+    """Each was read once more, and kept: the symbols of the library, 512 times."""
+    found = re.search(r"(/\S*/libc[.-]\S*)$", open("/proc/self/maps").read(), re.M)
+    if not found:
+        print("view_test: skipped: many paths of one library; this Python has no libc of its own file")
+        return
+    path, peaks = os.path.join(WORK, "modules"), []
+    for count in (1, 512):
+        recording_of_modules(path, found.group(1), count)
+        peaks.append(peak_of_leaks(path))
+    check(peaks[1] < 2 * peaks[0] + 16384, peaks)
 
 
 def main():
