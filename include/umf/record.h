@@ -35,7 +35,9 @@ extern "C" {
 typedef struct umf_record_params_t {
     /// sizeof(umf_record_params_t) of the headers it was compiled with.
     size_t struct_size;
-    /// The file, which is replaced if it exists; NULL: memory that goes with the recording and that
+    /// The file, which is replaced if it exists, and refused if it is no regular file. Another
+    /// program that shortens it while it is written ends the process by SIGBUS. NULL: memory that
+    /// goes with the recording and that
     /// ::umfRecordSave writes to a file. `%p` in it becomes the number of the process. It is
     /// copied, as are the pools below.
     const char *path;
@@ -84,8 +86,9 @@ umf_result_t umfRecordStop(void);
 
 /// @brief Writes a copy of the running recording to a file.
 ///
-/// @param path the file, which is replaced if it exists
-/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `path` is NULL or nothing
+/// @param path the file, for its user only, which is replaced if it exists
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `path` is NULL, is no
+///         regular file (a device, a pipe, a link) or nothing
 ///         is recorded; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the file cannot be written, which
 ///         the log explains; no file is left behind
 umf_result_t umfRecordSave(const char *path);
@@ -104,8 +107,9 @@ umf_result_t umfRecordMark(const char *name);
 ///
 /// The snapshot is consistent for each pool. No lock is held for long: threads go on.
 ///
-/// @param path the file, which is replaced if it exists
-/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `path` is NULL;
+/// @param path the file, for its user only, which is replaced if it exists
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `path` is NULL, is no
+///         regular file (a device, a pipe, a link);
 ///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the file cannot be written, which the log
 ///         explains; no file is left behind; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
 umf_result_t umfRecordSnapshot(const char *path);

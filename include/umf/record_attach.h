@@ -28,6 +28,9 @@ extern "C" {
 /// @brief The version of the messages that this header describes. Others are refused.
 #define UMF_ATTACH_VERSION 2u
 
+/// @brief The largest umf_attach_request_t::size, in bytes.
+#define UMF_ATTACH_SIZE_MAX (UINT64_C(4) << 30)
+
 /// @brief What is asked for.
 typedef enum umf_attach_kind_t {
     /// A snapshot with objects only.
@@ -66,7 +69,8 @@ typedef struct umf_attach_request_t {
     /// Handle of the pool, as in umf_record_object_t. A pool of this handle and another birth is
     /// not the one that is meant, and the request fails.
     uint64_t object;
-    /// Of ::UMF_ATTACH_RECORD, as in umf_record_params_t; so are the next.
+    /// Of ::UMF_ATTACH_RECORD, as in umf_record_params_t, but at most ::UMF_ATTACH_SIZE_MAX; so are
+    /// the next.
     uint64_t size;
     /// The smallest allocation.
     uint64_t min_size;

@@ -14,6 +14,7 @@
 #include "core/reclaim.h"
 #include "record/attach_own.h"
 #include "record/record.h"
+#include "record/recording.h"
 #include "record/snapshot.h"
 #include "system/os.h"
 
@@ -29,12 +30,13 @@ static void serve_snapshot(unsigned client, const umf_attach_request_t *request,
     bool is_all = request->kind == UMF_ATTACH_SNAPSHOT;
     int fd = -1;
     (void)client;
-    int error = umf_memory_file("umf-snapshot", &fd);
+    int error = umf_record_memory_file("umf-snapshot", &fd);
     if (error == 0) {
         error = umf_snapshot_write(fd, is_all ? UMF_SNAPSHOT_ALL : UMF_SNAPSHOT_FIGURES,
                                    umf_attach_is_closing);
     }
     if (error == 0) {
+        umf_memory_file_seal(fd, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
         answer->fd = fd;
         return;
     }
@@ -46,9 +48,19 @@ static void serve_snapshot(unsigned client, const umf_attach_request_t *request,
 
 /* --- recordings --- */
 
-/* The client that has started the recording that runs; UMF_ATTACH_CLIENTS: none has. Only the
- * attach socket's thread has it, and whoever waits for that to end. */
-static unsigned recorder = UMF_ATTACH_CLIENTS;
+/* The client that has started a recording, and which; UMF_ATTACH_CLIENTS: none has. Only the attach
+ * socket's thread has it, and whoever waits for that to end. In a child of fork it is the parent's.
+ */
+static struct {
+    unsigned client;
+    uint64_t generation;
+    int pid;
+} recorder = {.client = UMF_ATTACH_CLIENTS};
+
+static bool is_recorder(unsigned client) {
+    return recorder.client == client && recorder.pid == umf_os_pid() &&
+           recorder.generation == umf_record_generation();
+}
 
 static bool is_recording(void) {
     umf_record_state_report_t report = UMF_RECORD_STATE_REPORT_INIT;
@@ -83,10 +95,8 @@ static void serve_live(unsigned client, const umf_attach_request_t *request,
 }
 
 static void record_end(void) {
-    recorder = UMF_ATTACH_CLIENTS;
-    if (is_recording()) {
-        umfRecordStop();
-    }
+    recorder.client = UMF_ATTACH_CLIENTS;
+    umf_record_stop_this(recorder.generation);
 }
 
 /* What is wrong with the numbers umfRecordStart finds, and the program's log tells. */
@@ -103,12 +113,19 @@ static void serve_record(unsigned client, const umf_attach_request_t *request,
         umf_attach_fail(answer, "a recording is running already");
         return;
     }
+    if (request->size > UMF_ATTACH_SIZE_MAX) {
+        umf_attach_fail(answer, "a recording of %llu bytes is too large, at most %llu are possible",
+                        (unsigned long long)request->size, (unsigned long long)UMF_ATTACH_SIZE_MAX);
+        return;
+    }
     umf_result_t result = umfRecordStart(&params);
     if (result != UMF_RESULT_SUCCESS) {
         umf_attach_fail(answer, "the recording could not be started: %s", umfResultText(result));
         return;
     }
-    recorder = client;
+    recorder.client = client;
+    recorder.generation = umf_record_generation();
+    recorder.pid = umf_os_pid();
     give_recording(answer);
     if (answer->fd == -1) {
         record_end();
@@ -118,7 +135,7 @@ static void serve_record(unsigned client, const umf_attach_request_t *request,
 static void serve_stop(unsigned client, const umf_attach_request_t *request,
                        umf_attach_answer_t *answer) {
     (void)request;
-    if (recorder == client) {
+    if (is_recorder(client)) {
         record_end();
     } else {
         umf_attach_fail(answer, "this connection has started no recording");
@@ -228,7 +245,7 @@ void umf_attach_serve(unsigned client, const umf_attach_request_t *request,
 }
 
 void umf_attach_forget(unsigned client) {
-    if (recorder == client) {
+    if (is_recorder(client)) {
         record_end();
     }
 }

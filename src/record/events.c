@@ -41,7 +41,14 @@ static void block_give_up(umf_recording_t *r, umf_record_thread_t *thread) {
 }
 
 static void drop(umf_recording_t *r, uint64_t events) {
-    __atomic_fetch_add(&r->header->dropped, events, __ATOMIC_RELAXED);
+    uint64_t before = atomic_fetch_add_explicit(&r->dropped, events, memory_order_relaxed);
+    __atomic_store_n(&r->header->dropped, before + events, __ATOMIC_RELAXED);
+}
+
+/* As the file says, where another program may have written. */
+static uint32_t events_of(const umf_record_block_t *block) {
+    uint32_t count = __atomic_load_n(&block->count, __ATOMIC_RELAXED);
+    return count < EVENTS ? count : EVENTS;
 }
 
 /* The disk is full: the blocks that there are serve from now on. */
@@ -75,9 +82,8 @@ static uint32_t block_take_locked(umf_recording_t *r) {
 static void block_begin_locked(umf_recording_t *r, umf_record_thread_t *thread, uint32_t index) {
     umf_assert_locked(umf_record_lock());
     umf_record_block_t *block = &r->blocks[index];
-    umf_record_section_t *section = &r->header->sections[UMF_RECORD_BLOCKS];
-    if (block->number != 0) {
-        drop(r, block->count);
+    if (index < umf_record_count(r, UMF_RECORD_BLOCKS)) {
+        drop(r, events_of(block));
     }
     /* Before all that follows; an exchange, because ThreadSanitizer knows no fences. */
     (void)__atomic_exchange_n(&block->number, 0, __ATOMIC_ACQ_REL);
@@ -87,8 +93,9 @@ static void block_begin_locked(umf_recording_t *r, umf_record_thread_t *thread, 
     __atomic_store_n(&block->number, ++r->block_number, __ATOMIC_RELEASE);
     __atomic_store_n(&r->header->ticks[1], block->ticks, __ATOMIC_RELAXED);
     __atomic_store_n(&r->header->ns[1], block->ns, __ATOMIC_RELAXED);
-    if (section->count <= index) {
-        __atomic_store_n(&section->count, (uint64_t)index + 1, __ATOMIC_RELEASE);
+    uint64_t begun = umf_record_count(r, UMF_RECORD_BLOCKS);
+    if (begun <= index) {
+        umf_record_item_done(r, UMF_RECORD_BLOCKS, index + 1 - begun);
     }
     atomic_store_explicit(&r->owned[index], 1, memory_order_relaxed);
     thread->block = block;
@@ -126,11 +133,10 @@ UMF_INLINE void put(umf_recording_t *r, umf_record_thread_t *thread,
 }
 
 uint64_t umf_record_events_count(const umf_recording_t *r) {
-    uint64_t count = __atomic_load_n(&r->header->dropped, __ATOMIC_RELAXED);
-    uint64_t blocks =
-        __atomic_load_n(&r->header->sections[UMF_RECORD_BLOCKS].count, __ATOMIC_ACQUIRE);
+    uint64_t count = atomic_load_explicit(&r->dropped, memory_order_relaxed);
+    uint64_t blocks = umf_record_count(r, UMF_RECORD_BLOCKS);
     for (uint64_t i = 0; i < blocks; i++) {
-        count += __atomic_load_n(&r->blocks[i].count, __ATOMIC_RELAXED);
+        count += events_of(&r->blocks[i]);
     }
     return count;
 }

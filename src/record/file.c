@@ -24,6 +24,9 @@
 #define PROVIDERS 32768u
 #define TEXT_HASH 16384u
 #define PRIVATE_MAPS 12
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -108,11 +111,22 @@ bool umf_record_touch(umf_recording_t *r, const void *at, size_t size) {
 
 /* --- sections --- */
 
+/* Readers find in the header what the writer knows from `r`. */
+static void count_set(umf_recording_t *r, umf_record_section_kind_t kind, uint64_t count) {
+    __atomic_store_n(&r->sections[kind].count, count, __ATOMIC_RELEASE);
+    __atomic_store_n(&r->header->sections[kind].count, count, __ATOMIC_RELEASE);
+}
+
+uint64_t umf_record_count(const umf_recording_t *r, umf_record_section_kind_t kind) {
+    uint64_t count = __atomic_load_n(&r->sections[kind].count, __ATOMIC_ACQUIRE);
+    return count < r->sections[kind].capacity ? count : r->sections[kind].capacity;
+}
+
 uint64_t umf_record_item(umf_recording_t *r, umf_record_section_kind_t kind, uint64_t items) {
-    umf_record_section_t *section = &r->header->sections[kind];
+    const umf_record_section_t *section = &r->sections[kind];
     uint64_t index = section->count;
     if (index > section->capacity || items > section->capacity - index) {
-        __atomic_store_n(&section->count, section->capacity + 1, __ATOMIC_RELAXED);
+        count_set(r, kind, section->capacity + 1);
         return UINT64_MAX;
     }
     const char *at = (char *)r->header + section->offset + index * section->item_size;
@@ -120,23 +134,28 @@ uint64_t umf_record_item(umf_recording_t *r, umf_record_section_kind_t kind, uin
 }
 
 void umf_record_item_done(umf_recording_t *r, umf_record_section_kind_t kind, uint64_t items) {
-    umf_record_section_t *section = &r->header->sections[kind];
-    __atomic_store_n(&section->count, section->count + items, __ATOMIC_RELEASE);
+    count_set(r, kind, r->sections[kind].count + items);
+}
+
+const char *umf_record_text_at(const umf_recording_t *r, uint64_t offset, int *length) {
+    uint64_t count = umf_record_count(r, UMF_RECORD_TEXTS);
+    *length = offset < count ? (int)(count - offset) : 0;
+    return offset < count ? r->texts + offset : "";
 }
 
 typedef struct layout_t {
-    umf_record_header_t *header;
+    umf_recording_t *r;
     uint64_t end; /* of what has a place */
 } layout_t;
 
 static void *place(layout_t *layout, umf_record_section_kind_t kind, uint64_t capacity,
                    size_t item_size) {
-    umf_record_section_t *section = &layout->header->sections[kind];
+    umf_record_section_t *section = &layout->r->sections[kind];
     section->offset = umf_align_up(layout->end, umf_os_page_size());
     section->capacity = capacity;
     section->item_size = (uint32_t)item_size;
     layout->end = section->offset + capacity * item_size;
-    return (char *)layout->header + section->offset;
+    return (char *)layout->r->header + section->offset;
 }
 
 static size_t least(size_t a, size_t b) {
@@ -145,7 +164,8 @@ static size_t least(size_t a, size_t b) {
 
 /* A small file has small sections. */
 static void place_all(umf_recording_t *r, size_t size) {
-    layout_t layout = {.header = r->header, .end = sizeof(*r->header)};
+    layout_t layout = {.r = r, .end = sizeof(*r->header)};
+    r->file_size = size;
     size_t objects = least(OBJECTS, size / 8 / sizeof(umf_record_object_t));
     size_t modules = least(MODULES, size / 16 / sizeof(umf_record_module_t));
     r->objects = place(&layout, UMF_RECORD_OBJECTS, objects, sizeof(umf_record_object_t));
@@ -160,7 +180,7 @@ static void place_all(umf_recording_t *r, size_t size) {
         r->window_count = windows;
         r->live = place(&layout, UMF_RECORD_LIVE, windows * UMF_RECORD_LIVE_WINDOW,
                         sizeof(umf_record_event_t));
-        r->header->sections[UMF_RECORD_LIVE].count = windows * UMF_RECORD_LIVE_WINDOW;
+        r->sections[UMF_RECORD_LIVE].count = windows * UMF_RECORD_LIVE_WINDOW;
     }
     layout.end = umf_align_up(layout.end, umf_os_page_size());
     r->block_count = (uint32_t)least((size - layout.end) / sizeof(umf_record_block_t), UINT32_MAX);
@@ -183,9 +203,10 @@ static void fill_header(umf_recording_t *r, const umf_record_params_t *params, s
     header->rate = r->rate;
     header->min_size = params->min_size;
     header->max_size = params->max_size;
-    header->sections[UMF_RECORD_OBJECTS].count = 1; /* items 0 mean none */
-    header->sections[UMF_RECORD_TEXTS].count = 1;
-    header->sections[UMF_RECORD_STACKS].count = r->stacks ? 1 : 0;
+    r->sections[UMF_RECORD_OBJECTS].count = 1; /* items 0 mean none */
+    r->sections[UMF_RECORD_TEXTS].count = 1;
+    r->sections[UMF_RECORD_STACKS].count = r->stacks ? 1 : 0;
+    memcpy(header->sections, r->sections, sizeof(header->sections));
 }
 
 /* --- making --- */
@@ -236,6 +257,10 @@ static bool make_mapped(const umf_record_params_t *params, size_t size, int fd,
     if (!map_private(pages, &r->touched)) {
         return false;
     }
+    umf_memory_file_seal(fd, F_SEAL_SHRINK | F_SEAL_GROW); /* a file with a path has no seals */
+    if (umf_memory_file_seal(fd, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
+        umf_memory_file_seal(fd, F_SEAL_SEAL); /* before Linux 5.1 */
+    }
     if (!umf_record_touch(r, r->header, sizeof(*r->header))) {
         UMF_LOG_ERROR("there is no space for a recording: free some, or choose another path");
         return false;
@@ -248,7 +273,8 @@ static bool make_mapped(const umf_record_params_t *params, size_t size, int fd,
 
 bool umf_record_file_is_written(const char *path) {
     int fd = -1;
-    if (umf_os_open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0, &fd) != 0) {
+    if (umf_os_check_path(path) != 0 ||
+        umf_os_open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0, &fd) != 0) {
         return false;
     }
     bool is_locked = umf_os_flock(fd) == EWOULDBLOCK;
@@ -256,11 +282,65 @@ bool umf_record_file_is_written(const char *path) {
     return is_locked;
 }
 
-static int open_new(const char *path, int *fd) {
-    umf_os_unlink(path);
-    int error = umf_os_open(path, O_RDWR | O_CREAT | O_EXCL, 0600, fd);
+int umf_record_memory_file(const char *name, int *fd) {
+    int error = umf_memory_file(name, fd);
+    return error ? error : umf_os_fchmod(*fd, 0600);
+}
+
+/* EBUSY: another process has the lock. A file system without locks is no reason not to record. */
+static int lock(int fd) {
+    return umf_os_flock(fd) == EWOULDBLOCK ? EBUSY : 0;
+}
+
+/* EBUSY: the path does not lead to the file that is open (any more). */
+static int look_at(const char *path, int fd) {
+    uint64_t dev, ino, size, other_dev = 0, other_ino = 0;
+    int other = -1;
+    int error = umf_os_file_id(fd, &dev, &ino, &size);
     if (error == 0) {
-        umf_os_flock(*fd); /* a file system without locks is no reason not to record */
+        error = umf_os_open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0, &other);
+    }
+    if (error != 0) {
+        return error == ENOENT || error == ELOOP ? EBUSY : error;
+    }
+    error = umf_os_file_id(other, &other_dev, &other_ino, &size);
+    umf_os_close(other);
+    return error == 0 && (dev != other_dev || ino != other_ino) ? EBUSY : error;
+}
+
+/* Removes a file that nobody writes. Its lock is held until the new file has its own, so that
+ * another process that removes it, too, is told. `old`: the descriptor with the lock. */
+static int remove_old(const char *path, int *old) {
+    int error = umf_os_check_path(path);
+    if (error == 0) {
+        error = umf_os_open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0, old);
+    }
+    if (error != 0) {
+        return error == ENOENT ? 0 : error;
+    }
+    error = lock(*old);
+    error = error ? error : look_at(path, *old); /* another process may have replaced it */
+    return error ? error : umf_os_unlink(path);
+}
+
+/* One of several processes that begin at once gets the path: it has the lock of its file, and then
+ * finds its file at the path. */
+static int open_new(const char *path, int *fd) {
+    int old = -1;
+    int error = remove_old(path, &old);
+    if (error == 0) {
+        error = umf_os_open(path, O_RDWR | O_CREAT | O_EXCL, 0600, fd);
+        error = error == EEXIST ? EBUSY : error;
+    }
+    if (error == 0) {
+        error = lock(*fd);
+        error = error ? error : look_at(path, *fd);
+        if (error && error != EBUSY) {
+            umf_os_unlink(path);
+        }
+    }
+    if (old != -1) {
+        umf_os_close(old);
     }
     return error;
 }
@@ -268,18 +348,20 @@ static int open_new(const char *path, int *fd) {
 /* A file that another process writes is not replaced: its events are worth more than ours, and it
  * has the path from the same environment. */
 static int open_file(const char *path, int *fd) {
-    int error = 0;
     if (!path) {
-        return umf_memory_file("umf_record", fd);
+        return umf_record_memory_file("umf_record", fd);
     }
-    if (umf_record_file_is_written(path)) {
+    int error = open_new(path, fd);
+    if (error == EBUSY) {
         UMF_LOG_ERROR("another process records into %s: with %%p in the path each process has a "
                       "file of its own",
                       path);
-        return EBUSY;
-    }
-    error = open_new(path, fd);
-    if (error) {
+    } else if (error == EEXIST) {
+        UMF_LOG_ERROR(
+            "%s exists and is no regular file (a device, a pipe, a link, a folder), which "
+            "a recording does not replace: name another path",
+            path);
+    } else if (error) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "the file %s cannot be made", path);
     }
     return error;
@@ -289,11 +371,13 @@ umf_result_t umf_record_file_make(const umf_record_params_t *params, const char 
                                   umf_recording_t **made) {
     size_t size = umf_align_down(params->size, umf_os_page_size());
     int fd = -1;
-    if (open_file(path, &fd) != 0) {
+    int failed = open_file(path, &fd);
+    if (failed) {
         if (fd >= 0) {
             umf_os_close(fd);
         }
-        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+        return failed == EEXIST ? UMF_RESULT_ERROR_INVALID_ARGUMENT
+                                : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     int error = umf_kept_fd_take(&mapped.file, fd);
     if (!error) {

@@ -65,12 +65,13 @@ __attribute__((format(printf, 2, 3))) static void say(const umf_recording_t *r, 
 }
 
 static void say_frame(const umf_recording_t *r, unsigned number, uint64_t address) {
-    const umf_record_section_t *section = &r->header->sections[UMF_RECORD_MODULES];
-    uint64_t count = section->count < section->capacity ? section->count : section->capacity;
+    uint64_t count = umf_record_count(r, UMF_RECORD_MODULES);
     for (uint64_t i = count; i-- > 0;) { /* the last that was mapped there */
         const umf_record_module_t *module = &r->modules[i];
         if (address - module->base < module->size) {
-            say(r, "    #%-2u %s+0x%llx", number, r->texts + module->path,
+            int length;
+            const char *path = umf_record_text_at(r, module->path, &length);
+            say(r, "    #%-2u %.*s+0x%llx", number, length, path,
                 (unsigned long long)(address - module->base + module->file_offset));
             return;
         }
@@ -81,9 +82,13 @@ static void say_frame(const umf_recording_t *r, unsigned number, uint64_t addres
 static void say_group(const umf_recording_t *r, const group_t *group) {
     uint32_t object = UMF_RECORD_EVENT_OBJECT(group->key << 16);
     uint32_t stack = UMF_RECORD_EVENT_STACK(group->key << 16);
-    say(r, "  %llu bytes in %llu allocations of pool %u (%s)", (unsigned long long)group->bytes,
-        (unsigned long long)group->count, object, object ? r->objects[object].name : "");
-    uint64_t frames = stack ? r->stacks[stack] : 0;
+    bool is_known = object != 0 && object < umf_record_count(r, UMF_RECORD_OBJECTS);
+    say(r, "  %llu bytes in %llu allocations of pool %u (%.*s)", (unsigned long long)group->bytes,
+        (unsigned long long)group->count, object, (int)sizeof(r->objects[object].name),
+        is_known ? r->objects[object].name : "");
+    uint64_t words = r->stacks ? umf_record_count(r, UMF_RECORD_STACKS) : 0;
+    uint64_t frames = stack && stack < words ? r->stacks[stack] : 0;
+    frames = frames < words - stack ? frames : 0;
     for (unsigned i = 0; i < frames && i < FRAMES_SHOWN; i++) {
         say_frame(r, i, r->stacks[stack + 1 + i]);
     }
@@ -106,7 +111,7 @@ void umf_record_leaks_tell(umf_recording_t *r) {
     size_t size = GROUPS * sizeof(group_t);
     sums_t sums = {.groups = umf_meta_alloc(size)};
     umf_record_live_each(r, add, &sums);
-    uint64_t dropped = r->header->live_dropped;
+    uint64_t dropped = atomic_load(&r->live_dropped);
     if (sums.count > 0) {
         say(r, "umf: %llu bytes in %llu allocations were not freed", (unsigned long long)sums.bytes,
             (unsigned long long)sums.count);

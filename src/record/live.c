@@ -80,8 +80,9 @@ static void close_hole(const window_t *window, uint32_t hole) {
 /* An allocation ends with its pool. */
 static bool is_gone(const umf_recording_t *r, const umf_record_event_t *item) {
     uint32_t object = UMF_RECORD_EVENT_OBJECT(item->what);
-    uint32_t flags = __atomic_load_n(&r->objects[object].flags, __ATOMIC_RELAXED);
-    return object != 0 && (flags & UMF_RECORD_OBJECT_IS_GONE);
+    return object != 0 && object < umf_record_count(r, UMF_RECORD_OBJECTS) &&
+           (__atomic_load_n(&r->objects[object].flags, __ATOMIC_RELAXED) &
+            UMF_RECORD_OBJECT_IS_GONE);
 }
 
 /* Room for another item, from one whose pool is gone. */
@@ -99,7 +100,7 @@ static bool add_locked(umf_recording_t *r, const window_t *window,
                        const umf_record_event_t *event) {
     bool has_room = umf_record_touch(r, window->items, WINDOW * sizeof(*window->items));
     uint32_t at = WINDOW;
-    if (has_room && window->state->count == WINDOW) {
+    if (has_room && window->state->count >= WINDOW) {
         evict_locked(r, window);
     }
     if (has_room) {
@@ -122,7 +123,8 @@ void umf_record_live_add(umf_recording_t *r, const umf_record_event_t *event) {
     bool is_added = add_locked(r, &window, event);
     umf_record_unspin(&window.state->is_locked);
     if (!is_added) {
-        __atomic_fetch_add(&r->header->live_dropped, 1, __ATOMIC_RELAXED);
+        uint64_t before = atomic_fetch_add_explicit(&r->live_dropped, 1, memory_order_relaxed);
+        __atomic_store_n(&r->header->live_dropped, before + 1, __ATOMIC_RELAXED);
     }
 }
 

@@ -92,13 +92,13 @@ static void build_id(uint64_t base, uint8_t *id, size_t id_size) {
 /* --- the section --- */
 
 static bool is_known(const umf_recording_t *r, const umf_os_region_t *mapping) {
-    uint64_t count = r->header->sections[UMF_RECORD_MODULES].count;
-    uint64_t capacity = r->header->sections[UMF_RECORD_MODULES].capacity;
-    for (uint64_t i = count < capacity ? count : capacity; i-- > 0;) {
+    for (uint64_t i = umf_record_count(r, UMF_RECORD_MODULES); i-- > 0;) {
         const umf_record_module_t *module = &r->modules[i];
         if (module->base == mapping->base && module->size == mapping->size &&
             module->file_offset == mapping->offset) {
-            return strcmp(r->texts + module->path, mapping->path) == 0;
+            int length;
+            const char *path = umf_record_text_at(r, module->path, &length);
+            return length > 0 && strncmp(path, mapping->path, (size_t)length) == 0;
         }
     }
     return false;

@@ -1,6 +1,7 @@
 /* Start and stop of recordings, and the public functions. */
 #include "record/record.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,7 +281,7 @@ static void report_locked(umf_recording_t *r, umf_record_state_report_t *report)
     }
     report->is_running = 1;
     report->events = umf_record_events_count(r);
-    report->dropped = __atomic_load_n(&r->header->dropped, __ATOMIC_RELAXED);
+    report->dropped = atomic_load_explicit(&r->dropped, memory_order_relaxed);
     report->live_count = count;
     report->live_bytes = bytes;
     report->used = atomic_load(&r->touched_count) * umf_os_page_size();
@@ -313,4 +314,29 @@ int umf_record_dup(int *fd) {
     int error = umf_record_file_dup(fd);
     umf_unlock(&recorder_lock);
     return error;
+}
+
+uint64_t umf_record_generation(void) {
+    umf_lock(&recorder_lock);
+    uint64_t generation = current ? current->generation : 0;
+    umf_unlock(&recorder_lock);
+    return generation;
+}
+
+void umf_record_stop_this(uint64_t generation) {
+    umf_lock(&recorder_lock);
+    if (current && current->generation == generation) {
+        stop_locked();
+    }
+    umf_unlock(&recorder_lock);
+}
+
+int umf_record_header(umf_record_header_t *header) {
+    umf_lock(&recorder_lock);
+    bool is_there = current != NULL;
+    if (is_there) {
+        umf_record_header_copy(current, header);
+    }
+    umf_unlock(&recorder_lock);
+    return is_there ? 0 : EBADF;
 }

@@ -25,4 +25,15 @@ void umf_record_fork_register(void);
  * program has closed it. */
 int umf_record_dup(int *fd);
 
+/* The generation of the running recording, which differs from all others; 0: nothing is recorded.
+ */
+uint64_t umf_record_generation(void);
+/* Ends the recording of that generation, if it is the one that runs. */
+void umf_record_stop_this(uint64_t generation);
+
+/* The header of the running recording's file, with the numbers of its writer, which another program
+ * that writes to the file cannot change. EBADF: nothing is recorded. */
+struct umf_record_header_t;
+int umf_record_header(struct umf_record_header_t *header);
+
 #endif

@@ -49,7 +49,13 @@ typedef struct umf_recording_t {
     unsigned stack_depth;
     size_t min_size, max_size, rate; /* max_size, rate: 0: no limit, all */
 
-    umf_record_header_t *header; /* of the file, and its sections */
+    /* Of the file, and its sections. Another program may write to it, so that no number that is
+     * read from it is an index, a size or an address: these are in `sections` and the members
+     * below. */
+    umf_record_header_t *header;
+    size_t file_size;
+    umf_record_section_t sections[UMF_RECORD_SECTIONS]; /* Sync: `count` as umf_record_item says */
+    _Atomic uint64_t dropped, live_dropped;
     umf_record_object_t *objects;
     char *texts;
     umf_record_module_t *modules;
@@ -63,6 +69,8 @@ typedef struct umf_recording_t {
     uint32_t block_count;   /* Sync: umf_record_lock, as the next two */
     uint32_t block_next;
     uint64_t block_number;
+    _Atomic uint32_t
+        block_used; /* blocks that were begun once. Sync: umf_record_lock for writers */
 
     _Atomic uint32_t *pool_numbers; /* by index of a pool. Sync: umf_record_lock for writers */
     umf_record_handle_t *providers; /* a hash table. Sync: likewise */
@@ -152,21 +160,30 @@ umf_result_t umf_record_file_make(const umf_record_params_t *params, const char 
                                   umf_recording_t **made);
 /* Does another process record into the file? */
 bool umf_record_file_is_written(const char *path);
+/* As umf_memory_file (base/memory_file.h), for files that inspectors get: its user's only. */
+int umf_record_memory_file(const char *name, int *fd);
 /* Unmaps all that belongs to the recording, also that of the parent in a child of fork. */
 void umf_record_file_unmap(void);
 /* Writes to [at, at + size) cannot fail from now on. false: there is no space. */
 bool umf_record_touch(umf_recording_t *r, const void *at, size_t size);
 /* Has `write` fill a file that gets its name when it is whole, in the place of one that exists.
- * Returns an error number. */
-int umf_record_write_whole(const char *path, unsigned mode, int (*write)(int fd, void *arg),
-                           void *arg);
+ * Only its user may read it. Returns an error number; EEXIST: the path is no regular file. */
+int umf_record_write_whole(const char *path, int (*write)(int fd, void *arg), void *arg);
+/* Logs it; the result. */
+umf_result_t umf_record_write_failed(const char *path, int error, const char *function);
 /* Writes a copy; `umfRecordSave`. */
 umf_result_t umf_record_file_save(umf_recording_t *r, const char *path);
+/* The header, with the writer's own sections. */
+void umf_record_header_copy(const umf_recording_t *r, umf_record_header_t *header);
 /* Takes the second reading of the clocks. */
 void umf_record_file_end(umf_recording_t *r, umf_record_header_t *header);
 /* A copy of the descriptor of the file. EBADF: there is none, or the program closed it. */
 int umf_record_file_dup(int *fd);
 
+/* How many items of a section can be read. */
+uint64_t umf_record_count(const umf_recording_t *r, umf_record_section_kind_t kind);
+/* The text at an offset that was read from the file, and its greatest length; "": there is none. */
+const char *umf_record_text_at(const umf_recording_t *r, uint64_t offset, int *length);
 /* Adds an item to a section that grows: its index, or UINT64_MAX if there is no room, which the
  * section's count then tells. The caller has the section's lock. */
 uint64_t umf_record_item(umf_recording_t *r, umf_record_section_kind_t kind, uint64_t items);

@@ -26,10 +26,19 @@ __attribute__((no_sanitize("thread"))) static void copy_shared(void *to, const v
     }
 }
 
+void umf_record_header_copy(const umf_recording_t *r, umf_record_header_t *header) {
+    copy_shared(header, r->header, sizeof(*header));
+    for (unsigned i = 0; i < UMF_RECORD_SECTIONS; i++) {
+        header->sections[i] = r->sections[i];
+        header->sections[i].count = __atomic_load_n(&r->sections[i].count, __ATOMIC_ACQUIRE);
+    }
+}
+
 static int write_block(umf_recording_t *r, uint64_t i, int fd) {
     umf_record_block_t *block = &r->blocks[i];
     uint64_t number = __atomic_load_n(&block->number, __ATOMIC_ACQUIRE);
     uint32_t count = __atomic_load_n(&block->count, __ATOMIC_ACQUIRE);
+    count = count < UMF_RECORD_BLOCK_EVENTS ? count : UMF_RECORD_BLOCK_EVENTS;
     size_t size = offsetof(umf_record_block_t, events) + count * sizeof(umf_record_event_t);
     copy_shared(&copy, block, size);
     copy.count = count;
@@ -52,14 +61,14 @@ static int write_pages(umf_recording_t *r, size_t first, size_t end, int fd) {
 
 static int write_all(int fd, void *recording) {
     umf_recording_t *r = recording;
-    const umf_record_section_t *blocks = &r->header->sections[UMF_RECORD_BLOCKS];
-    uint64_t count = __atomic_load_n(&blocks->count, __ATOMIC_ACQUIRE);
-    int error = umf_os_truncate(fd, r->header->file_size);
+    const umf_record_section_t *blocks = &r->sections[UMF_RECORD_BLOCKS];
+    uint64_t count = umf_record_count(r, UMF_RECORD_BLOCKS);
+    int error = umf_os_truncate(fd, r->file_size);
     for (uint64_t i = 0; i < count && error == 0; i++) {
         error = write_block(r, i, fd);
     }
     umf_record_header_t header;
-    copy_shared(&header, r->header, sizeof(header));
+    umf_record_header_copy(r, &header);
     header.sections[UMF_RECORD_BLOCKS].count = count;
     umf_record_file_end(r, &header);
     if (error == 0) {
@@ -68,8 +77,7 @@ static int write_all(int fd, void *recording) {
     return error ? error : umf_os_write_at(fd, &header, sizeof(header), 0);
 }
 
-int umf_record_write_whole(const char *path, unsigned mode, int (*write)(int fd, void *arg),
-                           void *arg) {
+int umf_record_write_whole(const char *path, int (*write)(int fd, void *arg), void *arg) {
     static _Atomic unsigned parts; /* of threads that write at once */
     char part[4096];
     int fd = -1;
@@ -77,8 +85,12 @@ int umf_record_write_whole(const char *path, unsigned mode, int (*write)(int fd,
     if (length >= (int)sizeof(part)) {
         return ENAMETOOLONG;
     }
+    int error = umf_os_check_path(path);
+    if (error != 0 && error != ENOENT) {
+        return error;
+    }
     umf_os_unlink(part);
-    int error = umf_os_open(part, O_RDWR | O_CREAT | O_EXCL, mode, &fd);
+    error = umf_os_open(part, O_RDWR | O_CREAT | O_EXCL, 0600, &fd);
     if (error) {
         return error;
     }
@@ -91,11 +103,21 @@ int umf_record_write_whole(const char *path, unsigned mode, int (*write)(int fd,
     return error;
 }
 
-umf_result_t umf_record_file_save(umf_recording_t *r, const char *path) {
-    int error = umf_record_write_whole(path, 0600, write_all, r);
-    if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, "umfRecordSave", "%s cannot be written", path);
-        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+umf_result_t umf_record_write_failed(const char *path, int error, const char *function) {
+    if (error == EEXIST) {
+        umf_log_error(
+            function,
+            "%s exists and is no regular file (a device, a pipe, a link, a folder), which "
+            "is not replaced: name another path",
+            path);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return UMF_RESULT_SUCCESS;
+    umf_log_write(UMF_LOG_LEVEL_ERROR, error, function, "%s cannot be written", path);
+    return error == ENOMEM ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+                           : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+}
+
+umf_result_t umf_record_file_save(umf_recording_t *r, const char *path) {
+    int error = umf_record_write_whole(path, write_all, r);
+    return error ? umf_record_write_failed(path, error, "umfRecordSave") : UMF_RESULT_SUCCESS;
 }

@@ -158,12 +158,6 @@ UMF_API_EXT_1 umf_result_t umfRecordSnapshot(const char *path) {
         UMF_LOG_ERROR("path is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    int error = umf_record_write_whole(path, 0666, write_to, NULL);
-    if (error == 0) {
-        return UMF_RESULT_SUCCESS;
-    }
-    umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "the snapshot %s could not be written",
-                  path);
-    return error == ENOMEM ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
-                           : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    int error = umf_record_write_whole(path, write_to, NULL);
+    return error ? umf_record_write_failed(path, error, __func__) : UMF_RESULT_SUCCESS;
 }

@@ -35,8 +35,8 @@ static int piece_copy(const section_copy_t *copy, const char *piece, size_t byte
     return 0;
 }
 
-static int section_copy(int fd, const umf_record_header_t *header, const section_copy_t *copy) {
-    const umf_record_section_t *section = &header->sections[copy->kind];
+static int section_copy(umf_snapshot_t *snapshot, int fd, const section_copy_t *copy) {
+    const umf_record_section_t *section = &snapshot->recording.sections[copy->kind];
     if (section->offset == 0) { /* a recording without stacks, for example */
         return 0;
     }
@@ -46,10 +46,19 @@ static int section_copy(int fd, const umf_record_header_t *header, const section
     char piece[PIECE];
     int error = section->item_size == copy->item_size ? 0 : EINVAL;
     size_t whole = PIECE / copy->item_size * copy->item_size, bytes;
-    for (uint64_t at = 0; at < count * copy->item_size && error == 0; at += bytes) {
-        uint64_t left = count * copy->item_size - at;
+    uint64_t end = count * copy->item_size, data = 0; /* up to `data` there is some */
+    for (uint64_t at = 0; at < end && error == 0; at += bytes) {
+        if (snapshot->is_enough && snapshot->is_enough()) {
+            return ECANCELED;
+        }
+        if (is_all && at >= data) { /* holes have no items that are used */
+            uint64_t next = umf_os_next_data(fd, section->offset + at, &data) - section->offset;
+            at = next < end ? next / copy->item_size * copy->item_size : end;
+            data = data > section->offset ? data - section->offset : 0;
+        }
+        uint64_t left = end - at;
         bytes = left < whole ? (size_t)left : whole;
-        error = umf_os_read_at(fd, piece, bytes, section->offset + at);
+        error = bytes ? umf_os_read_at(fd, piece, bytes, section->offset + at) : 0;
         error = error ? error : piece_copy(copy, piece, bytes);
     }
     return error;
@@ -85,12 +94,12 @@ static int recording_copy(umf_snapshot_t *snapshot, int fd) {
         {UMF_RECORD_TEXTS, 1, &snapshot->texts, NULL},
         {UMF_RECORD_OBJECTS, sizeof(umf_record_object_t), &objects, NULL},
     };
-    int error = umf_os_read_at(fd, header, sizeof(*header), 0);
+    int error = umf_record_header(header);
     snapshot->has_live = error == 0 && (header->flags & UMF_RECORD_HAS_LIVE);
     for (size_t i = 0; i < UMF_COUNT_OF(copies) && snapshot->has_live && error == 0; i++) {
         /* The counts have grown: what is in this section was named by the one before. */
-        error = umf_os_read_at(fd, header, sizeof(*header), 0);
-        error = error ? error : section_copy(fd, header, &copies[i]);
+        error = umf_record_header(header);
+        error = error ? error : section_copy(snapshot, fd, &copies[i]);
     }
     error = error ? error : objects_take(snapshot, &objects);
     umf_items_fini(&objects);

@@ -102,6 +102,11 @@ int umf_os_identity(int fd, umf_os_identity_t *identity);
 bool umf_os_has_identity(int fd, const umf_os_identity_t *identity);
 /* 0 for a regular file; EISDIR for a folder, ENODEV for anything else. */
 int umf_os_check_regular(int fd);
+/* What is at a path: 0: a regular file; ENOENT; EEXIST: anything else, such as a link or a pipe. */
+int umf_os_check_path(const char *path);
+/* The next offset from `offset` on that is in no hole; `*end` is where the next hole begins.
+ * UINT64_MAX: there is none. A file system that knows no holes has none. */
+uint64_t umf_os_next_data(int fd, uint64_t offset, uint64_t *end);
 /* Whether it is a regular file of this process's user. */
 bool umf_os_is_own_file(int fd);
 int umf_os_getcwd(char *path, size_t size);

@@ -177,3 +177,24 @@ int umf_os_check_seals(int fd) {
     bool is_sealed = seals != -1 && (seals & F_SEAL_SHRINK);
     return is_sealed || (fstatfs(fd, &system) == 0 && system.f_type == SECRETMEM_MAGIC) ? 0 : EPERM;
 }
+
+int umf_os_check_path(const char *path) {
+    struct stat info;
+    int error = os_fault("check_path");
+    if (error == 0) {
+        error = os_result(lstat(path, &info));
+    }
+    return error != 0 ? error : S_ISREG(info.st_mode) ? 0 : EEXIST;
+}
+
+uint64_t umf_os_next_data(int fd, uint64_t offset, uint64_t *end) {
+    off_t data = os_fault("next_data") == 0 ? lseek(fd, (off_t)offset, SEEK_DATA) : -1;
+    int error = data == -1 ? errno : 0;
+    off_t hole = data != -1 ? lseek(fd, data, SEEK_HOLE) : -1;
+    if (error == ENXIO) {
+        *end = UINT64_MAX;
+        return UINT64_MAX;
+    }
+    *end = hole != -1 ? (uint64_t)hole : UINT64_MAX;
+    return data != -1 ? (uint64_t)data : offset;
+}

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <umf/record.h>
 #include <umf/suspend.h>
@@ -352,6 +353,59 @@ TEST_F(Attach, ARecordingRunsUntilItsVisitorGoes) {
     EXPECT_EQ(other.ask(UMF_ATTACH_RECORD), UMF_ATTACH_DONE) << other.reply.text;
     EXPECT_EQ(other.ask(UMF_ATTACH_STOP), UMF_ATTACH_DONE);
     EXPECT_FALSE(is_recording());
+}
+
+// Nobody writes to it or changes its size, though its user may open it again.
+TEST_F(Attach, WhatIsHandedOutIsSealed) {
+    Pool pool;
+    for (uint32_t kind : {UMF_ATTACH_SNAPSHOT, UMF_ATTACH_FIGURES, UMF_ATTACH_RECORD}) {
+        Visit visit;
+        ASSERT_EQ(visit.ask(kind), UMF_ATTACH_DONE) << visit.reply.text;
+        int seals = fcntl(visit.given, F_GET_SEALS);
+        if (seals == -1) {
+            GTEST_SKIP() << "the files are not those of memfd_create, which have seals";
+        }
+        EXPECT_EQ(seals & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
+                  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+        struct stat info {};
+        fstat(visit.given, &info);
+        EXPECT_EQ(info.st_mode & 0777, 0600u);
+        int again = open(visit.file().c_str(), O_RDWR);
+        EXPECT_NE(ftruncate(again, 0), 0);
+        EXPECT_EQ(pwrite(again, "x", 1, 0), -1);
+        close(again);
+    }
+    while (is_recording()) { // until the socket's thread has noticed
+        usleep(1000);
+    }
+}
+
+TEST_F(Attach, ARecordingHasALimit) {
+    Pool pool;
+    Visit visit;
+    umf_attach_request_t request = Visit::request(UMF_ATTACH_RECORD);
+    request.size = UMF_ATTACH_SIZE_MAX + 1;
+    ASSERT_TRUE(visit.send(&request, sizeof(request)) && visit.receive());
+    EXPECT_EQ(visit.reply.status, (uint32_t)UMF_ATTACH_FAILED);
+    EXPECT_FALSE(is_recording());
+}
+
+// Its connection stays when the program has ended the inspector's recording and made its own.
+TEST_F(Attach, ALaterRecordingOfTheProgramStays) {
+    Pool pool;
+    Visit other;
+    {
+        Visit visit;
+        ASSERT_EQ(visit.ask(UMF_ATTACH_RECORD), UMF_ATTACH_DONE) << visit.reply.text;
+        ASSERT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
+        ASSERT_EQ(umfRecordStart(nullptr), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(visit.ask(UMF_ATTACH_STOP), UMF_ATTACH_FAILED);
+    }
+    for (int i = 0; i < 10; i++) { // the one that has gone is noticed meanwhile
+        EXPECT_EQ(other.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    }
+    EXPECT_TRUE(is_recording());
+    EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
 }
 
 // A recording of the program itself is nobody else's to stop.
