@@ -1,5 +1,6 @@
 """Uses the public names with their types: mypy --strict reads it (test_import.py), nothing runs it."""
 
+import copy
 from typing import Any, Dict, List, Optional, Tuple
 
 import umf
@@ -44,7 +45,24 @@ async def main() -> None:
         used: Optional[int] = stats.used
         state: str = residency.state
         kept: int = residency.pinned
+        owner: Optional[umf.Provider] = pool.provider
+        if pool.provider is not None:
+            print(pool.provider.statistics(), pool.provider.closed, pool.provider_text())
+            pool.provider.reset_peak()
         with pool.allocate(100, alignment=64, stream=None) as buffer:
+            home: Optional[umf.Pool] = buffer.pool
+            if buffer.pool is not None:
+                print(buffer.pool.residency(), buffer.pool.statistics().reserved)
+            first: int = buffer[0]
+            some: memoryview = buffer[1:5]
+            buffer[0] = first
+            buffer[1:5] = bytes(some)
+            total: int = sum(byte for byte in buffer)
+            everything: bytes = buffer.tobytes()
+            twin: umf.Buffer = copy.copy(buffer)
+            deep: umf.Buffer = copy.deepcopy(buffer)
+            buffer.resize(200)
+            made: umf.Buffer = umf.from_bytes(everything, pool, alignment=64, stream=None)
             size: int = buffer.nbytes
             address: int = buffer.ptr
             view = memoryview(buffer)
@@ -73,6 +91,7 @@ async def main() -> None:
         pool.set_policy("pinned")
         pool.trim()
         pool.trim(0, None)
+        pool.trim(keep=1 << 20, stream=None)
         left: int = pool.wait_pending(1.0)
         pool.forbid_suspend()
         pool.allow_suspend()
@@ -83,6 +102,9 @@ async def main() -> None:
         report = await job
         report = umf.resume_async(pool).wait()
         done: bool = job.done()
+        report = job.wait(timeout=1.0)
+        report = job.result(1)
+        cancelled: bool = job.cancel()
         text: str = pool.text
         closed: bool = pool.closed
         number: int = pool.handle
@@ -91,6 +113,20 @@ async def main() -> None:
         with umf.record(stacks=True, leaks=True) as recording:
             recording.mark("x")
         r: umf.Recording = recording
+        how: umf.RecordingState = r.state()
+        running: bool = how.running
+        r.save("copy.umfrec")
+        r.stop()
+        with umf.record("run.umfrec", size=1 << 20, min_size=1, max_size=2, rate=0, pools=pool):
+            pass
+        with umf.record(pools=[pool]):
+            pass
+        for event in r.events():
+            where: Tuple[float, str, str, int, int] = event.time, event.kind, event.where, event.address, event.size
+        for leak in r.leaks():
+            lost: Tuple[str, int, int, float, Tuple[str, ...]] = (
+                leak.pool, leak.bytes, leak.allocations, leak.age, leak.stack
+            )
         events: List[umf.Event] = list(r.events())
         leaks: List[umf.Leak] = list(r.leaks())
         html: str = r.html()
