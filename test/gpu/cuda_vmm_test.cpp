@@ -15,7 +15,6 @@
 #include "gpu.h"
 
 #include <umf.h>
-#include <umf/copy.h>
 #include <umf/ipc.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_cuda_vmm.h>
@@ -1035,24 +1034,6 @@ TEST_F(CudaVmm, CopiesThatCannotBeWaitedForKeepWhatTheyUse) {
         EXPECT_EQ(driver().control()->used[1], 0u);
         EXPECT_EQ(driver().control()->registered, 0u);
     }
-    EXPECT_EQ(umfPoolFree(pool, ptr), OK);
-}
-
-// The same of a copy between memory that no one provider copies, whose buffers the library has.
-TEST_F(CudaVmm, AFillThatCannotBeWaitedForKeepsItsPattern) {
-    NEEDS_FAKE();
-    void *ptr = create_filled(5, MiB);
-    long alive = driver().control()->objects;
-    driver().control()->fail_on = 1;
-    fail(FAKE_cuStreamSynchronize, CUDA_ERROR_INVALID_VALUE);
-    EXPECT_NE(umfFill(ptr, "abc", 3, MiB, nullptr), OK);
-    driver().control()->fail_on = 0;
-    driver().control()->fail_at = 0;
-    ASSERT_EQ(umfFill(ptr, "abc", 3, MiB, nullptr), OK); // with a queue that is free
-    std::vector<char> now(MiB);
-    ASSERT_EQ(umfCopy(now.data(), ptr, MiB, nullptr), OK);
-    EXPECT_EQ(memcmp(now.data(), "abcabc", 6), 0);
-    EXPECT_LE(driver().control()->objects, alive + 2) << "queues that are kept";
     EXPECT_EQ(umfPoolFree(pool, ptr), OK);
 }
 
