@@ -24,7 +24,7 @@ if(UMF_BUILD_SHARED_LIBRARY)
     target_link_options(umf PRIVATE $<$<CONFIG:Release>:-Wl,--gc-sections>)
     # Most relocations take a bit then instead of 24 bytes. A C library that does not know them (glibc
     # before 2.36) would refuse to load ours, so a program made this way is run here.
-    if(NOT CMAKE_CROSSCOMPILING)
+    if(NOT CMAKE_CROSSCOMPILING AND NOT UMF_PYTHON_WHEEL) # a wheel is for older systems, too
         include(CheckCSourceRuns)
         set(CMAKE_REQUIRED_FLAGS -fPIE)
         set(CMAKE_REQUIRED_LINK_OPTIONS -pie -Wl,-z,pack-relative-relocs -Wl,--fatal-warnings)

@@ -12,8 +12,12 @@ function(umf_version_script target)
     list(JOIN marked "\n" sources)
     file(CONFIGURE OUTPUT "${list}" CONTENT "${sources}\n" @ONLY)
 
+    set(prefix UMF)
+    if(UMF_PYTHON_WHEEL) # symbols of another libumf.so.1 that is in the global scope are others
+        set(prefix UMF_PYTHON)
+    endif()
     add_custom_command(OUTPUT "${map}"
-        COMMAND ${CMAKE_COMMAND} "-DSOURCES=${list}" "-DMAP=${map}" -P "${UMF_VERSION_SCRIPT_TOOL}"
+        COMMAND ${CMAKE_COMMAND} "-DSOURCES=${list}" "-DMAP=${map}" "-DPREFIX=${prefix}" -P "${UMF_VERSION_SCRIPT_TOOL}"
         DEPENDS ${marked} "${list}" "${UMF_VERSION_SCRIPT_TOOL}"
         COMMENT "Making the version script"
         VERBATIM)

@@ -1,6 +1,6 @@
 # Writes the linker's version script.
 #
-#   cmake -DSOURCES=<file with one source path a line> -DMAP=<output> -P version_script.cmake
+#   cmake -DSOURCES=<file with one source path a line> -DMAP=<output> -DPREFIX=<of the names of versions> -P version_script.cmake
 #
 # What cmake/markers.cmake finds in the sources is public. Everything else stays local.
 
@@ -8,10 +8,10 @@ cmake_minimum_required(VERSION 3.20)
 
 include("${CMAKE_CURRENT_LIST_DIR}/markers.cmake")
 
-set(name_1_0 UMF_1.0)
-set(name_1_1 UMF_1.1)
-set(name_1_2 UMF_1.2)
-set(name_EXT_1 UMF_EXT_1)
+set(name_1_0 ${PREFIX}_1.0)
+set(name_1_1 ${PREFIX}_1.1)
+set(name_1_2 ${PREFIX}_1.2)
+set(name_EXT_1 ${PREFIX}_EXT_1)
 
 file(STRINGS "${SOURCES}" sources)
 foreach(source IN LISTS sources)

@@ -27,6 +27,7 @@ from ._errors import (
     ProviderError,
 )
 from ._memory import Buffer, IPCHandle, Pool, Provider, Residency, Statistics, from_bytes, from_dlpack
+from ._paths import get_cmake_dir, get_include, get_library
 from ._record import Event, Leak, Recording, RecordingState, record, snapshot
 from ._suspend import Job, Report, resume, resume_async, suspend, suspend_async, trim
 
@@ -59,6 +60,9 @@ __all__ = [
     "fill",
     "from_bytes",
     "from_dlpack",
+    "get_cmake_dir",
+    "get_include",
+    "get_library",
     "info",
     "queue_ends",
     "record",

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Tests a wheel of the Python package: wheel.sh <python> <folder for its work> [wheel]
+#
+# Without a wheel one is built, from what is here: pip has no index. The wheel is installed in every CPython from 3.9
+# on that is in PATH or among those of pyenv, and a program in C is built against it. build/deps/wheel has the tools
+# that build and check it (scripts/install-deps.sh fetches them). Skips, with the reason, where they are not.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+python=$1
+work=$2
+tools=$root/build/deps/wheel
+unset PYTHONPATH
+export PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+
+if [ $# -gt 2 ]; then
+    wheel=$3
+elif [ -d "$tools" ]; then
+    PYTHONPATH=$tools "$python" -m pip wheel -q --no-deps --no-build-isolation -w "$work" \
+        -C build-dir="$work/build" "$root"
+    wheel=$(echo "$work"/libumf-*.whl)
+else
+    echo "python.wheel: skipped, build/deps/wheel is not there (scripts/install-deps.sh fetches it)"
+    exit 77
+fi
+
+if [ -d "$tools" ]; then
+    export PYTHONPATH=$tools
+    "$python" -m twine check --strict "$wheel"
+    "$python" -m auditwheel show "$wheel"
+    # The same file has several names, which users of torch_memory_saver know.
+    "$python" -m check_wheel_contents --ignore W002 "$wheel"
+    # The buffer protocol is in the stable ABI from 3.11 on, and the same in 3.9 (core/buffer.c).
+    "$python" -m abi3audit "$wheel" 2>&1 | tail -n 3 | tee abi3.log
+    grep -q "0 ABI violations" abi3.log
+    unset PYTHONPATH
+fi
+
+cat >program.c <<'C'
+#include <umf.h>
+int main(void) {
+    return umfGetCurrentVersion() == 0;
+}
+C
+cat >use.py <<'P'
+import importlib.metadata, pathlib, subprocess, sys, umf
+
+about = importlib.metadata
+assert about.version("libumf") == umf.__version__ == umf.info()["version"]
+with umf.Pool("disjoint", provider="linux_vmm") as pool:
+    buffer = pool.allocate(8)
+    memoryview(buffer)[:] = b"contents"
+    umf.suspend(pool)
+    umf.resume(pool)
+    assert bytes(buffer) == b"contents"
+    buffer.free()
+licences = "".join(one.read_text() for one in about.files("libumf") if "licenses" in str(one))
+assert "Apache License" in licences and "Jason Evans" in licences
+library = pathlib.Path(umf.get_library())
+subprocess.run(
+    ["cc", "-I", umf.get_include(), "program.c", library, f"-Wl,-rpath,{library.parent}", "-o", "program"],
+    check=True,
+)
+subprocess.run(["./program"], check=True)
+assert (pathlib.Path(umf.get_cmake_dir()) / "umf-config.cmake").exists()
+assert "pools:" in subprocess.run([sys.executable, "-m", "umf"], capture_output=True, text=True, check=True).stdout
+P
+
+for version in 3.9 3.10 3.11 3.12 3.13; do
+    found=$(compgen -G "$HOME/.pyenv/versions/$version.*/bin/python" | head -n 1) ||
+        found=$(command -v "python$version") || found=
+    if [ -z "$found" ] || ! "$found" -c 'import venv, ensurepip' 2>/dev/null; then
+        echo "CPython $version: not here"
+        continue
+    fi
+    "$found" -m venv "$work/$version"
+    "$work/$version/bin/pip" install -q "$wheel"
+    "$work/$version/bin/python" use.py
+    echo "CPython $version: passed"
+done
