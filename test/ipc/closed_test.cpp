@@ -275,7 +275,7 @@ const Feature features[] = {
     {"log", 1, start_log, use_log, end_log},
     {"record_file", 1, [] { return start_record(true); }, grow, end_record},
     {"record_memory", 1, [] { return start_record(false); }, grow, end_record},
-    {"attach", 2, start_attach, use_attach, end_pool},
+    {"attach", 1, start_attach, use_attach, end_pool},
 };
 
 // --- the program ---
