@@ -48,14 +48,10 @@ static CUresult host_pin(void *memory, size_t size) {
                : cuda()->pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE);
 }
 
-static void host_unpin(void *memory) {
+static bool host_unpin(void *memory) {
     int (*unpin)(void *);
     *(void **)&unpin = dlsym(RTLD_DEFAULT, "cudaHostUnregister");
-    if (unpin) {
-        unpin(memory);
-    } else {
-        cuda()->unpin(memory);
-    }
+    return (unpin ? (CUresult)unpin(memory) : cuda()->unpin(memory)) == CUDA_SUCCESS;
 }
 
 size_t arena_units(const arena_t *arena) {
@@ -203,7 +199,8 @@ typedef struct ending_t {
     atomic_size_t next_unit;
 } ending_t;
 
-/* Unpins units and gives their pages back. */
+/* Unpins units and gives their pages back. A unit that stays pinned is kept: the driver goes on
+ * with its pages, and would refuse to pin others at its addresses. */
 static void *end_units(void *arg) {
     ending_t *ending = arg;
     arena_t *arena = ending->arena;
@@ -211,10 +208,9 @@ static void *end_units(void *arg) {
     size_t unit;
     while ((unit = atomic_fetch_add(&ending->next_unit, 1)) < arena_units(arena)) {
         char *memory = arena->memory + unit * ARENA_UNIT;
-        if (arena->units[unit].is_pinned) {
-            host_unpin(memory);
+        if (!arena->units[unit].is_pinned || host_unpin(memory)) {
+            munmap(memory, arena_unit_size(arena, unit));
         }
-        madvise(memory, arena_unit_size(arena, unit), MADV_DONTNEED);
     }
     if (is_entered) {
         cuda_leave();
@@ -228,7 +224,6 @@ static void arena_destroy(arena_t *arena) {
     } else {
         ending_t ending = {.arena = arena, .device = cuda_current_device()};
         in_threads(arena_units(arena), end_units, end_units, &ending);
-        munmap(arena->memory, arena->size);
     }
     free(arena->units);
     free(arena);
@@ -331,11 +326,13 @@ bool arena_flags_work(void) {
     }
     unsigned flags = 0;
     bool has = true;
-    if (host_pin(memory, page) == CUDA_SUCCESS) {
+    CUresult result = host_pin(memory, page);
+    if (result == CUDA_SUCCESS) {
         has = get_flags(&flags, memory) == 0;
-        host_unpin(memory);
     }
-    munmap(memory, page);
+    if (result != CUDA_SUCCESS || host_unpin(memory)) {
+        munmap(memory, page);
+    }
     if (last_error) {
         last_error(); /* the question leaves no trace */
     }

@@ -201,6 +201,35 @@ static char *file_name(const backup_options_t *options, const block_t *block) {
     return length > 0 ? path : NULL;
 }
 
+/* A new file. What has its name is of a process that is gone, or of somebody who wants the content:
+ * it is never followed or written to. */
+static int file_create(backup_t *backup) {
+    enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
+    struct stat made;
+    int fd = open(backup->path, FLAGS, 0600);
+    if (fd < 0 && errno == EEXIST && unlink(backup->path) == 0) {
+        fd = open(backup->path, FLAGS, 0600);
+    }
+    if (fd >= 0 && fstat(fd, &made) == 0) {
+        backup->volume = made.st_dev;
+        backup->inode = made.st_ino;
+    }
+    return fd;
+}
+
+/* The file that was made; -1 if another has its name. */
+static int file_open(const backup_t *backup) {
+    struct stat found;
+    int fd = open(backup->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && (fstat(fd, &found) != 0 || found.st_dev != backup->volume ||
+                    found.st_ino != backup->inode)) {
+        close(fd);
+        errno = ESTALE;
+        return -1;
+    }
+    return fd;
+}
+
 static bool file_move(const work_t *work, keep_t *keep, const backup_options_t *options,
                       char *chunk, failure_t *error) {
     backup_t *backup = keep->backup;
@@ -210,8 +239,7 @@ static bool file_move(const work_t *work, keep_t *keep, const backup_options_t *
         backup->owner = getpid();
         make_folders(options->folder); /* what is wrong with it, the file says */
     }
-    int flags = work->is_load ? O_RDONLY : O_RDWR | O_CREAT | O_TRUNC;
-    int fd = backup->path ? open(backup->path, flags | O_CLOEXEC, 0600) : -1;
+    int fd = !backup->path ? -1 : work->is_load ? file_open(backup) : file_create(backup);
     if (fd < 0) {
         return file_failed(backup, "content cannot be kept in", error);
     }
@@ -229,13 +257,17 @@ static bool files_move(const work_t *work, const backup_options_t *options, fail
         if (work->keeps[i].backup->kind != BACKUP_DISK) {
             continue;
         }
+        if (options->chunk == 0) {
+            return fail(error, "TMS_DISK_BACKUP_CHUNK_MB must be a number from 1 to %u, it is %s",
+                        BACKUP_MAX_CHUNK_MB, getenv("TMS_DISK_BACKUP_CHUNK_MB"));
+        }
         if (!chunk && arena_host_alloc(&chunk, options->chunk) != 0) {
             return fail(error, "no %zu bytes of pinned host memory to write files from",
                         options->chunk);
         }
         is_done = file_move(work, &work->keeps[i], options, chunk, error);
     }
-    if (chunk) {
+    if (chunk && (is_done || cuda()->synchronize() == CUDA_SUCCESS)) {
         arena_host_free(chunk);
     }
     return is_done;
@@ -283,6 +315,10 @@ static bool work_run(work_t *work, const backup_options_t *options, failure_t *e
         result = arena_make_units(work->arena, copy_unit, work);
     }
     CUresult waited = cuda()->stream_synchronize(work->stream);
+    for (size_t i = 0; i < work->count; i++) {
+        const keep_t *keep = &work->keeps[i];
+        keep->backup->unsettled = waited == CUDA_SUCCESS ? 0 : 1 + keep->block->group->device;
+    }
     result = result == CUDA_SUCCESS ? waited : result;
     bool is_done = result == CUDA_SUCCESS;
     if (!is_done) {
@@ -351,8 +387,15 @@ bool backup_is_full(const backup_t *backup) {
     return backup->memory || backup->path;
 }
 
+/* The last chance for copies that could not be waited for. */
+static bool is_settled(const backup_t *backup) {
+    return !backup->unsettled || cuda_drain(backup->unsettled - 1) == CUDA_SUCCESS;
+}
+
 void backup_drop(backup_t *backup) {
-    if (backup->arena) {
+    if (!is_settled(backup)) {
+        backup->memory = NULL;
+    } else if (backup->arena) {
         arena_release(backup->arena);
     } else if (backup->memory) {
         munmap(backup->memory, backup->size);

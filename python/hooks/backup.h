@@ -23,6 +23,9 @@ typedef struct backup_t {
     arena_t *arena; /* PINNED: memory that several backups share, or NULL: it is its own */
     char *path;     /* DISK */
     pid_t owner;    /* DISK: the process that wrote it */
+    dev_t volume;   /* DISK: of the file, as it was made */
+    ino_t inode;
+    int unsettled; /* 1 + the device whose copies could not be waited for; 0: all are done */
 } backup_t;
 
 /* One copy: a block and where its content is kept. Pinned memory goes back when the last backup of
@@ -33,9 +36,11 @@ typedef struct keep_t {
     const void *owner;
 } keep_t;
 
+enum { BACKUP_MAX_CHUNK_MB = 65536 };
+
 typedef struct backup_options_t {
     const char *folder; /* for DISK */
-    size_t chunk;       /* bytes that DISK copies at a time */
+    size_t chunk; /* bytes that DISK copies at a time; 0: the environment has no such number */
 } backup_options_t;
 
 /* Copies the content of all blocks. A backup without memory or file gets it, by its kind; when the
@@ -43,7 +48,8 @@ typedef struct backup_options_t {
 bool backups_save(keep_t *keeps, size_t count, const backup_options_t *options, failure_t *error);
 /* Copies all of it back. The backups stay. */
 bool backups_load(keep_t *keeps, size_t count, const backup_options_t *options, failure_t *error);
-/* Gives memory or file back; does nothing for a backup that has none. */
+/* Gives memory or file back; does nothing for a backup that has none. Memory that copies may still
+ * use is not given back. */
 void backup_drop(backup_t *backup);
 /* Removes its file, if it has one. A child of fork leaves the files of its parent alone. */
 void backup_remove_file(const backup_t *backup);

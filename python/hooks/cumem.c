@@ -257,12 +257,31 @@ bool cumem_save(void *const *ptrs, size_t count, void **memory, failure_t *error
     return is_done;
 }
 
-/* Memory of cumem_save is copied as it was pinned. */
-static backup_t host_backup_locked(void *memory, size_t size) {
+static const host_t *host_find_locked(const void *memory) {
     const host_t *host = hosts_made;
     while (host && host->backup.memory != memory) {
         host = host->next;
     }
+    return host;
+}
+
+/* Memory of cumem_save has the size of the allocation that it was made for. */
+static bool have_sizes_locked(void *const *hosts, const size_t *sizes, size_t count,
+                              failure_t *error) {
+    for (size_t i = 0; i < count; i++) {
+        const host_t *host = host_find_locked(hosts[i]);
+        if (!hosts[i] || (host && sizes[i] > host->backup.size)) {
+            error->result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+            return fail(error, "invalid argument: %p has %zu bytes of content, not %zu", hosts[i],
+                        host ? host->backup.size : 0, sizes[i]);
+        }
+    }
+    return true;
+}
+
+/* Memory of cumem_save is copied as it was pinned. */
+static backup_t host_backup_locked(void *memory, size_t size) {
+    const host_t *host = host_find_locked(memory);
     return (backup_t){.kind = BACKUP_MMAP,
                       .memory = memory,
                       .size = size,
@@ -275,7 +294,9 @@ bool cumem_load(void *const *ptrs, void *const *hosts, const size_t *sizes, size
     fail(error, "no memory for a list of %zu allocations", count);
     backup_t *backups = calloc(count + 1, sizeof(*backups));
     pthread_mutex_lock(&mutex);
-    keep_t *keeps = backups ? keeps_locked(ptrs, count, error) : NULL;
+    keep_t *keeps = backups && have_sizes_locked(hosts, sizes, count, error)
+                        ? keeps_locked(ptrs, count, error)
+                        : NULL;
     for (size_t i = 0; keeps && i < count; i++) {
         size_t size = sizes[i] < keeps[i].block->size ? sizes[i] : keeps[i].block->size;
         backups[i] = host_backup_locked(hosts[i], size);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda.h"
 #include "saver_own.h"
@@ -23,6 +24,8 @@ typedef struct family_t {
 typedef struct entry_t {
     block_t block;
     backup_t backup;
+    bool
+        is_owed; /* awake without its content, which only the backup has: a resume copies it back */
     family_t *family;
 } entry_t;
 
@@ -35,6 +38,7 @@ static family_t *families;
 static uint64_t margin;
 static int retain = -1; /* not asked for yet */
 static char *folder;
+static pid_t writer; /* the process that paused last */
 
 static _Thread_local char error_text[sizeof(((failure_t *)0)->text)];
 
@@ -100,8 +104,8 @@ static backup_options_t options_locked(void) {
     static size_t chunk;
     if (chunk == 0) {
         const char *wanted = getenv("TMS_DISK_BACKUP_CHUNK_MB");
-        size_t megabytes = wanted ? strtoul(wanted, NULL, 10) : 0;
-        chunk = (megabytes ? megabytes : 256) << 20;
+        size_t megabytes = wanted && *wanted ? strtoul(wanted, NULL, 10) : 256;
+        chunk = megabytes > BACKUP_MAX_CHUNK_MB ? 0 : megabytes << 20;
     }
     return (backup_options_t){.folder = folder_locked(), .chunk = chunk};
 }
@@ -286,12 +290,14 @@ static void choose_families_locked(move_t *move, const char *tag, bool is_asleep
     }
 }
 
-static void choose_entries_locked(move_t *move, bool is_asleep) {
+static void choose_entries_locked(move_t *move, const char *tag, bool is_resume) {
     for (size_t i = 0; i < table.count; i++) {
         entry_t *entry = (entry_t *)table.blocks[i];
-        bool is_kept =
-            is_asleep ? backup_is_full(&entry->backup) : entry->backup.kind != BACKUP_NONE;
-        if (entry->family->is_meant && is_kept) {
+        bool is_kept = is_resume ? backup_is_full(&entry->backup)
+                                 : entry->backup.kind != BACKUP_NONE && !entry->is_owed;
+        bool is_meant =
+            entry->family->is_meant || (is_resume && entry->is_owed && is_of(entry->family, tag));
+        if (is_meant && is_kept) {
             move->entries[move->count] = entry;
             move->keeps[move->count++] = (keep_t){&entry->block, &entry->backup, entry->family};
         }
@@ -307,7 +313,7 @@ static bool move_begin_locked(move_t *move, const char *tag, bool is_asleep, fai
         return fail(error, "no memory for a list of %zu allocations", table.count);
     }
     choose_families_locked(move, tag, is_asleep);
-    choose_entries_locked(move, is_asleep);
+    choose_entries_locked(move, tag, is_asleep);
     return true;
 }
 
@@ -315,23 +321,32 @@ static bool move_begin_locked(move_t *move, const char *tag, bool is_asleep, fai
 static void drop_new(const move_t *move, const bool *were_full) {
     for (size_t i = 0; i < move->count; i++) {
         const entry_t *entry = move->entries[i];
-        if (!were_full[i] && !entry->family->group.is_asleep) {
+        if (!were_full[i] && !entry->family->group.is_asleep && !entry->is_owed) {
             backup_drop(&move->entries[i]->backup);
         }
     }
 }
 
 /* Content may have gone before the call failed: it comes back to what is awake. What could not be
- * brought back stays asleep, with its backup. */
-static void load_awake(move_t *move, const backup_options_t *options) {
-    failure_t again;
-    size_t awake = 0;
+ * brought back stays asleep, with its backup; what is awake and did not get its content keeps the
+ * backup, too, for the next resume. */
+static void load_awake(move_t *move, const backup_options_t *options, failure_t *error) {
+    failure_t again = {.text = ""};
+    size_t awake = 0, length = strlen(error->text);
     for (size_t i = 0; i < move->count; i++) {
         if (!move->keeps[i].block->group->is_asleep) {
             move->keeps[awake++] = move->keeps[i];
         }
     }
-    backups_load(move->keeps, awake, options, &again);
+    if (backups_load(move->keeps, awake, options, &again)) {
+        return;
+    }
+    for (size_t i = 0; i < awake; i++) {
+        ((entry_t *)move->keeps[i].block)->is_owed = true;
+    }
+    snprintf(error->text + length, sizeof(error->text) - length,
+             "; content of %zu allocations is in their backups only, until a resume: %.200s", awake,
+             again.text);
 }
 
 static bool pause_locked(move_t *move, failure_t *error) {
@@ -343,9 +358,10 @@ static bool pause_locked(move_t *move, failure_t *error) {
         were_full[i] = backup_is_full(&move->entries[i]->backup);
     }
     backup_options_t options = options_locked();
+    writer = getpid();
     bool is_done = backups_save(move->keeps, move->count, &options, error);
     if (is_done && !groups_sleep(move->groups, move->group_count, error)) {
-        load_awake(move, &options);
+        load_awake(move, &options, error);
         drop_new(move, were_full);
         is_done = false;
     }
@@ -361,7 +377,13 @@ static bool resume_locked(move_t *move, failure_t *error) {
     if (!backups_load(move->keeps, move->count, &options, error)) {
         failure_t again;
         groups_sleep(move->groups, move->group_count, &again); /* the backups are whole */
+        for (size_t i = 0; i < move->count; i++) {             /* the sleep may have failed, too */
+            move->entries[i]->is_owed = !move->entries[i]->family->group.is_asleep;
+        }
         return false;
+    }
+    for (size_t i = 0; i < move->count; i++) {
+        move->entries[i]->is_owed = false;
     }
     return true;
 }
@@ -433,9 +455,15 @@ saver_state_t saver_state_of(const void *ptr) {
     return state;
 }
 
-/* Files have names, so they go with the process. */
+/* Files have names, so they go with the process. A child of fork has none, and the mutex may have
+ * been locked when it was made. */
 static void __attribute__((destructor)) remove_files(void) {
+    if (writer != getpid()) {
+        return;
+    }
+    pthread_mutex_lock(&mutex);
     for (size_t i = 0; i < table.count; i++) {
         backup_remove_file(&((const entry_t *)table.blocks[i])->backup);
     }
+    pthread_mutex_unlock(&mutex);
 }

@@ -527,6 +527,7 @@ def test_tags_that_cannot_be(saver, bad):
         ("TMS_INIT_CPU_BACKUP_BACKEND", "tape"),
         ("TMS_DISK_BACKUP_CHUNK_MB", "0"),
         ("TMS_DISK_BACKUP_CHUNK_MB", "many"),
+        ("TMS_DISK_BACKUP_CHUNK_MB", "17592186044416"),
     ],
 )
 def test_words_of_the_environment_that_are_unknown(saver, monkeypatch, name, value):
@@ -606,6 +607,28 @@ def test_a_file_that_was_cut_fails_the_resume(saver, tmp_path):
             saver.resume("cut")
     file.write_bytes(content)
     saver.resume("cut")
+    assert holds(tensor, 5)
+
+
+def test_a_name_that_is_taken_is_not_followed(saver, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    folder = tmp_path / "backups"
+    saver.set_disk_backup_dir(folder)
+    with saver.region("link", enable_disk_backup=True):
+        tensor = full(32, 5)
+    name = f"torch_memory_saver_{os.getpid()}_{tensor.data_ptr():#x}"
+    (folder / name).symlink_to(victim)
+    saver.pause("link")
+    assert victim.read_text() == "mine" and not (folder / name).is_symlink()
+    content = (folder / name).read_bytes()
+    (folder / "mine").write_bytes(content)
+    (folder / name).rename(folder / "kept")
+    (folder / "mine").rename(folder / name)  # another file of that name and content
+    with pytest.raises(RuntimeError, match=name):
+        saver.resume("link")
+    (folder / "kept").rename(folder / name)
+    saver.resume("link")
     assert holds(tensor, 5)
 
 

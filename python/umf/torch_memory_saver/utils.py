@@ -23,8 +23,9 @@ def check_environment() -> None:
             raise ValueError(f"{name} must be one of {', '.join(_WORDS[1:])}; it is {value!r}")
     name = "TMS_DISK_BACKUP_CHUNK_MB"
     value = os.environ.get(name, "")
-    if value and not (value.isdecimal() and int(value) > 0):
-        raise ValueError(f"{name} must be a number of MiB above 0, it is {value!r}")
+    most = 65536  # of backup.h
+    if value and not (value.isdecimal() and 0 < int(value) <= most):
+        raise ValueError(f"{name} must be a number of MiB from 1 to {most}, it is {value!r}")
 
 
 @contextlib.contextmanager
