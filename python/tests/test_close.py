@@ -289,12 +289,20 @@ kept = [pool.allocate(8 << 20) for _ in range(64)]
 for one in kept:
     umf.fill(one, 1)
 job = umf.suspend_async(pool)
-threading.Timer(0.01, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+begins = threading.Event()
+def send():
+    begins.wait()
+    time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+thread = threading.Thread(target=send)
+thread.start()
 try:
+    begins.set()
     pool.close()
-    time.sleep(1)
+    time.sleep(600)  # it was done before the signal
 except KeyboardInterrupt:
     pass
+thread.join()
 if not pool.closed:
     assert job.wait().kept == 512 << 20
     umf.resume(pool)
