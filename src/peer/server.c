@@ -54,20 +54,34 @@ static void connection_end(umf_peer_server_t *server, unsigned place) {
     }
 }
 
-/* The place for a new connection; the last one if there is no room. */
-static unsigned place_get(umf_peer_server_t *server) {
-    unsigned count = server->ops->connections, place = 0, oldest = 0;
-    for (; place < count && server->connections[place].is_kept; place++) {
-        oldest = server->deadlines[place] < server->deadlines[oldest] ? place : oldest;
-    }
-    if (place == count && server->ops->time_limit) {
-        connection_end(server, oldest); /* that process may connect again */
-        place = oldest;
+/* A free place. The last one, for one that is refused, if there is none. */
+static unsigned place_get(const umf_peer_server_t *server) {
+    unsigned place = 0;
+    while (place < server->ops->connections && server->connections[place].is_kept) {
+        place++;
     }
     return place;
 }
 
-/* 0, or the errno value of accept. */
+/* Ends the connection that has waited longest, whose process may connect again, and returns its
+ * place. */
+static unsigned place_clear(umf_peer_server_t *server) {
+    unsigned oldest = 0;
+    for (unsigned i = 1; i < server->ops->connections; i++) {
+        oldest = server->deadlines[i] < server->deadlines[oldest] ? i : oldest;
+    }
+    connection_end(server, oldest);
+    return oldest;
+}
+
+static void connection_move(umf_peer_server_t *server, unsigned from, unsigned to) {
+    umf_lock(&server->fds_lock);
+    server->connections[to] = server->connections[from];
+    server->connections[from].is_kept = false;
+    umf_unlock(&server->fds_lock);
+}
+
+/* 0, or the errno value of accept. Nobody loses a place to a process that may not come in. */
 static int connection_accept(umf_peer_server_t *server) {
     const umf_peer_server_ops_t *ops = server->ops;
     unsigned place = place_get(server);
@@ -81,13 +95,18 @@ static int connection_accept(umf_peer_server_t *server) {
     if (error != 0) {
         return error;
     }
-    server->deadlines[place] =
-        ops->time_limit ? umf_socket_now() + (uint64_t)ops->time_limit() : UINT64_MAX;
-    bool is_full = place == ops->connections;
+    bool is_full = place == ops->connections && !ops->time_limit;
     if (is_full || !ops->admits(connection)) {
         ops->refuse(connection, is_full);
         connection_close(server, place);
+        return 0;
     }
+    if (place == ops->connections) {
+        place = place_clear(server);
+        connection_move(server, ops->connections, place);
+    }
+    server->deadlines[place] =
+        ops->time_limit ? umf_socket_now() + (uint64_t)ops->time_limit() : UINT64_MAX;
     return 0;
 }
 

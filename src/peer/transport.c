@@ -260,6 +260,9 @@ static const struct {
                    "or in another folder (umf.ipc.socket_dir helps between containers)"},
     {EKEYREJECTED, "the broker serves its own user and root, and who knows its secret (see "
                    "umf.ipc.any_user)"},
+    {ENOKEY, "in this user namespace all users without a number look like this process's own, so "
+             "the broker's user cannot be told: give the namespace a map of users (uid_map), or "
+             "set umf.ipc.any_user=yes here, and the secret of the handle decides alone"},
     {ETIMEDOUT, "the producer did not answer in time: is it stopped? (umf.ipc.timeout)"},
     {EPROTO, "what came back is not an answer of a broker of this version"},
 };

@@ -17,7 +17,8 @@
 /* --- the exchange --- */
 
 /* An impostor has another user or another pid. One with the same user and pid could read our memory
- * through the kernel anyway. */
+ * through the kernel anyway. ENOKEY: the user's number is that of this process, and stands for all
+ * users without one here. */
 static int ask_check_peer(int connection, const umf_fd_ticket_t *ticket) {
     umf_process_t self;
     uint32_t uid, pid;
@@ -26,8 +27,11 @@ static int ask_check_peer(int connection, const umf_fd_ticket_t *ticket) {
         return error;
     }
     umf_process_self(&self);
+    if (!umf_broker_admits(uid)) {
+        return uid == umf_os_user() ? ENOKEY : EKEYREJECTED;
+    }
     bool is_visible = ticket->pid_ns != 0 && ticket->pid_ns == self.pid_ns;
-    return umf_broker_admits(uid) && (!is_visible || pid == ticket->pid) ? 0 : EKEYREJECTED;
+    return !is_visible || pid == ticket->pid ? 0 : EKEYREJECTED;
 }
 
 static int ask_send(int connection, const umf_fd_ticket_t *ticket) {

@@ -26,6 +26,7 @@ extern "C" {
 
 #include "fakes/child.h"
 #include "fakes/fork_at_rest.h"
+#include "fakes/log_file.h"
 #include "fakes/scale.h"
 #include "fakes/threads.h"
 #include "fault.h"
@@ -485,6 +486,29 @@ TEST_F(broker, AnswersOfOtherUsersAreRefused) {
     close(to_us[1]);
 }
 
+/* The broker could be anybody's: the secret is not sent, and the message says what to do. */
+TEST_F(broker, AUserWhoseNumberStandsForOthersIsNotTrusted) {
+    if (geteuid() != 0) {
+        GTEST_SKIP() << "needs the right to change the user";
+    }
+    EXPECT_EQ(exit_of([] {
+                  if (setgid(65534) != 0 || setuid(65534) != 0) {
+                      return 255;
+                  }
+                  umf_fd_ticket_t ticket = publish(make_file("nobody's"));
+                  umf_os_set_fault([](const char *name) {
+                      return strcmp(name, "is_own_user") == 0 ? EPERM : 0;
+                  });
+                  LogFile log;
+                  int refused = ask(ticket);
+                  redeem(ticket);
+                  bool is_told = log.count("(uid_map), or set umf.ipc.any_user=yes here") == 1;
+                  umf_broker_set_open(true);
+                  return refused == ENOKEY && is_told ? ask(ticket) : 254;
+              }),
+              0);
+}
+
 TEST_F(broker, AChildThatExportsNothingHasNone) {
     int fd = make_file("mine");
     umf_fd_ticket_t ticket = publish(fd);
@@ -615,6 +639,38 @@ TEST_F(broker, SilentPeersKeepNobodyWaiting) {
         close(fd);
     }
     EXPECT_EQ(producer.descriptors(before), before);
+}
+
+/* A free place is not needed to be refused. */
+TEST_F(broker, WhoIsRefusedPushesNobodyOut) {
+    if (geteuid() != 0) {
+        GTEST_SKIP() << "needs the right to change the user";
+    }
+    constexpr unsigned places = 32; // of the broker
+    Producer producer;
+    std::vector<int> admitted;
+    for (unsigned i = 0; i < places; i++) {
+        admitted.push_back(connect_to(producer.ticket)); // accepted in this order
+    }
+    EXPECT_EQ(exit_of([&] {
+                  for (unsigned i = 0; i < places; i++) {
+                      int fd = setuid(65534) == 0 ? connect_to(producer.ticket) : -1;
+                      umf_broker_reply_t reply = {};
+                      if (umf_socket_wait(fd, umf_socket_now() + 20000) != 0 ||
+                          recv(fd, &reply, sizeof(reply), 0) != sizeof(reply) ||
+                          reply.status != UMF_BROKER_DENIED) {
+                          return 1;
+                      }
+                      close(fd);
+                  }
+                  return 0;
+              }),
+              0);
+    for (int fd : admitted) {
+        char byte;
+        EXPECT_EQ(recv(fd, &byte, 1, MSG_DONTWAIT), -1) << "closed by the broker";
+        close(fd);
+    }
 }
 
 TEST_F(broker, SilentPeersAreLeftAfterAWhile) {
