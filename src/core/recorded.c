@@ -4,21 +4,18 @@
 #include "core/hold.h"
 #include "track/map.h"
 
-/* Index of the pool; 0: the thread is in no call that is told of. */
-static UMF_THREAD_SLOT_TLS uint32_t inside;
-
 uint32_t umf_recorded_enter(umf_memory_pool_handle_t pool) {
-    uint32_t before = inside;
-    inside = pool->index;
+    uint32_t before = umf_thread_slot_tls.recorded_pool;
+    umf_thread_slot_tls.recorded_pool = pool->index;
     return before;
 }
 
 void umf_recorded_leave(uint32_t before) {
-    inside = before;
+    umf_thread_slot_tls.recorded_pool = before;
 }
 
 bool umf_recorded_is_inside(umf_memory_pool_handle_t pool) {
-    return inside == pool->index;
+    return umf_thread_slot_tls.recorded_pool == pool->index;
 }
 
 static void tell(umf_memory_pool_handle_t pool, umf_record_event_kind_t kind, uintptr_t address,

@@ -155,8 +155,8 @@ typedef struct proxy_request_t {
 
 static inline void *alloc_once(const proxy_pool_t *pool, size_t size, size_t alignment) {
     void *ptr = NULL;
-    last_error =
-        umf_result_shorten(umf_tracked_alloc(pool->tracked, size, alignment, 0, NULL, &ptr));
+    umf_result_t result = umf_tracked_alloc(pool->tracked, size, alignment, 0, NULL, &ptr);
+    last_error = umf_likely(result == UMF_RESULT_SUCCESS) ? 0 : umf_result_shorten(result);
     return ptr;
 }
 

@@ -1,6 +1,7 @@
 /* What moves between magazines and jemalloc or the page cache, and its records. */
 #include "pools/jemalloc/jemalloc.h"
 
+#include "base/thread_slot.h"
 #include "core/reclaim.h"
 
 #define BATCH 64 /* objects that are moved at once, through an array on the stack */
@@ -141,7 +142,7 @@ static size_t refill_from_pages(umf_jemalloc_pool_t *pool, const refill_t *refil
     for (size_t i = 0; i < got; i++) {
         refill->items[i].object = segments[i];
     }
-    umf_jemalloc_thread.is_short = got == 0;
+    umf_thread_slot_tls.is_short = got == 0;
     return got;
 }
 
@@ -191,7 +192,7 @@ static size_t refill_without_arena(umf_jemalloc_pool_t *pool, uint32_t bin, umf_
 
 /* true: objects, or `lacks_arena`. */
 static bool refill_at_hand(umf_jemalloc_pool_t *pool, refill_t *refill) {
-    umf_jemalloc_thread.is_short = false;
+    umf_thread_slot_tls.is_short = false;
     refill->lacks_arena = false;
     refill->got = refill->bin < umf_jemalloc_sizes.slab_bins ? refill_from_arena(pool, refill)
                                                              : refill_from_pages(pool, refill);
@@ -206,7 +207,7 @@ static bool refill_or_grow(void *self, void *request) {
                       ? umf_jemalloc_sizes.slab_size[refill->bin]
                       : umf_jemalloc_sizes.size[refill->bin];
     bool is_done;
-    while (!(is_done = refill_at_hand(pool, refill)) && umf_jemalloc_thread.is_short &&
+    while (!(is_done = refill_at_hand(pool, refill)) && umf_thread_slot_tls.is_short &&
            umf_pages_grow(&pool->pages, need, UMF_PAGE_SIZE) == UMF_RESULT_SUCCESS) {
     }
     return is_done;

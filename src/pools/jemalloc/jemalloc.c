@@ -28,6 +28,8 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/short_result.h"
+#include "base/thread_slot.h"
 #include "ctl/params.h"
 #include "pools/jemalloc/jemalloc.h"
 #include "pools/jemalloc/pages_walk.h"
@@ -64,10 +66,10 @@ typedef struct umf_jemalloc_pool_params_t {
 } umf_jemalloc_pool_params_t;
 #include "ctl/params_define.h"
 
-__thread umf_jemalloc_thread_t umf_jemalloc_thread;
+static __thread umf_short_result_t last_error;
 
 void *umf_jemalloc_fail(umf_result_t result) {
-    umf_jemalloc_thread.last_error = (uint32_t)result & INT32_MAX;
+    last_error = umf_result_shorten(result);
     umf_tell_refused("jemalloc", result);
     return NULL;
 }
@@ -86,7 +88,7 @@ static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size
     }
     void *ptr = umf_pages_take(&pool_of_hooks(hooks)->pages, size, alignment);
     if (!ptr) {
-        umf_jemalloc_thread.is_short = true;
+        umf_thread_slot_tls.is_short = true;
         return NULL;
     }
     *commit = true;
@@ -433,7 +435,7 @@ static umf_result_t jemalloc_finalize(void *self) {
 
 static umf_result_t jemalloc_last_allocation_error(void *self) {
     (void)self;
-    return (umf_result_t)umf_jemalloc_thread.last_error;
+    return umf_result_lengthen(last_error);
 }
 
 UMF_POOL_GET_NAME(jemalloc, umf_jemalloc_pool_t, name, umf_jemalloc_pool_params)

@@ -32,12 +32,6 @@ typedef struct umf_jemalloc_pool_t {
     char name[UMF_NAME_MAX];
 } umf_jemalloc_pool_t;
 
-typedef struct umf_jemalloc_thread_t {
-    uint32_t last_error : 31; /* a umf_result_t */
-    uint32_t is_short : 1;    /* a hook found no pages: the page cache must grow */
-} umf_jemalloc_thread_t;
-extern __thread umf_jemalloc_thread_t umf_jemalloc_thread;
-
 void *umf_jemalloc_fail(umf_result_t result);
 
 /* --- records --- */
