@@ -29,8 +29,13 @@
 
 #include <gtest/gtest.h>
 
+#if UMF_WITH_CUDA
+#include "gpu/gpu.h"
+#endif
+
 #include "fakes/attach.h"
 #include "fakes/child.h"
+#include "fakes/library.h"
 
 namespace {
 
@@ -41,6 +46,7 @@ struct Feature {
     std::function<bool()> start;
     std::function<bool()> use; // true: all went well
     std::function<void()> end;
+    std::function<bool()> prepare = {}; // of a driver, which does not survive a fork
 };
 
 std::ostream &operator<<(std::ostream &out, const Feature &feature) {
@@ -218,7 +224,9 @@ void end_record() {
 }
 
 bool start_attach() {
-    if (!make("disjoint over os")) {
+    bool is_open = true;
+    if (umfCtlSet("umf.record.attach", &is_open, sizeof(is_open)) != UMF_RESULT_SUCCESS ||
+        !make("disjoint over os")) {
         return false;
     }
     pid_t self = getpid();
@@ -246,13 +254,36 @@ bool use_attach() {
     return write(to_helper[1], "x", 1) == 1 && read(from_helper[0], &is_done, 1) == 1 && is_done;
 }
 
-void set_attach(bool is_open) {
-    umfCtlSet("umf.record.attach", &is_open, sizeof(is_open));
-}
-
 bool start_shared(const char *text) {
     return make(text) && share();
 }
+
+void end_attach() {
+    bool is_open = false;
+    umfCtlSet("umf.record.attach", &is_open, sizeof(is_open));
+    end_pool();
+}
+
+#if UMF_WITH_CUDA
+// The descriptors of the driver's own are open before those of the library are counted.
+bool prepare_cuda_vmm() {
+    CUcontext context;
+    return driver().cuInit(0) == CUDA_SUCCESS &&
+           driver().cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
+           driver().cuCtxSetCurrent(context) == CUDA_SUCCESS &&
+           make("coalescing over cuda_vmm:share=fd,device=0");
+}
+
+bool use_shared() {
+    umf_ipc_handle_t again = nullptr;
+    size_t size;
+    bool is_shared = umfGetIPCHandle(object, &again, &size) == UMF_RESULT_SUCCESS;
+    if (again) {
+        umfPutIPCHandle(again);
+    }
+    return is_shared;
+}
+#endif
 
 const Feature features[] = {
     {"os_shared", 2, [] { return start_shared("disjoint over os:visibility=shared"); }, grow,
@@ -275,7 +306,10 @@ const Feature features[] = {
     {"log", 1, start_log, use_log, end_log},
     {"record_file", 1, [] { return start_record(true); }, grow, end_record},
     {"record_memory", 1, [] { return start_record(false); }, grow, end_record},
-    {"attach", 1, start_attach, use_attach, end_pool},
+    {"attach", 2, start_attach, use_attach, end_attach},
+#if UMF_WITH_CUDA
+    {"cuda_vmm", 3, share, use_shared, end_pool, prepare_cuda_vmm},
+#endif
 };
 
 // --- the program ---
@@ -340,7 +374,9 @@ enum { GOOD, TOUCHED, NOT_STARTED, WRONG_COUNT, USE_FAILED };
 // `which`: of the descriptors; the number of them: all; -1: none.
 int live_through(const Feature &feature, int which) {
     make_pipes();
-    set_attach(strcmp(feature.name, "attach") == 0);
+    if (feature.prepare && !feature.prepare()) {
+        return NOT_STARTED;
+    }
     std::vector<int> before = open_numbers();
     if (!feature.start()) {
         return NOT_STARTED;
@@ -361,10 +397,10 @@ int live_through(const Feature &feature, int which) {
             files.emplace_back(kept[i]);
         }
     }
-    bool is_good = in_child([&] {
-        feature.end();
-        return all_untouched(files, "end in a child");
-    });
+    bool is_good = feature.prepare || in_child([&] {
+                       feature.end();
+                       return all_untouched(files, "end in a child");
+                   });
     bool is_used = feature.use();
     is_good = all_untouched(files, "use") && is_good;
     feature.end();
@@ -378,6 +414,9 @@ TEST_P(Closed, OtherFilesStayAsTheyAre) {
     const Feature &feature = GetParam();
     if (strcmp(feature.name, "attach") == 0 && getenv("UMF_TEST_EMULATOR")) {
         GTEST_SKIP() << "a child of a fork cannot start threads there";
+    }
+    if (feature.prepare && wants_real("UMF_TEST_GPU")) {
+        GTEST_SKIP() << "the descriptors of the real driver cannot be told from the library's";
     }
     for (int which = -1; which <= (int)feature.kept; which++) {
         EXPECT_EQ(exit_of_child([&] { return live_through(feature, which); }), GOOD)
