@@ -16,6 +16,7 @@
 
 #include <umf.h>
 #include <umf/ipc.h>
+#include <umf/reclaim.h>
 #include <umf/suspend.h>
 
 /*
@@ -44,6 +45,7 @@ typedef enum umf_py_reach_t { REACH_UNKNOWN, REACH_HOST, REACH_DEVICE } umf_py_r
 typedef struct umf_py_pool_t {
     PyObject ob_base;
     umf_memory_pool_handle_t handle; /* NULL once it is closed */
+    umf_pool_group_handle_t group;   /* of this pool alone */
     umf_py_provider_t *provider;     /* NULL if the pool owns its provider */
     PyObject *text;
     PyTypeObject *buffer_type;
@@ -142,6 +144,16 @@ void umf_py_buffer_unuse(umf_py_buffer_t *buffer);
 /* Looks which jobs are done (suspend.c): pools know then how many are at work. */
 void umf_py_jobs_look(void);
 
+/* --- limits (limits.c) --- */
+
+/* Makes the group of a new pool. */
+umf_result_t umf_py_limit_begin(umf_py_pool_t *pool);
+/* Ends it; the pool was destroyed. */
+void umf_py_limit_end(umf_py_pool_t *pool);
+umf_pool_group_stats_t umf_py_limit_stats(const umf_py_pool_t *pool);
+/* Says how a request of `size` bytes failed; false if the pool has no limit. */
+bool umf_py_limit_text(const umf_pool_group_stats_t *stats, size_t size, char *text, size_t room);
+
 /* --- memory --- */
 
 bool umf_py_is_buffer_type(PyObject *object);
@@ -181,7 +193,7 @@ bool umf_py_address(PyObject *number, void **address);
 /* Functions of the module, in one table for each file. */
 extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_dlpack_functions[],
     umf_py_ipc_functions[], umf_py_copy_functions[], umf_py_queue_functions[],
-    umf_py_record_functions[], umf_py_recording_functions[];
+    umf_py_record_functions[], umf_py_recording_functions[], umf_py_limit_functions[];
 
 bool umf_py_add_provider(PyObject *module);
 bool umf_py_add_pool(PyObject *module);

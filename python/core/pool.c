@@ -81,6 +81,12 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
         Py_DECREF((PyObject *)self);
         return NULL;
     }
+    umf_result_t result = umf_py_limit_begin(self);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_py_raise(result, "a pool cannot be counted", NULL, 0);
+        Py_DECREF((PyObject *)self);
+        return NULL;
+    }
     return (PyObject *)self;
 }
 
@@ -93,6 +99,7 @@ static umf_result_t pool_end(umf_py_pool_t *self) {
     result = umfPoolDestroy(handle);
     Py_END_ALLOW_THREADS;
     umf_py_uses_end(&self->uses);
+    umf_py_limit_end(self);
     if (self->provider) {
         self->provider->pools--;
     }
@@ -160,6 +167,7 @@ typedef struct attempt_t {
     bool is_moving; /* a suspend or resume was at work when it began */
     umf_result_t result;
     umf_residency_t residency;
+    umf_pool_group_stats_t limit;
 } attempt_t;
 
 static attempt_t attempt_begin(umf_py_pool_t *self) {
@@ -168,8 +176,10 @@ static attempt_t attempt_begin(umf_py_pool_t *self) {
 }
 
 /* In the thread that has failed, before anything else can fail there. */
-static void attempt_failed(attempt_t *attempt, umf_memory_pool_handle_t pool) {
+static void attempt_failed(attempt_t *attempt, const umf_py_pool_t *self) {
+    umf_memory_pool_handle_t pool = self->handle;
     attempt->result = umfPoolGetLastAllocationError(pool);
+    attempt->limit = umf_py_limit_stats(self);
     attempt->residency = (umf_residency_t)UMF_RESIDENCY_INIT;
     if (umfPoolGetResidency(pool, &attempt->residency) != UMF_RESULT_SUCCESS) {
         attempt->residency.state = UMF_SUSPEND_STATE_RESIDENT; /* it cannot be suspended */
@@ -179,6 +189,7 @@ static void attempt_failed(attempt_t *attempt, umf_memory_pool_handle_t pool) {
 static PyObject *raise_no_memory(const umf_py_pool_t *self, const attempt_t *attempt, size_t size) {
     umf_result_t result = attempt->result;
     const char *text = NULL;
+    char limit[160];
     if (attempt->residency.state != UMF_SUSPEND_STATE_RESIDENT) {
         text = "the pool is suspended: resume it before";
         result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
@@ -190,6 +201,9 @@ static PyObject *raise_no_memory(const umf_py_pool_t *self, const attempt_t *att
         /* Whatever the system said: no memory is a MemoryError. */
         text = umf_py_native_text();
         result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    } else if (result == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
+               umf_py_limit_text(&attempt->limit, size, limit, sizeof(limit))) {
+        text = limit;
     }
     char what[64];
     PyOS_snprintf(what, sizeof(what), "%zu bytes cannot be allocated", size);
@@ -262,7 +276,7 @@ static void *request_serve(const request_t *request, umf_py_pool_t *self) {
           : is_plain ? umfPoolMalloc(pool, request->size)
                      : umfPoolAlignedMalloc(pool, request->size, request->alignment);
     if (!ptr) {
-        attempt_failed(&attempt, pool);
+        attempt_failed(&attempt, self);
     }
     Py_END_ALLOW_THREADS;
     umf_py_pool_unuse(self);

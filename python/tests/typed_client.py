@@ -41,6 +41,10 @@ async def main() -> None:
     with umf.Pool("disjoint", provider, capacity=2) as pool:
         stats: umf.Statistics = pool.statistics()
         residency: umf.Residency = pool.residency()
+        pool.set_limit(size=1 << 30)
+        pool.set_limit(fraction=0.5)
+        limit: Optional[int] = pool.get_limit()
+        pool.set_limit(None)
         n: Optional[int] = provider.statistics().allocated
         used: Optional[int] = stats.used
         state: str = residency.state

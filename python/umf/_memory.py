@@ -17,7 +17,7 @@ from typing import (
     cast,
 )
 
-from . import _core
+from . import _core, _limits
 
 if TYPE_CHECKING:
     import numpy
@@ -137,7 +137,7 @@ class Statistics(NamedTuple):
     allocated: Optional[int] = None
     """Bytes of a provider in use."""
     peak: Optional[int] = None
-    """The most at once, in bytes."""
+    """The most at once, in bytes: in use of a provider, held by a pool."""
     allocations: Optional[int] = None
     """Live allocations of a pool."""
     used: Optional[int] = None
@@ -235,6 +235,27 @@ class Pool(_core.Pool, _Closing):
             raise ValueError(f"keep must be one of {', '.join(_KEEPS)}; it is {keep!r}")
         _core.set_policy(self, _KEEPS.index(keep), folder, device)
 
+    def set_limit(self, size: Optional[SupportsIndex] = None, *, fraction: Optional[float] = None) -> None:
+        """Limits the bytes that the pool holds from its provider, in use or free.
+
+        Args:
+            size: bytes; 0 or None: no limit.
+            fraction: the same as a part, above 0 and at most 1, of the physical memory of the
+                machine, or of the GPU for memory of a GPU.
+
+        A request beyond it raises OutOfMemoryError, after the pool has given back what it holds
+        free. If the pool holds more already, it gives that back at once; what is in use stays.
+
+        Raises:
+            ValueError: a number is out of range, or both are given.
+            NotSupportedError: the memory of the device is not known, so it has no fraction.
+        """
+        _core.limit_set(self, _limits.size_of(self, size, fraction))
+
+    def get_limit(self) -> Optional[int]:
+        """The limit of ``set_limit`` in bytes; None if there is none."""
+        return _core.limit_get(self)[0]
+
     def residency(self) -> Residency:
         """Where the memory of the pool is, at any time."""
         state, *sizes = _core.residency(self)
@@ -247,7 +268,10 @@ class Pool(_core.Pool, _Closing):
             return _core.ctl_get("umf.pool.by_handle.{}.stats." + name, self)
 
         return Statistics(
-            allocations=read("alloc_count"), used=read("used_memory"), reserved=read("reserved_memory")
+            allocations=read("alloc_count"),
+            used=read("used_memory"),
+            reserved=read("reserved_memory"),
+            peak=_core.limit_get(self)[2],
         )
 
     def __repr__(self) -> str:
