@@ -1,5 +1,5 @@
-/* Limits of pools. Each pool is from its creation, before a thread can use it, in a group of its own
- * (umf/reclaim.h), so a limit may be set at any time. */
+/* Limits of pools. Each pool is from its creation, before a thread can use it, in a group of its
+ * own (umf/reclaim.h), so a limit may be set at any time. */
 #include "core.h"
 
 #include <umf/cuda_device.h>

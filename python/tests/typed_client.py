@@ -41,6 +41,13 @@ async def main() -> None:
     with umf.Pool("disjoint", provider, capacity=2) as pool:
         stats: umf.Statistics = pool.statistics()
         residency: umf.Residency = pool.residency()
+        umf.set_default_pool(pool)
+        default: umf.Pool = umf.get_default_pool()
+        with umf.using(pool) as entered:
+            entered_pool: umf.Pool = entered
+            some_memory: umf.Buffer = umf.allocate(100, alignment=64, stream=None)
+            copied: umf.Buffer = umf.from_bytes(b"abc")
+        umf.set_default_pool(None)
         pool.set_limit(size=1 << 30)
         pool.set_limit(fraction=0.5)
         limit: Optional[int] = pool.get_limit()
@@ -89,6 +96,8 @@ async def main() -> None:
             umf.copy(buffer, b"x" * 100)
             umf.copy(buffer, other, 10, queue=0)
             umf.fill(buffer, 0)
+            buffer.copy_from(b"x" * 100, 50, stream=None)
+            buffer.copy_to(bytearray(100), nbytes=None, stream=0)
             umf.fill(buffer, b"ab", 10)
             foreign: umf.Buffer = umf.from_dlpack(buffer)
             buffer.free(stream=None)

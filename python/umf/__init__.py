@@ -14,6 +14,7 @@ from typing import Any, Dict
 from . import _core
 from ._copy import copy, fill
 from ._core import queue_ends
+from ._default import allocate, get_default_pool, set_default_pool, using
 from ._errors import (
     CallbackError,
     DependencyError,
@@ -56,11 +57,13 @@ __all__ = [
     "Report",
     "Residency",
     "Statistics",
+    "allocate",
     "copy",
     "fill",
     "from_bytes",
     "from_dlpack",
     "get_cmake_dir",
+    "get_default_pool",
     "get_include",
     "get_library",
     "info",
@@ -68,10 +71,12 @@ __all__ = [
     "record",
     "resume",
     "resume_async",
+    "set_default_pool",
     "snapshot",
     "suspend",
     "suspend_async",
     "trim",
+    "using",
 ]
 
 

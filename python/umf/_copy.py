@@ -4,6 +4,7 @@ import operator
 from typing import Any, Optional, SupportsIndex, Tuple
 
 from . import _core
+from ._memory import from_dlpack
 
 
 def _side(thing: Any, is_written: bool) -> Tuple[Any, Optional[int]]:
@@ -27,7 +28,18 @@ def _side(thing: Any, is_written: bool) -> Tuple[Any, Optional[int]]:
         if not thing.is_contiguous():
             raise ValueError("only contiguous tensors are rows of bytes")
         return thing.data_ptr(), thing.numel() * thing.element_size()
+    if hasattr(thing, "__dlpack__") and not _has_buffer(thing):
+        found = from_dlpack(thing)
+        return found, found.nbytes
     return thing, _view(thing).nbytes
+
+
+def _has_buffer(thing: Any) -> bool:
+    try:
+        memoryview(thing).release()
+    except (TypeError, BufferError, ValueError):
+        return False
+    return True
 
 
 def _number(thing: Any) -> Optional[int]:
@@ -51,7 +63,8 @@ def copy(
     """Copies bytes between any two memories.
 
     Args:
-        to: a ``Buffer``, an array or tensor of the CPU or a GPU, any writable buffer, or an address.
+        to: a ``Buffer``, an array or tensor of the CPU or a GPU, any writable buffer, an object with
+            ``__dlpack__``, or an address.
         source: the same, also read-only.
         nbytes: default: the size of the source; it must fit into both.
         queue: a stream, or the address of a native queue, that the copy is put on, as

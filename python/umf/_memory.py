@@ -422,6 +422,41 @@ class Buffer(_core.Buffer, _Closing):
         with self._twin(nbytes) as twin:
             self._exchange(twin)
 
+    def copy_from(
+        self, source: Any, nbytes: Optional[SupportsIndex] = None, *, stream: Any = None
+    ) -> None:
+        """Copies bytes to the start of this memory: ``umf.copy(self, source, nbytes)``.
+
+        Args:
+            source: memory as for ``umf.copy``: NumPy, DLPack, ``__cuda_array_interface__``, bytes.
+            nbytes: default: all of the source.
+            stream: that the copy is put on; default: the buffer's, if it has one.
+
+        Raises as ``umf.copy``; BufferError if this memory is read-only.
+        """
+        from ._copy import copy
+
+        copy(self, source, nbytes, queue=self._queue(stream))
+
+    def copy_to(
+        self, target: Any, nbytes: Optional[SupportsIndex] = None, *, stream: Any = None
+    ) -> None:
+        """Copies bytes from the start of this memory: ``umf.copy(target, self, nbytes)``.
+
+        Args:
+            target: writable memory as for ``umf.copy``.
+            nbytes: default: all of this memory.
+            stream: as for ``copy_from``.
+
+        Raises as ``umf.copy``; BufferError if the target is read-only.
+        """
+        from ._copy import copy
+
+        copy(target, self, nbytes, queue=self._queue(stream))
+
+    def _queue(self, stream: Any) -> Any:
+        return (self.stream or 0) if stream is None else stream
+
     def _twin(self, nbytes: SupportsIndex) -> "Buffer":
         """New memory of the same pool, for the same stream, with the bytes that fit."""
         if self.origin != "pool" or self.pool is None:
@@ -537,17 +572,21 @@ def from_dlpack(source: Any) -> Buffer:
     return _core.dlpack_import(Buffer, capsule)
 
 
-def from_bytes(data: Any, pool: Pool, *, alignment: SupportsIndex = 0, stream: Any = None) -> Buffer:
+def from_bytes(
+    data: Any, pool: Optional[Pool] = None, *, alignment: SupportsIndex = 0, stream: Any = None
+) -> Buffer:
     """A new buffer of a pool with a copy of bytes.
 
     Args:
         data: at least one byte, of anything that has the buffer protocol.
-        pool: where the memory is allocated.
+        pool: where the memory is allocated; default: ``umf.get_default_pool()``.
         alignment, stream: as for ``Pool.allocate``; the copy is done on the stream.
 
     Raises as ``Pool.allocate`` and ``umf.copy``.
     """
+    from ._default import get_default_pool  # which imports this module
+
     size = memoryview(data).nbytes
-    made = pool.allocate(size, alignment, stream)
+    made = (pool or get_default_pool()).allocate(size, alignment, stream)
     _core.copy(made, data, size, made.stream or 0)
     return made
