@@ -154,6 +154,25 @@ umf_pool_group_stats_t umf_py_limit_stats(const umf_py_pool_t *pool);
 /* Says how a request of `size` bytes failed; false if the pool has no limit. */
 bool umf_py_limit_text(const umf_pool_group_stats_t *stats, size_t size, char *text, size_t room);
 
+/* --- requests for memory (shortage.c) --- */
+
+/* A request of Python that runs without the GIL. Callbacks that give memory back have it. */
+typedef struct umf_py_request_t {
+    umf_py_pool_t *pool;
+    size_t size;
+    PyThreadState *thread;           /* NULL while a callback runs */
+    PyObject *error, *value, *trace; /* that a callback has raised */
+    struct umf_py_request_t *outer;  /* of this thread, if this one is of a callback */
+} umf_py_request_t;
+
+/* Gives the GIL up. */
+void umf_py_request_begin(umf_py_request_t *request, umf_py_pool_t *pool, size_t size);
+/* Has it again. False and the exception if a callback has raised one. */
+bool umf_py_request_end(umf_py_request_t *request);
+/* False and BufferError in a callback of a request to the pool, which would wait for itself if it
+ * was closed or suspended. */
+bool umf_py_request_allows(const umf_py_pool_t *pool, const char *what);
+
 /* --- memory --- */
 
 bool umf_py_is_buffer_type(PyObject *object);
@@ -193,7 +212,8 @@ bool umf_py_address(PyObject *number, void **address);
 /* Functions of the module, in one table for each file. */
 extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_dlpack_functions[],
     umf_py_ipc_functions[], umf_py_copy_functions[], umf_py_queue_functions[],
-    umf_py_record_functions[], umf_py_recording_functions[], umf_py_limit_functions[];
+    umf_py_record_functions[], umf_py_recording_functions[], umf_py_limit_functions[],
+    umf_py_shortage_functions[];
 
 bool umf_py_add_provider(PyObject *module);
 bool umf_py_add_pool(PyObject *module);

@@ -124,7 +124,8 @@ static bool pool_has_no_views(const umf_py_pool_t *self) {
 static PyObject *pool_close(PyObject *object, PyObject *unused) {
     (void)unused;
     umf_py_pool_t *self = (umf_py_pool_t *)object;
-    if (!pool_has_no_views(self) || !umf_py_close_wait(&self->uses, pool_is_idle, self)) {
+    if (!pool_has_no_views(self) || !umf_py_request_allows(self, "closed") ||
+        !umf_py_close_wait(&self->uses, pool_is_idle, self)) {
         return NULL;
     }
     if (!self->handle) { /* already, or another thread was faster */
@@ -270,7 +271,8 @@ static void *request_serve(const request_t *request, umf_py_pool_t *self) {
     }
     attempt_t attempt = attempt_begin(self);
     umf_memory_pool_handle_t pool = umf_py_pool_use(self);
-    Py_BEGIN_ALLOW_THREADS;
+    umf_py_request_t served;
+    umf_py_request_begin(&served, self, request->size);
     ptr = request->has_queue
               ? umfPoolMallocOn(pool, request->size, request->alignment, request->queue)
           : is_plain ? umfPoolMalloc(pool, request->size)
@@ -278,8 +280,14 @@ static void *request_serve(const request_t *request, umf_py_pool_t *self) {
     if (!ptr) {
         attempt_failed(&attempt, self);
     }
-    Py_END_ALLOW_THREADS;
+    bool is_refused = !umf_py_request_end(&served);
+    if (is_refused && ptr) {
+        umfPoolFree(pool, ptr);
+    }
     umf_py_pool_unuse(self);
+    if (is_refused) {
+        return NULL;
+    }
     return ptr ? ptr : raise_no_memory(self, &attempt, request->size);
 }
 

@@ -48,7 +48,7 @@ static bool handles(PyObject *objects, umf_memory_pool_handle_t *made, size_t co
     for (size_t i = 0; i < count; i++) {
         umf_py_pool_t *pool = pool_at(objects, i);
         if (pool) {
-            made[i] = umf_py_pool_open(pool);
+            made[i] = umf_py_request_allows(pool, "suspended") ? umf_py_pool_open(pool) : NULL;
         } else if (PyLong_Check(PyTuple_GetItem(objects, (Py_ssize_t)i))) {
             made[i] = PyLong_AsVoidPtr(PyTuple_GetItem(objects, (Py_ssize_t)i));
         } else {

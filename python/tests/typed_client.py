@@ -48,6 +48,9 @@ async def main() -> None:
             some_memory: umf.Buffer = umf.allocate(100, alignment=64, stream=None)
             copied: umf.Buffer = umf.from_bytes(b"abc")
         umf.set_default_pool(None)
+        with umf.on_out_of_memory(lambda short, nbytes: short is pool and nbytes > 1) as added:
+            callback: umf.OutOfMemoryCallback = added
+        callback.remove()
         pool.set_limit(size=1 << 30)
         pool.set_limit(fraction=0.5)
         limit: Optional[int] = pool.get_limit()

@@ -30,6 +30,7 @@ from ._errors import (
 from ._memory import Buffer, IPCHandle, Pool, Provider, Residency, Statistics, from_bytes, from_dlpack
 from ._paths import get_cmake_dir, get_include, get_library
 from ._record import Event, Leak, Recording, RecordingState, record, snapshot
+from ._shortage import OutOfMemoryCallback, on_out_of_memory
 from ._suspend import Job, Report, resume, resume_async, suspend, suspend_async, trim
 
 __version__ = _core.VERSION
@@ -47,6 +48,7 @@ __all__ = [
     "Job",
     "Leak",
     "NotSupportedError",
+    "OutOfMemoryCallback",
     "OutOfMemoryError",
     "OutOfResourcesError",
     "Pool",
@@ -67,6 +69,7 @@ __all__ = [
     "get_include",
     "get_library",
     "info",
+    "on_out_of_memory",
     "queue_ends",
     "record",
     "resume",
