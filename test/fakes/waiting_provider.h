@@ -48,6 +48,8 @@ class Gate {
 
 struct WaitingProvider {
     Gate waits;                           // marks do not pass while it is closed
+    Gate waits_for_all;                   // no wait for all queues ends while it is closed
+    std::atomic<long> all_waits{0};       // waits for all queues
     std::function<void()> on_pending;     // runs in each tick, and where memory is missing
     std::atomic<long> marks{0};           // that are not ended
     std::atomic<void *> passing{nullptr}; // the queue whose marks pass all the same
@@ -132,6 +134,11 @@ struct WaitingProvider {
             *is_of_thread = handle != 0 && handle == of(provider)->of_thread;
             *id = *is_of_thread ? 0 : handle + 1;
             *is_captured = 0;
+            return UMF_RESULT_SUCCESS;
+        };
+        ext.wait = [](void *provider, void *const *, size_t, void *const *, size_t) {
+            of(provider)->all_waits++;
+            of(provider)->waits_for_all.pass();
             return UMF_RESULT_SUCCESS;
         };
         ext.free_pending = [](void *provider, int, size_t *left) {

@@ -275,6 +275,25 @@ TEST_F(QueueRace, AQueueOfAThreadIsNeverThatOfALaterThread) {
     end();
 }
 
+// The thread of the queue may see its later work pass while another thread still waits for all.
+TEST_F(QueueRace, WorkThatHasPassedIsNotWaitedForAgain) {
+    begin(umfDisjointPoolOps());
+    source.of_thread = reinterpret_cast<uintptr_t>(OWN);
+    source.waits.is_closed = true;
+    source.waits_for_all.is_closed = true;
+    void *first = umfPoolMallocOn(pool, SIZE, 0, OWN), *later = umfPoolMallocOn(pool, SIZE, 0, OWN);
+    EXPECT_EQ(umfFreeOn(first, OWN), OK);
+    std::thread waiting([&] { EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK); });
+    source.waits_for_all.wait_for(1);
+    EXPECT_EQ(umfFreeOn(later, OWN), OK);
+    source.waits.is_closed = false;
+    EXPECT_EQ(umfPoolWaitPending(pool, 0, nullptr), OK);
+    source.waits_for_all.is_closed = false;
+    waiting.join();
+    EXPECT_EQ(source.all_waits, 1);
+    end();
+}
+
 // --- second frees
 
 struct SecondFree {

@@ -13,6 +13,7 @@
 
 #include "fakes/decay_period.h"
 #include "fakes/fake_provider.h"
+#include "fakes/log_file.h"
 #include "fakes/scale.h"
 
 #include <umf.h>
@@ -46,7 +47,9 @@ struct Mark {
 class Device {
   public:
     std::atomic<long> faults{0}, marks{0}, blocking_waits{0}, follows{0}, marks_made{0};
+    std::atomic<long> ticks{0};
     std::atomic<bool> can_follow{true}, can_settle{true};
+    std::atomic<umf_result_t> mark_result{OK};
 
     DeviceQueue *open() {
         std::lock_guard<std::mutex> guard(mutex);
@@ -87,6 +90,9 @@ class Device {
 
     umf_result_t mark(DeviceQueue *queue, void **out) {
         std::lock_guard<std::mutex> guard(mutex);
+        if (mark_result != OK) {
+            return mark_result;
+        }
         *out = queue->is_captured ? nullptr : new Mark{queue->id, queue->queued};
         marks += !queue->is_captured;
         marks_made++;
@@ -155,6 +161,11 @@ umf_memory_provider_ext_ops_t queue_ext() {
     };
     ext.wait = [](void *, void *const *, size_t, void *const *, size_t) {
         device.wait_for_all();
+        return OK;
+    };
+    ext.free_pending = [](void *, int, size_t *left) {
+        device.ticks++;
+        *left = 0;
         return OK;
     };
     ext.settle = [](void *) {
@@ -342,6 +353,110 @@ TEST_P(QueuePool, AQueueThatFailsIsWaitedForWithAllOthers) {
     EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
     EXPECT_FALSE(device.is_used(ptr));
     EXPECT_EQ(umfFree(other), OK);
+}
+
+TEST_P(QueuePool, AQueueThatFindsNoMemoryForAMarkKeepsItsBlocks) {
+    for (umf_result_t result : {UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, BUSY}) {
+        void *ptr = make(1000, first);
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        device.mark_result = result;
+        EXPECT_EQ(umfPoolWaitPending(pool, 0, nullptr), BUSY);
+        device.mark_result = OK;
+        EXPECT_EQ(umfPoolMallocOn(pool, 1000, 0, first), ptr);
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
+    }
+}
+
+TEST_P(QueuePool, AFreedBlockServesNoAlignmentThatItHasNot) {
+    void *ptr = make(1000, first);
+    uintptr_t alignment = (reinterpret_cast<uintptr_t>(ptr) & -reinterpret_cast<uintptr_t>(ptr));
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    void *other = umfPoolMallocOn(pool, 1000, 2 * alignment, first);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(other) % (2 * alignment), 0u);
+    EXPECT_EQ(umfPoolMallocOn(pool, 1000, alignment, first), ptr);
+    EXPECT_EQ(umfFreeOn(other, first), OK);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+}
+
+TEST_P(QueuePool, ALargeBlockServesRequestsThatAreAnEighthSmaller) {
+    void *ptr = make(9 * MiB, first);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    EXPECT_EQ(umfPoolMallocOn(pool, 8 * MiB, 0, first), ptr);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+}
+
+// No block is as large, but together they are.
+TEST_P(QueuePool, WaitsForMuchThatWasFreedBeforeItGrows) {
+    std::vector<void *> blocks;
+    for (int i = 0; i < 8; i++) {
+        blocks.push_back(make(4 * MiB, first));
+    }
+    for (void *ptr : blocks) {
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    }
+    void *large = make(16 * MiB, second);
+    for (void *ptr : blocks) {
+        EXPECT_TRUE(ptr == large || !device.is_used(ptr)) << "it was waited for";
+    }
+    EXPECT_EQ(umfFreeOn(large, second), OK);
+}
+
+// At the first tick, and not after two periods as without the trim.
+TEST_P(QueuePool, ATrimGivesBackLaterWhatTheQueueStillUses) {
+    DecayPeriod period(DecayPeriod::NONE);
+    void *ptr = make(4 * MiB, first);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    umfPoolTrimOn(pool, 0, first); // the proxy pool itself keeps nothing that it could trim
+    device.pass(first, 1);
+    long before = device.ticks;
+    for (int i = 0; i < 100000 && device.ticks == before; i++) {
+        EXPECT_EQ(umfFree(umfPoolMalloc(pool, 100)), OK);
+    }
+    EXPECT_EQ(device.ticks, before + 1);
+    LogFile log;
+    EXPECT_NE(umfFreeOn(ptr, first), OK);
+    EXPECT_EQ(log.count("on queue"), 0u) << "the queue has it no longer: " << log.text();
+}
+
+// Its lane has nothing of its own, but a block names it.
+TEST_P(QueuePool, ABlockWaitsForAQueueThatWasLostAlthoughOthersBegin) {
+    DeviceQueue *doomed = device.open(), *next = device.open();
+    void *ptr = make(1000, first);
+    EXPECT_EQ(umfUseOn(ptr, doomed), OK);
+    device.pass(first, 1);
+    device.work(doomed, ptr);
+    device.mark_result = BUSY;
+    EXPECT_EQ(umfQueueEnds(doomed), OK);
+    device.mark_result = OK;
+    void *other = make(500, next);
+    EXPECT_EQ(umfFreeOn(other, next), OK);
+    device.pass(next, 1);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    EXPECT_EQ(umfPoolWaitPending(pool, 0, nullptr), BUSY);
+    void *third = make(1000, first);
+    EXPECT_NE(third, ptr);
+    EXPECT_EQ(umfFreeOn(third, first), OK);
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
+    EXPECT_FALSE(device.is_used(ptr));
+}
+
+// The frees of the queue that was lost are none of its own.
+TEST_P(QueuePool, AQueueThatHasFreedNothingIsNotWaitedFor) {
+    DeviceQueue *doomed = device.open(), *next = device.open();
+    void *ptr = make(1000, doomed);
+    EXPECT_EQ(umfFreeOn(ptr, doomed), OK);
+    EXPECT_EQ(make(1000, doomed), ptr);
+    EXPECT_EQ(umfFree(ptr), OK);
+    device.mark_result = BUSY;
+    EXPECT_EQ(umfQueueEnds(doomed), OK);
+    device.mark_result = OK;
+    device.wait_for_all();
+    void *other = make(2000, next);
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
+    EXPECT_EQ(device.blocking_waits, 0);
+    EXPECT_TRUE(device.is_used(other));
+    EXPECT_EQ(umfFreeOn(other, next), OK);
 }
 
 // Threads with queues of their own and one that all share, blocks that pass from queue to queue.
