@@ -131,7 +131,7 @@ static int os_chmod_socket(int place, mode_t mode) {
 }
 
 int umf_os_chmod_socket(const char *path, mode_t mode) {
-    int place;
+    int place = -1;
     int error = os_fault("chmod_socket");
     if (error == 0) {
         error = os_open(path, O_PATH | O_NOFOLLOW, 0, &place);
