@@ -326,7 +326,7 @@ static void trim(umf_memory_provider_handle_t provider, bool is_end) {
 }
 
 void umf_pinned_trim(void) {
-    umf_undone_settle(NULL);
+    umf_undone_settle_all();
     trim(NULL, false);
 }
 

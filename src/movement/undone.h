@@ -29,14 +29,17 @@ void umf_undone_add(const umf_side_t *side, void *queue, umf_undone_memory_t *me
 /* How many there are. */
 extern UMF_HIDDEN _Atomic size_t umf_undone_count;
 
-/* Waits again for all work of the provider, or of any (NULL). The first failure: some of it may
- * still go on. */
+/* Waits again for all work of the provider (NULL: of memory that has none). The first failure: some
+ * of it may still go on. Threads that work with another provider do not wait for the call. */
 umf_result_t umf_undone_settle_slow(umf_memory_provider_handle_t provider);
 static inline umf_result_t umf_undone_settle(umf_memory_provider_handle_t provider) {
     return umf_likely(atomic_load_explicit(&umf_undone_count, memory_order_acquire) == 0)
                ? UMF_RESULT_SUCCESS
                : umf_undone_settle_slow(provider);
 }
+
+/* The same for all work. */
+void umf_undone_settle_all(void);
 
 /* The same for a provider that is about to end. What cannot be waited for stays with the process.
  */

@@ -29,6 +29,7 @@ class FarProvider {
     std::atomic<bool> fails_queue{false}, fails_wait{false};
     std::atomic<long> queues{0}, copies{0}, fills{0};
     std::function<void()> during_copy; // runs inside of each copy that happens
+    std::function<void()> during_wait; // runs inside of each wait for a queue
 
     FarProvider() {
         int fd = memfd_create("far", MFD_CLOEXEC);
@@ -155,6 +156,9 @@ class FarProvider {
             return UMF_RESULT_SUCCESS;
         };
         ext.queue_wait = [](void *provider, void *queue) {
+            if (self(provider)->during_wait) {
+                self(provider)->during_wait();
+            }
             for (auto &work : *static_cast<Queue *>(queue)) {
                 work();
             }

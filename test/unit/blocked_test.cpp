@@ -360,6 +360,57 @@ TEST_F(Blocked, AForkBesideThePullOfAMirror) {
     });
 }
 
+// One block of a far provider, and copies to it.
+struct FarBlock {
+    FarProvider far;
+    umf_memory_provider_handle_t below = far.create();
+    umf_memory_pool_handle_t pool = nullptr;
+    void *block = nullptr;
+    char source[SIZE] = {};
+
+    FarBlock() {
+        EXPECT_EQ(umfPoolCreate(umfDisjointPoolOps(), below, nullptr, 0, &pool), OK);
+        block = umfPoolMalloc(pool, SIZE);
+        EXPECT_NE(block, nullptr);
+    }
+    umf_result_t copy() {
+        return umfCopy(block, source, SIZE, nullptr);
+    }
+    // A copy whose wait fails.
+    void leave_undone() {
+        far.fails_wait = true;
+        EXPECT_NE(copy(), OK);
+        far.fails_wait = false;
+    }
+    void end() {
+        EXPECT_EQ(umfFree(block), OK);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(below), OK);
+        EXPECT_EQ(far.queues, 0);
+    }
+};
+
+// Work that could not be waited for is waited for again by the next copy of its provider. Copies of
+// other providers go on meanwhile, also where they have such work themselves.
+TEST_F(Blocked, AWaitForAnUndoneQueueStopsNoOtherProvider) {
+    alone([] {
+        FarBlock slow, quick;
+        Gate gate;
+        gate.is_closed = true;
+        slow.leave_undone();
+        quick.leave_undone();
+        slow.far.during_wait = [&] { gate.pass(); };
+        std::thread waits([&] { EXPECT_EQ(slow.copy(), OK); });
+        gate.wait_for(1);
+        EXPECT_EQ(quick.copy(), OK);
+        quick.leave_undone();
+        quick.end();
+        gate.is_closed = false;
+        waits.join();
+        slow.end();
+    });
+}
+
 TEST_F(Blocked, ForksBesideRecordingsThatStartAndStop) {
     alone([&] {
         begin();
