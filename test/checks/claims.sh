@@ -6,7 +6,7 @@ set -euo pipefail
 
 cd "$1"
 page=docs/ipc-security.md
-names=$(grep -o '`[A-Za-z_]*\.[A-Z][A-Za-z]*`' "$page" | tr -d '`' | sort -u)
+names=$(grep -o '`[A-Za-z_]*\.[A-Za-z][A-Za-z_]*`' "$page" | tr -d '`' | sort -u)
 tests=$(grep -rhoE --include='*.cpp' '^TEST(_F|_P)?\([A-Za-z_]+, *[A-Za-z_]+\)' test |
     sed -E 's/^TEST(_F|_P)?\(([A-Za-z_]+), *([A-Za-z_]+)\)/\2.\3/' | sort -u)
 

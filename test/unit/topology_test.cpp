@@ -335,6 +335,22 @@ TEST(topology, MissingLibraryIsNamedAndTriedAgain) {
     EXPECT_EQ(umf_topology_get(&topology), UMF_RESULT_SUCCESS);
 }
 
+/* hwloc itself loads what the environment names, so it is not used even where it is loaded. */
+TEST(topology, ASetUserIdProgramAsksNoHwloc) {
+    REQUIRE_HWLOC();
+    machine::forget();
+    machine::Log log;
+    const umf_topology_t *topology = nullptr;
+    {
+        fault::Nth nth("is_privileged", EPERM, true);
+        nth.next();
+        EXPECT_EQ(umf_topology_get(&topology), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    EXPECT_EQ(topology, nullptr);
+    EXPECT_NE(log.text().find("set-user-ID"), std::string::npos) << log.text();
+    EXPECT_EQ(umf_topology_get(&topology), UMF_RESULT_SUCCESS);
+}
+
 #if UMF_WITH_HWLOC
 TEST(topology, LibrariesThatAreNotTheRightHwloc) {
     machine::Log log;
