@@ -79,6 +79,22 @@ static umf_result_t buffer_give_back(umf_py_buffer_t *self, void *ptr) {
     return result;
 }
 
+/* A hook may close the pool. */
+static umf_result_t buffer_free_counted(umf_py_buffer_t *self, void *ptr) {
+    if (self->pool->handle) {
+        umf_py_free_begins(self->pool, self->size, ptr);
+    }
+    if (!self->pool->handle) { /* the memory went with its pool */
+        umf_py_free_lost(self->pool, self->size);
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_result_t result = buffer_give_back(self, ptr);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_py_free_done(self->pool, self->size, ptr);
+    }
+    return result;
+}
+
 umf_result_t umf_py_buffer_end(umf_py_buffer_t *self) {
     void *ptr = self->ptr;
     self->ptr = NULL;
@@ -89,8 +105,9 @@ umf_result_t umf_py_buffer_end(umf_py_buffer_t *self) {
         umf_py_dlpack_end(self);
         return UMF_RESULT_SUCCESS;
     }
-    /* The memory went with its pool. */
-    return self->pool->handle ? buffer_give_back(self, ptr) : UMF_RESULT_SUCCESS;
+    return self->origin == ORIGIN_POOL ? buffer_free_counted(self, ptr)
+           : self->pool->handle        ? buffer_give_back(self, ptr)
+                                       : UMF_RESULT_SUCCESS;
 }
 
 /* BufferError unless nothing uses the memory. */

@@ -121,6 +121,8 @@ int umf_py_wait(bool (*is_over)(void *arg), void *arg, double seconds);
 bool umf_py_close_wait(umf_py_uses_t *uses, bool (*is_idle)(void *arg), void *arg);
 /* The seconds of a timeout; -1 and an exception if it is none. */
 double umf_py_seconds(PyObject *timeout);
+/* Whether the interpreter ends: daemon threads stop where they are, in a call too. */
+bool umf_py_is_ending(void);
 /* Sleeps without the GIL. */
 void umf_py_sleep(int64_t ns);
 /* The object, or NULL and TypeError if it is of another type; `name` is what must be given. */
@@ -173,6 +175,16 @@ bool umf_py_request_end(umf_py_request_t *request);
  * was closed or suspended. */
 bool umf_py_request_allows(const umf_py_pool_t *pool, const char *what);
 
+/* --- allocations and frees of Python (events.c) --- */
+
+/* Counts and tells hooks; the first two: false and an exception if a hook refuses. */
+bool umf_py_malloc_begins(umf_py_pool_t *pool, size_t size);
+bool umf_py_malloc_done(umf_py_pool_t *pool, size_t size, void *ptr);
+void umf_py_free_begins(umf_py_pool_t *pool, size_t size, void *ptr);
+void umf_py_free_done(umf_py_pool_t *pool, size_t size, void *ptr);
+/* Memory that went with its pool: hooks have no free to see. */
+void umf_py_free_lost(umf_py_pool_t *pool, size_t size);
+
 /* --- memory --- */
 
 bool umf_py_is_buffer_type(PyObject *object);
@@ -213,12 +225,13 @@ bool umf_py_address(PyObject *number, void **address);
 extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_dlpack_functions[],
     umf_py_ipc_functions[], umf_py_copy_functions[], umf_py_queue_functions[],
     umf_py_record_functions[], umf_py_recording_functions[], umf_py_limit_functions[],
-    umf_py_shortage_functions[];
+    umf_py_shortage_functions[], umf_py_event_functions[];
 
 bool umf_py_add_provider(PyObject *module);
 bool umf_py_add_pool(PyObject *module);
 bool umf_py_add_buffer(PyObject *module);
 bool umf_py_add_job(PyObject *module);
+bool umf_py_add_counters(PyObject *module);
 bool umf_py_add_recording(PyObject *module);
 /* Makes a heap type of `spec`, keeps it in `*type` and adds it to the module. */
 bool umf_py_add_type(PyObject *module, PyType_Spec *spec, const char *name, PyTypeObject **type);

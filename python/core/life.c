@@ -102,8 +102,7 @@ double umf_py_seconds(PyObject *timeout) {
     return seconds;
 }
 
-/* At the end of the interpreter daemon threads stop where they are, in a call too. */
-static bool is_interpreter_ending(void) {
+bool umf_py_is_ending(void) {
     PyObject *ask = PySys_GetObject("is_finalizing"), *answer = NULL;
     if (ask) {
         answer = PyObject_CallObject(ask, NULL);
@@ -118,7 +117,7 @@ bool umf_py_close_wait(umf_py_uses_t *uses, bool (*is_idle)(void *arg), void *ar
     if (is_idle(arg)) {
         return true;
     }
-    if (is_interpreter_ending()) {
+    if (umf_py_is_ending()) {
         PyErr_SetString(
             PyExc_RuntimeError,
             "it cannot be closed: the interpreter ends, and a daemon thread was stopped "

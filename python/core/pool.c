@@ -294,7 +294,10 @@ static void *request_serve(const request_t *request, umf_py_pool_t *self) {
 static PyObject *pool_allocate(PyObject *object, PyObject *args, PyObject *kwargs) {
     umf_py_pool_t *self = (umf_py_pool_t *)object;
     request_t request;
-    void *ptr = request_begin(&request, args, kwargs) ? request_serve(&request, self) : NULL;
+    void *ptr = NULL;
+    if (request_begin(&request, args, kwargs) && umf_py_malloc_begins(self, request.size)) {
+        ptr = request_serve(&request, self);
+    }
     if (!ptr) {
         return NULL;
     }
@@ -308,6 +311,10 @@ static PyObject *pool_allocate(PyObject *object, PyObject *args, PyObject *kwarg
     }
     made->has_queue = request.has_queue;
     made->queue = request.queue;
+    if (!umf_py_malloc_done(self, request.size, ptr)) {
+        Py_DECREF((PyObject *)made);
+        return NULL;
+    }
     return (PyObject *)made;
 }
 

@@ -34,6 +34,16 @@ def errors() -> List[type]:
     ]
 
 
+@umf.profile
+def profiled(size: int) -> int:
+    return size
+
+
+@umf.profile("other")
+def profiled_by_name() -> None:
+    pass
+
+
 async def main() -> None:
     info: Dict[str, Any] = umf.info()
     version: str = umf.__version__
@@ -48,6 +58,21 @@ async def main() -> None:
             some_memory: umf.Buffer = umf.allocate(100, alignment=64, stream=None)
             copied: umf.Buffer = umf.from_bytes(b"abc")
         umf.set_default_pool(None)
+        with umf.counting(pool) as counters, umf.MemoryHook() as hook:
+            seen: umf.MemoryHook = hook
+            counts: umf.Counters = counters
+            sums: int = counts.current_bytes + counts.peak_bytes + counts.total_bytes
+            sums += counts.current_count + counts.peak_count + counts.total_count
+        with umf.profile("block"):
+            pass
+        profiler = umf.Profiler(pool)
+        report_of: umf.ProfileReport = profiler.report()
+        entry: umf.ProfileEntry = report_of[0]
+        figures: Tuple[str, int, int, int, int] = (
+            entry.name, entry.calls, entry.allocations, entry.bytes, entry.peak
+        )
+        profiled_size: int = profiled(5)
+        umf.profile.reset()
         with umf.on_out_of_memory(lambda short, nbytes: short is pool and nbytes > 1) as added:
             callback: umf.OutOfMemoryCallback = added
         callback.remove()

@@ -14,6 +14,7 @@ from typing import Any, Dict
 from . import _core
 from ._copy import copy, fill
 from ._core import queue_ends
+from ._counting import Counters, counting
 from ._default import allocate, get_default_pool, set_default_pool, using
 from ._errors import (
     CallbackError,
@@ -27,8 +28,10 @@ from ._errors import (
     OutOfResourcesError,
     ProviderError,
 )
+from ._hooks import MemoryHook
 from ._memory import Buffer, IPCHandle, Pool, Provider, Residency, Statistics, from_bytes, from_dlpack
 from ._paths import get_cmake_dir, get_include, get_library
+from ._profile import ProfileEntry, Profiler, ProfileReport, profile
 from ._record import Event, Leak, Recording, RecordingState, record, snapshot
 from ._shortage import OutOfMemoryCallback, on_out_of_memory
 from ._suspend import Job, Report, resume, resume_async, suspend, suspend_async, trim
@@ -38,6 +41,7 @@ __version__ = _core.VERSION
 __all__ = [
     "Buffer",
     "CallbackError",
+    "Counters",
     "DependencyError",
     "Error",
     "Event",
@@ -47,11 +51,15 @@ __all__ = [
     "InvalidPathError",
     "Job",
     "Leak",
+    "MemoryHook",
     "NotSupportedError",
     "OutOfMemoryCallback",
     "OutOfMemoryError",
     "OutOfResourcesError",
     "Pool",
+    "ProfileEntry",
+    "ProfileReport",
+    "Profiler",
     "Provider",
     "ProviderError",
     "Recording",
@@ -61,6 +69,7 @@ __all__ = [
     "Statistics",
     "allocate",
     "copy",
+    "counting",
     "fill",
     "from_bytes",
     "from_dlpack",
@@ -70,6 +79,7 @@ __all__ = [
     "get_library",
     "info",
     "on_out_of_memory",
+    "profile",
     "queue_ends",
     "record",
     "resume",
