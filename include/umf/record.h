@@ -35,11 +35,11 @@ extern "C" {
 typedef struct umf_record_params_t {
     /// sizeof(umf_record_params_t) of the headers it was compiled with.
     size_t struct_size;
-    /// The file, which is replaced if it exists, and refused if it is no regular file. Another
-    /// program that shortens it while it is written ends the process by SIGBUS. NULL: memory that
-    /// goes with the recording and that
-    /// ::umfRecordSave writes to a file. `%p` in it becomes the number of the process. It is
-    /// copied, as are the pools below.
+    /// The file, which is replaced if it exists, and refused if it is no regular file. It has mode
+    /// 0600. A program of the same user that makes it shorter while it is written (`truncate`,
+    /// `> FILE`) ends the process by SIGBUS; to remove or rename it is harmless. NULL: memory that
+    /// nobody can shorten, that goes with the recording and that ::umfRecordSave writes to a file.
+    /// `%p` in it becomes the number of the process. It is copied, as are the pools below.
     const char *path;
     /// Bytes of the file, at least 1 MiB, at most 64 GiB; 0: 256 MiB. It takes no more of the disk
     /// than is recorded.

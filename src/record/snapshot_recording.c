@@ -76,7 +76,7 @@ static int objects_take(umf_snapshot_t *snapshot, const umf_items_t *recorded) {
         object->item = *item;
         object->item.live = object->item.live_count = object->item.held = object->item.peak =
             i == 0 ? 0 : UMF_RECORD_UNKNOWN;
-        bool is_there = item->kind && !(item->flags & UMF_RECORD_OBJECT_IS_GONE);
+        bool is_there = item->kind && item->handle && !(item->flags & UMF_RECORD_OBJECT_IS_GONE);
         if (is_there && !umf_hash_put(&snapshot->numbers, item->handle, (void *)(uintptr_t)i)) {
             return ENOMEM;
         }

@@ -165,6 +165,13 @@ static uint32_t import_object(const umf_snapshot_t *snapshot, const umf_snapshot
     return provider ? umf_snapshot_number(snapshot, provider->root) : 0;
 }
 
+/* As umf_span_use: sequentially consistent, so that of this thread and one that withdraws the span
+ * one sees the other. An acquire load may pass umf_use_begin on machines whose acquire is weaker.
+ */
+static bool is_in_use(uint32_t index) {
+    return atomic_load(&umf_span_at(index)->kind) != 0;
+}
+
 /* Seen in use, a span stays as it is until the use ends (track/use.h). A dormant one has nobody who
  * could wait. */
 static void span_visit(umf_snapshot_t *snapshot, umf_memory_pool_handle_t pool,
@@ -177,7 +184,7 @@ static void span_visit(umf_snapshot_t *snapshot, umf_memory_pool_handle_t pool,
         return;
     }
     umf_use_begin(seen->index);
-    if (is_same(seen, &size)) {
+    if (is_in_use(seen->index) && is_same(seen, &size)) {
         uint32_t object = seen->object ? seen->object : import_object(snapshot, seen);
         if (object) {
             span_take_in(snapshot, pool, object, seen, size);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <umf/record.h>
@@ -13,6 +14,10 @@
 
 #include "attach.h"
 #include "fakes/scale.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 namespace {
 
@@ -378,6 +383,54 @@ TEST_F(Attach, WhatIsHandedOutIsSealed) {
     while (is_recording()) { // until the socket's thread has noticed
         usleep(1000);
     }
+}
+
+// Opened again for writing. 0: nothing can be written; else the number of the way that could.
+int ways_to_write(const std::string &file) {
+    int fd = open(file.c_str(), O_RDWR);
+    struct stat info {};
+    if (fd == -1 || fstat(fd, &info) != 0) {
+        return 1;
+    }
+    uint64_t word = UINT64_MAX;
+    void *shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return pwrite(fd, &word, sizeof(word), 0) != -1                                           ? 2
+           : shared != MAP_FAILED                                                             ? 3
+           : ftruncate(fd, 0) == 0                                                            ? 4
+           : ftruncate(fd, info.st_size + 4096) == 0                                          ? 5
+           : fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) == 0          ? 6
+           : fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0                                        ? 7
+           : pread(fd, &word, sizeof(word), 0) != (ssize_t)sizeof(word) || word == UINT64_MAX ? 8
+                                                                                              : 0;
+}
+
+bool has_seal_of_future_writes() {
+    int fd = memfd_create("probe", MFD_ALLOW_SEALING);
+    bool has_it = fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0;
+    close(fd);
+    return has_it;
+}
+
+TEST_F(Attach, AnotherProcessWritesToNoRecording) {
+    if (!has_seal_of_future_writes()) {
+        GTEST_SKIP() << "no memfd_create, or the kernel is older than 5.1";
+    }
+    Pool pool;
+    pid_t looked_at = getpid();
+    int status = status_of(in_child([&] {
+        Visit visit(looked_at);
+        if (visit.ask(UMF_ATTACH_RECORD) != UMF_ATTACH_DONE) {
+            return 100;
+        }
+        return ways_to_write(visit.file());
+    }));
+    for (int i = 0; i < 5000; i++) {
+        umfPoolFree(pool.handle, umfPoolMalloc(pool.handle, 64));
+    }
+    while (is_recording()) { // until the socket's thread has noticed
+        usleep(1000);
+    }
+    EXPECT_EQ(status, 0);
 }
 
 TEST_F(Attach, ARecordingHasALimit) {

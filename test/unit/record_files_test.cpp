@@ -1,14 +1,22 @@
 // Files of recordings and snapshots: what is replaced, and who gets a path.
+#include <cstddef>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <umf.h>
 #include <umf/record.h>
+#include <umf/record_format.h>
+#include <umf/text.h>
 
 #include <gtest/gtest.h>
+
+#include "fakes/child.h"
 
 namespace {
 
@@ -18,7 +26,7 @@ class RecordFiles : public testing::Test {
         ASSERT_NE(mkdtemp(folder), nullptr);
     }
     void TearDown() override {
-        for (const char *name : {"pipe", "link", "target", "file"}) {
+        for (const char *name : {"pipe", "link", "target", "file", "copy"}) {
             unlink(path(name).c_str());
         }
         rmdir(folder);
@@ -95,6 +103,131 @@ TEST_F(RecordFiles, OneProcessHasAPath) {
             close(fd);
         }
     }
+}
+
+// --- another program of the user writes to the file of a recording that runs ---
+
+constexpr size_t SIZE = 4 << 20;
+
+// All of the file: header, sections, objects, texts, stacks, table of what lives, blocks.
+bool overwrite(const std::string &path, uint64_t word) {
+    std::vector<uint64_t> words(SIZE / sizeof(word), word);
+    int fd = open(path.c_str(), O_WRONLY);
+    return pwrite(fd, words.data(), SIZE, 0) == (ssize_t)SIZE;
+}
+
+// Places of sections, numbers of items and of events that look possible and are too large.
+bool exaggerate(const std::string &path, umf_record_header_t header, uint64_t by) {
+    int fd = open(path.c_str(), O_WRONLY);
+    bool is_done = true;
+    for (uint64_t i = 0; i < SIZE / sizeof(umf_record_block_t) / 4; i++) {
+        uint64_t block = header.sections[UMF_RECORD_BLOCKS].offset + i * sizeof(umf_record_block_t);
+        auto count = (uint32_t)(UMF_RECORD_BLOCK_EVENTS + by);
+        is_done &= pwrite(fd, &count, sizeof(count),
+                          (off_t)(block + offsetof(umf_record_block_t, count))) == sizeof(count);
+    }
+    for (umf_record_section_t &section : header.sections) {
+        section.offset += by;
+        section.count += by;
+        section.capacity += by;
+    }
+    return is_done && pwrite(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header);
+}
+
+class HostileFile : public RecordFiles {
+  protected:
+    void SetUp() override {
+        RecordFiles::SetUp();
+        file = path("file");
+        umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
+        params.path = file.c_str();
+        params.size = SIZE;
+        params.stack_depth = 8;
+        params.leaks = 1;
+        ASSERT_EQ(umfPoolCreateFromText("disjoint over os", &pool), UMF_RESULT_SUCCESS);
+        ASSERT_EQ(umfRecordStart(&params), UMF_RESULT_SUCCESS);
+        int fd = open(file.c_str(), O_RDONLY);
+        EXPECT_EQ(read(fd, &header, sizeof(header)), (ssize_t)sizeof(header));
+        close(fd);
+    }
+    void TearDown() override {
+        EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS); // tells what lives in the log
+        for (void *ptr : kept) {
+            EXPECT_EQ(umfPoolFree(pool, ptr), UMF_RESULT_SUCCESS);
+        }
+        EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
+        RecordFiles::TearDown();
+    }
+    // Every kind of entry is added, found, moved and removed: more blocks than there are.
+    void work() {
+        std::string name = "mark " + std::to_string(kept.size());
+        EXPECT_EQ(umfRecordMark(name.c_str()), UMF_RESULT_SUCCESS);
+        for (int i = 0; i < 3000; i++, events += 2) {
+            EXPECT_EQ(umfPoolFree(pool, umfPoolMalloc(pool, 64 + (size_t)i % 64)),
+                      UMF_RESULT_SUCCESS);
+        }
+        for (int i = 0; i < 100; i++, events++) {
+            kept.push_back(umfPoolMalloc(pool, 100));
+        }
+        umf_memory_pool_handle_t other = nullptr;
+        EXPECT_EQ(umfPoolCreateFromText("disjoint over os", &other), UMF_RESULT_SUCCESS);
+        umfPoolFree(other, umfPoolMalloc(other, 64));
+        EXPECT_EQ(umfPoolDestroy(other), UMF_RESULT_SUCCESS);
+        events += 100; // of the other pool, of providers, the mark
+    }
+    off_t size_of_copy() const {
+        struct stat info {};
+        return stat(path("copy").c_str(), &info) == 0 ? info.st_size : -1;
+    }
+    void all_is_bounded() const {
+        umf_record_state_report_t report = UMF_RECORD_STATE_REPORT_INIT;
+        EXPECT_EQ(umfRecordGetState(&report), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(report.is_running, 1);
+        // What the file says of its blocks, and what was counted of those that were overwritten.
+        EXPECT_LE(report.events, 4 * (events + SIZE / sizeof(umf_record_event_t)));
+        EXPECT_LE(report.dropped, report.events);
+        EXPECT_LE(report.live_count, SIZE / sizeof(umf_record_event_t));
+        EXPECT_LE(report.used, SIZE);
+        EXPECT_EQ(umfRecordSave(path("copy").c_str()), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(size_of_copy(), (off_t)SIZE);
+        EXPECT_EQ(umfRecordSnapshot(path("copy").c_str()), UMF_RESULT_SUCCESS);
+        EXPECT_LE(size_of_copy(), (off_t)(4 * SIZE));
+    }
+    void attacked_by(const std::function<bool()> &attack) {
+        work();
+        EXPECT_TRUE(in_child(attack));
+        work();
+        EXPECT_TRUE(in_child(attack));
+        all_is_bounded();
+        work();
+        all_is_bounded();
+        EXPECT_TRUE(in_child(attack)); // before the end
+    }
+    std::string file;
+    umf_record_header_t header{}; // before the attack
+    umf_memory_pool_handle_t pool = nullptr;
+    std::vector<void *> kept;
+    uint64_t events = 0;
+};
+
+TEST_F(HostileFile, OfLargeNumbersHarmsNobody) {
+    attacked_by([this] { return overwrite(file, UINT64_MAX); });
+}
+
+TEST_F(HostileFile, OfTextHarmsNobody) {
+    attacked_by([this] { return overwrite(file, UINT64_C(0x4141414141414141)); });
+}
+
+TEST_F(HostileFile, OfZerosHarmsNobody) {
+    attacked_by([this] { return overwrite(file, 0); });
+}
+
+TEST_F(HostileFile, OfNumbersALittleTooLargeHarmsNobody) {
+    attacked_by([this] { return exaggerate(file, header, 64); });
+}
+
+TEST_F(HostileFile, OfNumbersFarTooLargeHarmsNobody) {
+    attacked_by([this] { return exaggerate(file, header, UINT64_C(0x4141414141)); });
 }
 
 } // namespace
