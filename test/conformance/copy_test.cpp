@@ -295,6 +295,10 @@ TEST_F(Copy, a_range_may_reach_beyond_a_block_that_is_divided_further) {
     EXPECT_EQ(umfCopy(part, host.ptr, rest, nullptr), OK);
     EXPECT_EQ(memcmp(part, host.ptr, rest), 0);
     memcpy(a.model.data() + (part - a.ptr), host.model.data(), rest);
+    char *middle = part + size / 8; // as large as the block, but it ends behind it
+    EXPECT_EQ(umfCopy(middle, host.ptr, size / 4, nullptr), OK);
+    EXPECT_EQ(memcmp(middle, host.ptr, size / 4), 0);
+    memcpy(a.model.data() + (middle - a.ptr), host.model.data(), size / 4);
     EXPECT_EQ(umfPoolFree(inner, part), OK);
     EXPECT_EQ(umfPoolDestroy(inner), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(fixed), OK);

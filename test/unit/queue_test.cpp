@@ -379,6 +379,21 @@ TEST_P(QueuePool, AFreedBlockServesNoAlignmentThatItHasNot) {
     EXPECT_EQ(umfFreeOn(ptr, first), OK);
 }
 
+TEST_P(QueuePool, ABlockOfAnySizeServesNoLargerRequest) {
+    for (size_t size : {9000, 70000, 300000}) {
+        void *ptr = umfPoolMalloc(pool, size);
+        size_t usable = size;
+        umfPoolMallocUsableSize(pool, ptr,
+                                &usable); // the proxy pool has no more than was asked for
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        for (size_t larger = usable + 1; larger < usable + usable / 8; larger += usable / 40) {
+            void *other = umfPoolMallocOn(pool, larger, 0, first);
+            EXPECT_NE(other, ptr) << larger << " bytes in a block of " << usable;
+            EXPECT_EQ(umfFree(other), OK);
+        }
+    }
+}
+
 TEST_P(QueuePool, ALargeBlockServesRequestsThatAreAnEighthSmaller) {
     void *ptr = make(9 * MiB, first);
     EXPECT_EQ(umfFreeOn(ptr, first), OK);

@@ -19,6 +19,7 @@
 #include <umf/pools/pool_proxy.h>
 #include <umf/pools/pool_scalable.h>
 #include <umf/providers/provider_fixed_memory.h>
+#include <umf/reclaim.h>
 #include <umf/text.h>
 
 #include "fakes/child.h"
@@ -124,6 +125,24 @@ class Reclaim : public testing::Test {
         blocks.clear();
     }
 };
+
+TEST_F(Reclaim, APoolOfNoGroupKeepsItsFreeMemoryWhenAGroupIsFull) {
+    DecayPeriod period(DecayPeriod::ENDLESS);
+    umf_memory_pool_handle_t outside = create(), inside = nullptr;
+    umf_pool_group_handle_t group = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("disjoint over os", &inside), OK);
+    ASSERT_EQ(umfPoolGroupCreate(4 * MiB, &group), OK);
+    ASSERT_EQ(umfPoolGroupAdd(group, inside), OK);
+    std::vector<void *> blocks = take_some(outside, 4 * KiB, MiB);
+    free_all(blocks);
+    size_t before = held();
+    EXPECT_GT(before, 0u);
+    blocks = take_all(inside, 64 * KiB);
+    EXPECT_EQ(held(), before);
+    free_all(blocks);
+    EXPECT_EQ(umfPoolDestroy(inside), OK);
+    EXPECT_EQ(umfPoolGroupDestroy(group), OK);
+}
 
 TEST_F(Reclaim, FreeMemoryOfOneSizeServesEveryOther) {
     umf_memory_pool_handle_t pool = create();

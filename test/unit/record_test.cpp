@@ -260,6 +260,27 @@ TEST(record, a_file_has_every_call_of_a_pool_in_order) {
     EXPECT_GE(file.kinds[UMF_RECORD_PROVIDER_ALLOC], 1);
 }
 
+TEST(record, what_was_mapped_since_the_start_is_among_the_modules) {
+    Folder folder;
+    std::string path = folder / "run";
+    umf_record_params_t params = with(path);
+    int program = open("/proc/self/exe", O_RDONLY);
+    size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    void *code = mmap(nullptr, page, PROT_READ | PROT_EXEC, MAP_PRIVATE, program, 0);
+    ASSERT_NE(code, MAP_FAILED);
+    ASSERT_EQ(umfRecordStop(), OK);
+    munmap(code, page);
+    close(program);
+    File file(path);
+    const auto *module = file.items<umf_record_module_t>(UMF_RECORD_MODULES);
+    bool is_found = false;
+    for (uint64_t i = 0; i < file.count(UMF_RECORD_MODULES); i++) {
+        is_found |= module[i].base == reinterpret_cast<uintptr_t>(code);
+    }
+    EXPECT_TRUE(is_found);
+}
+
 TEST(record, what_is_not_recorded_costs_and_leaves_nothing) {
     Pool pool;
     EXPECT_EQ(umfRecordStop(), WRONG);
@@ -332,6 +353,36 @@ TEST(record, blocks_of_threads_that_ended_serve_others) {
     File file(path);
     EXPECT_EQ(file.blocks.size(), file.header.sections[UMF_RECORD_BLOCKS].capacity);
     EXPECT_EQ(UMF_RECORD_EVENT_KIND(file.events.back().what), UMF_RECORD_FREE);
+}
+
+// Its block was one of the recording before, where another thread has the same number now.
+TEST(record, a_thread_that_ends_gives_up_no_block_of_another_thread) {
+    Folder folder;
+    std::string path = folder / "run";
+    umf_record_params_t params = with(path, MIB);
+    Pool pool;
+    std::atomic<int> step{0};
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    std::thread earlier([&] {
+        pool.pairs(1);
+        step = 1;
+        while (step != 2) {
+            std::this_thread::yield();
+        }
+    });
+    while (step != 1) {
+        std::this_thread::yield();
+    }
+    ASSERT_EQ(umfRecordStop(), OK);
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    EXPECT_EQ(umfRecordMark("first"), OK);
+    step = 2;
+    earlier.join();
+    std::thread([&] { pool.pairs(20 * UMF_RECORD_BLOCK_EVENTS); }).join(); // all blocks but one
+    EXPECT_EQ(umfRecordMark("last"), OK);
+    ASSERT_EQ(umfRecordStop(), OK);
+    auto marks = File(path).of(UMF_RECORD_MARK);
+    EXPECT_EQ(marks.size(), 2u);
 }
 
 TEST(record, a_thread_that_finds_no_block_loses_its_events_and_they_are_counted) {
@@ -974,6 +1025,17 @@ TEST(record, a_child_of_fork_does_not_record) {
     File file(path), child(folder / "child");
     EXPECT_EQ(file.kinds[UMF_RECORD_ALLOC], 20u);
     EXPECT_NE(child.header.pid, file.header.pid);
+}
+
+TEST(record, a_child_of_fork_does_not_record_where_the_file_of_its_parent_is_gone) {
+    Folder folder;
+    std::string path = folder / "run";
+    umf_record_params_t params = with(path);
+    Pool pool;
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    EXPECT_EQ(unlink(path.c_str()), 0);
+    EXPECT_TRUE(in_child([&] { return state().is_running == 0 && access(path.c_str(), F_OK); }));
+    ASSERT_EQ(umfRecordStop(), OK);
 }
 
 TEST(record, a_child_of_fork_has_a_file_of_its_own_if_its_path_is_another) {

@@ -318,12 +318,14 @@ TEST(Snapshot, WhatIsExportedAndImported) {
     size_t size;
     ASSERT_EQ(umfGetIPCHandle(ptr, &ipc, &size), UMF_RESULT_SUCCESS);
     ASSERT_EQ(umfPoolGetIPCHandler(pool.handle, &handler), UMF_RESULT_SUCCESS);
+    uint64_t before = take().of(pool.provider).held;
     ASSERT_EQ(umfOpenIPCHandle(handler, ipc, &opened), UMF_RESULT_SUCCESS);
     Snapshot snapshot = take();
     EXPECT_EQ(snapshot.span_at(ptr)->flags, (uint32_t)UMF_RECORD_SPAN_IS_EXPORTED);
     ASSERT_NE(snapshot.span_at(opened), nullptr);
     EXPECT_EQ(snapshot.span_at(opened)->flags, (uint32_t)UMF_RECORD_SPAN_IS_IMPORT);
     EXPECT_EQ(snapshot.span_at(opened)->object, snapshot.number(pool.provider));
+    EXPECT_EQ(snapshot.of(pool.provider).held, before) << "memory of others is not counted";
     EXPECT_EQ(umfCloseIPCHandle(opened), UMF_RESULT_SUCCESS);
     EXPECT_EQ(umfPutIPCHandle(ipc), UMF_RESULT_SUCCESS);
     umfPoolFree(pool.handle, ptr);
