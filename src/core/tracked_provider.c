@@ -408,11 +408,14 @@ static UMF_COLD umf_result_t freed_twice(const void *ptr) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* The provider refused the free: the allocation is recorded again. */
+/* The provider refused the free: the allocation is recorded again, and told again. The free was
+ * told before it was tried, because another thread may have the address right after it. */
 static UMF_COLD umf_result_t free_failed(umf_tracked_provider_t *tracked, umf_span_t *span,
-                                         const void *ptr, umf_result_t result) {
+                                         const void *ptr, size_t size, umf_result_t result) {
     UMF_KEEP_ERRNO;
     umf_provider_failed(tracked);
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .pool = pool_of(tracked),
+              .address = (uintptr_t)ptr, .size = size);
     if (umf_span_restore(&tracked->spans, span) != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("%p could not be freed by its provider and cannot be recorded again", ptr);
     }
@@ -450,7 +453,7 @@ UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free
     result = free(tracked->self, ptr, size);
     errno = error;
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
-        return free_failed(tracked, span, ptr, result);
+        return free_failed(tracked, span, ptr, size, result);
     }
     forget(tracked, span);
     tell_sleeping_pool(tracked, ptr);

@@ -27,11 +27,13 @@
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+#include <umf/pools/pool_proxy.h>
 #include <umf/record.h>
 #include <umf/record_format.h>
 #include <umf/text.h>
 
 #include "fakes/child.h"
+#include "fakes/fake_provider.h"
 #include "fakes/log_file.h"
 #include "fakes/namespaces.h"
 #include "fakes/scale.h"
@@ -643,6 +645,30 @@ TEST(record, a_free_that_is_refused_takes_nothing_out_of_what_lives) {
     EXPECT_EQ(umfFree(p), OK);
     EXPECT_EQ(state().live_count, 0u);
     ASSERT_EQ(umfRecordStop(), OK);
+}
+
+TEST(record, a_free_that_the_provider_refuses_is_followed_by_the_allocation_that_stays) {
+    Folder folder;
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider = fake.create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    umf_record_params_t params = with(folder / "run");
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    void *p = umfPoolMalloc(pool, 4096);
+    fake.free_fails = true;
+    EXPECT_NE(umfPoolFree(pool, p), OK);
+    fake.free_fails = false;
+    ASSERT_EQ(umfRecordStop(), OK);
+    EXPECT_EQ(umfPoolFree(pool, p), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    File file(folder / "run");
+    std::vector<umf_record_event_t> allocs = file.of(UMF_RECORD_PROVIDER_ALLOC);
+    ASSERT_EQ(allocs.size(), 2u);
+    EXPECT_EQ(file.of(UMF_RECORD_PROVIDER_FREE).size(), 1u);
+    EXPECT_EQ(allocs[1].address, reinterpret_cast<uintptr_t>(p));
+    EXPECT_EQ(allocs[1].size, allocs[0].size);
 }
 
 // --- stacks and modules ---
