@@ -23,6 +23,15 @@ static void fail_system(umf_attach_answer_t *answer, const char *what, int error
     umf_attach_fail(answer, "%s: %s", what, umf_os_error_text(error, buffer, sizeof(buffer)));
 }
 
+/* Another program could write to it while its reader or its writer has it mapped. */
+static bool is_without_seals(umf_attach_answer_t *answer) {
+    if (umf_memory_file_is_limited()) {
+        umf_attach_fail(answer, "this process may not make memory that can be sealed (memfd_create "
+                                "is denied), and hands out no other: record into a file");
+    }
+    return umf_memory_file_is_limited();
+}
+
 /* --- snapshots --- */
 
 static void serve_snapshot(unsigned client, const umf_attach_request_t *request,
@@ -31,6 +40,10 @@ static void serve_snapshot(unsigned client, const umf_attach_request_t *request,
     int fd = -1;
     (void)client;
     int error = umf_record_memory_file("umf-snapshot", &fd);
+    if (error == 0 && is_without_seals(answer)) {
+        umf_os_close(fd);
+        return;
+    }
     if (error == 0) {
         error = umf_snapshot_write(fd, is_all ? UMF_SNAPSHOT_ALL : UMF_SNAPSHOT_FIGURES,
                                    umf_attach_is_closing);
@@ -67,12 +80,17 @@ static bool is_recording(void) {
     return umfRecordGetState(&report) == UMF_RESULT_SUCCESS && report.is_running;
 }
 
-/* A descriptor of its own, which can only be read. */
+/* A descriptor of its own, which can only be read. Who gets it could open a file with a path, too.
+ */
 static void give_recording(umf_attach_answer_t *answer) {
     int fd = -1;
+    char path[64];
+    umf_record_path_get(path, sizeof(path));
+    if (!*path && is_without_seals(answer)) {
+        return;
+    }
     int error = umf_record_dup(&fd);
     if (error == 0) {
-        char path[64];
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         error = umf_os_open(path, O_RDONLY, 0, &answer->fd);
         umf_os_close(fd);

@@ -14,6 +14,7 @@
 
 #include "attach.h"
 #include "fakes/scale.h"
+#include "fault.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -431,6 +432,29 @@ TEST_F(Attach, AnotherProcessWritesToNoRecording) {
         usleep(1000);
     }
     EXPECT_EQ(status, 0);
+}
+
+int memfd_denied(const char *what) {
+    return strcmp(what, "memfd") == 0 ? EPERM : 0;
+}
+
+// A sandbox without memfd_create: the memory is an unlinked file, which has no seals.
+TEST_F(Attach, MemoryWithoutSealsIsNotHandedOut) {
+    EXPECT_EQ(
+        status_of(in_child([] {
+            umf_os_set_fault(memfd_denied);
+            Pool pool;
+            attach_set(true);
+            Visit visit;
+            for (uint32_t kind : {UMF_ATTACH_FIGURES, UMF_ATTACH_SNAPSHOT, UMF_ATTACH_RECORD}) {
+                if (visit.ask(kind) != UMF_ATTACH_FAILED || visit.given != -1 ||
+                    !strstr(visit.reply.text, "memfd_create")) {
+                    return (int)kind;
+                }
+            }
+            return is_recording() ? 100 : 0;
+        })),
+        0);
 }
 
 TEST_F(Attach, ARecordingHasALimit) {
