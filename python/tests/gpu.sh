@@ -3,7 +3,7 @@
 #
 #   python/tests/gpu.sh <wheel | folder of the built package | -> [python] [part...]
 #
-# Parts, in this order, with the seconds that each may take: package 60, torch 200, preload 60, process 60, figures 300;
+# Parts, in this order, with the seconds that each may take: package 60, torch 480, preload 60, process 60, figures 300;
 # default: all.
 # A wheel (pip wheel --no-deps -w build/wheel .) is unpacked for the run, "-" takes an installed one; a folder is that of
 # a build with UMF_BUILD_PYTHON=ON on this machine, build/release/python. Python (default: python3) has torch, and CuPy,
@@ -49,7 +49,7 @@ part() {
 tests=("$python" -m pytest -q -rsfE --durations=5)
 if "$python" -c 'import pytest' 2>/dev/null; then
     part package 60 "${tests[@]}" python/tests --ignore=python/tests/gpu
-    part torch 200 env UMF_TEST_HOOK_MODE=torch "${tests[@]}" python/tests/gpu
+    part torch 480 env UMF_TEST_HOOK_MODE=torch "${tests[@]}" python/tests/gpu
     part preload 60 env UMF_TEST_HOOK_MODE=preload \
         LD_PRELOAD="$package/torch_memory_saver_hook_mode_preload.abi3.so${LD_PRELOAD:+:$LD_PRELOAD}" \
         "${tests[@]}" python/tests/gpu/test_memory_saver.py
