@@ -106,12 +106,14 @@ static void block_begin_locked(umf_recording_t *r, umf_record_thread_t *thread, 
 UMF_COLD static bool block_next(umf_recording_t *r, umf_record_thread_t *thread) {
     block_give_up(r, thread);
     umf_lock(umf_record_lock());
-    uint32_t index = block_take_locked(r);
+    uint32_t index = block_take_locked(r), next = r->block_next;
     if (index != UINT32_MAX) {
         block_begin_locked(r, thread, index);
     }
     umf_unlock(umf_record_lock());
     if (thread->block) {
+        /* Space for the next one, without the lock: a slow disk keeps few threads waiting. */
+        umf_record_touch(r, &r->blocks[next], sizeof(r->blocks[next]));
         umf_record_modules_again(r, thread->block->ns);
     }
     return thread->block != NULL;
