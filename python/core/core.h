@@ -143,8 +143,11 @@ umf_memory_provider_handle_t umf_py_provider_use(umf_py_provider_t *provider);
 void umf_py_provider_unuse(umf_py_provider_t *provider);
 bool umf_py_buffer_use(umf_py_buffer_t *buffer);
 void umf_py_buffer_unuse(umf_py_buffer_t *buffer);
-/* Looks which jobs are done (suspend.c): pools know then how many are at work. */
-void umf_py_jobs_look(void);
+/* Looks which calls in threads are over (work.c): pools know then how many are at work. May run
+ * code of Python, since what was left goes. */
+void umf_py_works_look(void);
+/* Waits until all are over, in slices; false and an exception. */
+bool umf_py_works_wait(void);
 
 /* --- limits (limits.c) --- */
 

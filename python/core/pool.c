@@ -108,7 +108,7 @@ static umf_result_t pool_end(umf_py_pool_t *self) {
 
 static bool pool_is_idle(void *arg) {
     umf_py_pool_t *self = arg;
-    umf_py_jobs_look();
+    umf_py_works_look();
     return !umf_py_uses_any(&self->uses) && !umf_py_uses_any(&self->moving);
 }
 
@@ -172,7 +172,7 @@ typedef struct attempt_t {
 } attempt_t;
 
 static attempt_t attempt_begin(umf_py_pool_t *self) {
-    umf_py_jobs_look();
+    umf_py_works_look();
     return (attempt_t){.moves = self->moves, .is_moving = umf_py_uses_any(&self->moving)};
 }
 
@@ -270,7 +270,10 @@ static void *request_serve(const request_t *request, umf_py_pool_t *self) {
         return ptr;
     }
     attempt_t attempt = attempt_begin(self);
-    umf_memory_pool_handle_t pool = umf_py_pool_use(self);
+    umf_memory_pool_handle_t pool = umf_py_pool_use(self); /* the look may have closed it */
+    if (!pool) {
+        return NULL;
+    }
     umf_py_request_t served;
     umf_py_request_begin(&served, self, request->size);
     ptr = request->has_queue
@@ -409,8 +412,9 @@ static PyMethodDef pool_methods[] = {
      METH_VARARGS | METH_KEYWORDS,
      "wait_pending($self, /, timeout=None)\n--\n\nWaits until the work has passed that freed "
      "memory waits for, at most `timeout` seconds; 0 only looks. Returns the bytes that still "
-     "wait.\n\nSignals are answered meanwhile; without a timeout only when the driver's wait has "
-     "ended."},
+     "wait.\n\nSignals are answered meanwhile. Without a timeout the main thread leaves the "
+     "driver's "
+     "wait to a thread: if a handler raises, it goes on there, and close waits for it."},
     {"forbid_suspend", pool_forbid_suspend, METH_NOARGS,
      "forbid_suspend($self, /)\n--\n\nForbids to suspend the pool until allow_suspend was called "
      "as often."},

@@ -73,7 +73,9 @@ static bool provider_is_idle(void *arg) {
 static PyObject *provider_close(PyObject *object, PyObject *unused) {
     (void)unused;
     umf_py_provider_t *self = (umf_py_provider_t *)object;
-    if (!umf_py_close_wait(&self->uses, provider_is_idle, self)) {
+    if ((self->pools > 0 &&
+         !umf_py_works_wait()) || /* they may hold the last references of pools */
+        !umf_py_close_wait(&self->uses, provider_is_idle, self)) {
         return NULL;
     }
     if (!self->handle) { /* already, or another thread was faster */

@@ -1,5 +1,5 @@
 /* Queues of devices: memory that is allocated and freed while work is queued (umf/queue.h). */
-#include "core.h"
+#include "work.h"
 
 #include <umf/queue.h>
 
@@ -86,11 +86,9 @@ PyObject *umf_py_buffer_use_on(PyObject *object, PyObject *stream) {
 /* --- of a pool -------------------------------------------------------------------------------- */
 
 /* A wait with a limit looks again and again, each time as a use of its own: a handler of a signal
- * may close the pool in between. One without is the driver's: some streams do their work only when
- * that waits, and what is captured never passes. */
+ * may close the pool in between. */
 typedef struct pending_t {
     umf_py_pool_t *pool;
-    uint64_t timeout_ns;
     umf_result_t result;
     size_t bytes;
 } pending_t;
@@ -102,10 +100,44 @@ static bool pending_is_over(void *arg) {
         return true;
     }
     Py_BEGIN_ALLOW_THREADS;
-    pending->result = umfPoolWaitPending(pool, pending->timeout_ns, &pending->bytes);
+    pending->result = umfPoolWaitPending(pool, 0, &pending->bytes);
     Py_END_ALLOW_THREADS;
     umf_py_pool_unuse(pending->pool);
-    return pending->timeout_ns > 0 || pending->result != UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    return pending->result != UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+}
+
+static umf_result_t pending_run(umf_py_work_t *work) {
+    return umfPoolWaitPending(work->handles[0], UINT64_MAX, &work->bytes);
+}
+
+/* One without is the driver's, in a thread: captured work never passes, and only the driver's wait
+ * ends beside it. */
+static bool pending_without_limit(pending_t *pending) {
+    PyObject *pools = PyTuple_New(1);
+    if (!pools) {
+        return false;
+    }
+    Py_INCREF((PyObject *)pending->pool);
+    PyTuple_SetItem(pools, 0, (PyObject *)pending->pool);
+    umf_py_work_t *work = umf_py_work_new(pools);
+    Py_DECREF(pools);
+    if (!work) {
+        return false;
+    }
+    work->run = pending_run;
+    work->handles[0] = umf_py_pool_open(pending->pool);
+    if (!work->handles[0] || !umf_py_work_wait_left(work) ||
+        !(work->handles[0] = umf_py_pool_open(pending->pool))) {
+        umf_py_work_leave(work);
+        return false;
+    }
+    if (!umf_py_work_make(work, false)) {
+        return false;
+    }
+    pending->result = work->result;
+    pending->bytes = work->bytes;
+    umf_py_work_leave(work);
+    return true;
 }
 
 PyObject *umf_py_pool_wait_pending(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -115,10 +147,14 @@ PyObject *umf_py_pool_wait_pending(PyObject *object, PyObject *args, PyObject *k
         return NULL;
     }
     bool has_limit = timeout != Py_None;
-    double seconds = has_limit ? umf_py_seconds(timeout) : -1;
-    pending_t pending = {.pool = (umf_py_pool_t *)object, .timeout_ns = has_limit ? 0 : UINT64_MAX};
+    double seconds = has_limit ? umf_py_seconds(timeout) : 0;
+    pending_t pending = {.pool = (umf_py_pool_t *)object};
     if (PyErr_Occurred() || umf_py_wait(pending_is_over, &pending, seconds) < 0 ||
         PyErr_Occurred()) {
+        return NULL;
+    }
+    if (!has_limit && pending.result == UMF_RESULT_ERROR_OUT_OF_RESOURCES &&
+        !pending_without_limit(&pending)) {
         return NULL;
     }
     return pending.result == UMF_RESULT_SUCCESS ||

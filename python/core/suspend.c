@@ -1,16 +1,9 @@
 /* Suspend and resume, and jobs that do so in the background. */
-#include "core.h"
+#include "work.h"
+
+#include <string.h>
 
 PyTypeObject *umf_py_job_type;
-
-/* The arguments of a call. */
-typedef struct call_t {
-    PyObject *objects; /* borrowed: a tuple of Pool, or of addresses of pools */
-    umf_memory_pool_handle_t *pools;
-    size_t count;
-    umf_suspend_params_t params;
-    bool is_resume;
-} call_t;
 
 /* --- arguments -------------------------------------------------------------------------------- */
 
@@ -61,61 +54,44 @@ static bool handles(PyObject *objects, umf_memory_pool_handle_t *made, size_t co
     return true;
 }
 
-static void call_end(call_t *call) {
-    PyMem_Free(call->pools);
-    PyMem_Free((void *)call->params.queues);
-    PyMem_Free((void *)call->params.events);
+/* Without queues and events everything is waited for. */
+static umf_result_t move_run(umf_py_work_t *work) {
+    const umf_suspend_params_t *params =
+        work->params.queues || work->params.events ? &work->params : NULL;
+    return work->is_resume ? umfPoolsResume(work->handles, work->count, params, &work->report)
+                           : umfPoolsSuspend(work->handles, work->count, params, &work->report);
 }
 
-/* (pools, queues, events, is_resume) */
-static bool call_begin(call_t *call, PyObject *args) {
-    PyObject *queues, *events;
+/* (pools, queues, events, is_resume). What was left on these pools is waited for, and a handler of
+ * a signal may close one meanwhile. */
+static umf_py_work_t *move_new(PyObject *args) {
+    PyObject *pools, *queues, *events;
     int is_resume;
-    *call = (call_t){.params = UMF_SUSPEND_PARAMS_INIT};
-    if (!PyArg_ParseTuple(args, "O!O!O!p", &PyTuple_Type, &call->objects, &PyTuple_Type, &queues,
+    if (!PyArg_ParseTuple(args, "O!O!O!p", &PyTuple_Type, &pools, &PyTuple_Type, &queues,
                           &PyTuple_Type, &events, &is_resume)) {
-        return false;
+        return NULL;
     }
-    call->is_resume = is_resume;
-    if (PyTuple_Size(call->objects) == 0) {
+    if (PyTuple_Size(pools) == 0) {
         umf_py_raise(UMF_RESULT_ERROR_INVALID_ARGUMENT,
                      is_resume ? "pools cannot be resumed" : "pools cannot be suspended",
                      "there is no pool", 0);
-        return false;
+        return NULL;
     }
-    if (addresses(queues, (void ***)&call->params.queues, &call->params.num_queues) &&
-        addresses(events, (void ***)&call->params.events, &call->params.num_events) &&
-        array_of(call->objects, (void ***)&call->pools, &call->count) &&
-        handles(call->objects, call->pools, call->count)) {
-        return true;
+    umf_py_work_t *work = umf_py_work_new(pools);
+    if (!work) {
+        return NULL;
     }
-    call_end(call);
-    return false;
-}
-
-/* A suspend or resume of pools begins, or ends. */
-static void moves_begin(PyObject *objects) {
-    for (Py_ssize_t i = 0; i < PyTuple_Size(objects); i++) {
-        umf_py_pool_t *pool = pool_at(objects, (size_t)i);
-        if (pool) {
-            umf_py_uses_begin(&pool->moving);
-            pool->moves++;
-        }
+    work->run = move_run;
+    work->is_move = true;
+    work->is_resume = is_resume;
+    if (addresses(queues, (void ***)&work->params.queues, &work->params.num_queues) &&
+        addresses(events, (void ***)&work->params.events, &work->params.num_events) &&
+        handles(pools, work->handles, work->count) && umf_py_work_wait_left(work) &&
+        handles(pools, work->handles, work->count)) {
+        return work;
     }
-}
-
-static void moves_end(PyObject *objects) {
-    for (Py_ssize_t i = 0; i < PyTuple_Size(objects); i++) {
-        umf_py_pool_t *pool = pool_at(objects, (size_t)i);
-        if (pool) {
-            umf_py_uses_end(&pool->moving);
-        }
-    }
-}
-
-/* Without queues and events everything is waited for. */
-static const umf_suspend_params_t *call_params(const call_t *call) {
-    return call->params.queues || call->params.events ? &call->params : NULL;
+    umf_py_work_leave(work);
+    return NULL;
 }
 
 #define NO_VIRTUAL_MEMORY                                                                          \
@@ -139,13 +115,15 @@ static const umf_py_why_t no_resume[] = {
     NO_VIRTUAL_MEMORY,
     {UMF_RESULT_SUCCESS, NULL}};
 
-static PyObject *report_or_raise(umf_result_t result, const umf_suspend_report_t *report,
-                                 bool is_resume) {
-    if (result != UMF_RESULT_SUCCESS) {
-        return is_resume
-                   ? umf_py_raise_why(result, "pools cannot be resumed", no_resume, report->missing)
-                   : umf_py_raise_why(result, "pools cannot be suspended", no_suspend,
-                                      report->missing);
+static PyObject *report_or_raise(const umf_py_work_t *work) {
+    const umf_suspend_report_t *report = &work->report;
+    const char *what = work->is_resume ? "pools cannot be resumed" : "pools cannot be suspended";
+    if (work->native[0]) {
+        return umf_py_raise(work->result, what, work->native, report->missing);
+    }
+    if (work->result != UMF_RESULT_SUCCESS) {
+        return umf_py_raise_why(work->result, what, work->is_resume ? no_resume : no_suspend,
+                                report->missing);
     }
     return Py_BuildValue("nnnnn", (Py_ssize_t)report->bytes, (Py_ssize_t)report->kept,
                          (Py_ssize_t)report->shared, (Py_ssize_t)report->exported,
@@ -154,113 +132,75 @@ static PyObject *report_or_raise(umf_result_t result, const umf_suspend_report_t
 
 /* --- now -------------------------------------------------------------------------------------- */
 
+/* A thread for so little takes longer than the call. */
+enum { SHORT_BYTES = 4 << 20 };
+
+/* Memory of devices may have to wait for their work. */
+static bool move_is_short(const umf_py_work_t *work) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < work->count; i++) {
+        umf_memory_provider_handle_t provider;
+        const char *name;
+        umf_residency_t now = UMF_RESIDENCY_INIT;
+        if (umfPoolGetMemoryProvider(work->handles[i], &provider) != UMF_RESULT_SUCCESS ||
+            umfMemoryProviderGetName(provider, &name) != UMF_RESULT_SUCCESS ||
+            strcmp(name, "linux_vmm") != 0 ||
+            umfPoolGetResidency(work->handles[i], &now) != UMF_RESULT_SUCCESS) {
+            return false;
+        }
+        bytes += now.reserved;
+    }
+    return bytes <= SHORT_BYTES;
+}
+
 static PyObject *suspend_move(PyObject *module, PyObject *args) {
     (void)module;
-    call_t call;
-    if (!call_begin(&call, args)) {
+    umf_py_work_t *work = move_new(args);
+    if (!work || !umf_py_work_make(work, move_is_short(work))) {
         return NULL;
     }
-    umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
-    umf_result_t result;
-    moves_begin(call.objects);
-    Py_BEGIN_ALLOW_THREADS;
-    result = call.is_resume ? umfPoolsResume(call.pools, call.count, call_params(&call), &report)
-                            : umfPoolsSuspend(call.pools, call.count, call_params(&call), &report);
-    Py_END_ALLOW_THREADS;
-    moves_end(call.objects);
-    call_end(&call);
-    return report_or_raise(result, &report, call.is_resume);
+    PyObject *report = report_or_raise(work);
+    umf_py_work_leave(work);
+    return report;
+}
+
+static PyObject *suspend_wait_all(PyObject *module, PyObject *unused) {
+    (void)module;
+    (void)unused;
+    if (!umf_py_works_wait()) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
 }
 
 /* --- in the background ------------------------------------------------------------------------ */
 
 typedef struct job_t {
     PyObject ob_base;
-    umf_suspend_job_handle_t handle; /* NULL once it is done, and known to be */
-    bool is_resume;
-    umf_result_t result;         /* of a job that is done */
-    umf_suspend_report_t report; /* of a job that is done */
-    PyObject *pools;             /* a tuple, kept alive as long as the job */
-    unsigned process;            /* that started it */
-    struct job_t *next, **link;  /* of those at work */
+    umf_py_work_t *work;
 } job_t;
-
-static job_t *at_work;
-
-/* Also of a child of fork, in which the job is over: no thread works at it. */
-static void job_finish(job_t *self) {
-    self->result = umfSuspendJobWait(self->handle, &self->report);
-    self->handle = NULL;
-    moves_end(self->pools);
-    *self->link = self->next;
-    if (self->next) {
-        self->next->link = self->link;
-    }
-}
-
-static bool job_is_over(void *arg) {
-    job_t *self = arg;
-    int is_done = self->process != umf_py_process();
-    if (self->handle && !is_done) {
-        umfSuspendJobQuery(self->handle, &is_done);
-    }
-    if (self->handle && is_done) {
-        job_finish(self);
-    }
-    return !self->handle;
-}
-
-void umf_py_jobs_look(void) {
-    for (job_t *each = at_work, *next; each; each = next) {
-        next = each->next;
-        job_is_over(each);
-    }
-}
-
-static void job_started(job_t *self, PyObject *pools) {
-    umf_py_jobs_look(); /* those of the parent are over before one of the child begins */
-    Py_INCREF(pools);
-    self->pools = pools;
-    self->process = umf_py_process();
-    self->next = at_work;
-    self->link = &at_work;
-    if (at_work) {
-        at_work->link = &self->next;
-    }
-    at_work = self;
-    moves_begin(pools);
-}
 
 /* Job(pools, queues, events, is_resume) */
 static PyObject *job_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     (void)kwargs; /* the constructor of a subclass takes them */
-    call_t call;
     job_t *self = umf_py_alloc(type);
-    if (!self || !call_begin(&call, args)) {
-        Py_XDECREF((PyObject *)self);
-        return NULL;
+    umf_py_work_t *work = self ? move_new(args) : NULL;
+    if (work && umf_py_work_start(work)) {
+        self->work = work;
+        return (PyObject *)self;
     }
-    self->is_resume = call.is_resume;
-    self->report = (umf_suspend_report_t)UMF_SUSPEND_REPORT_INIT;
-    umf_result_t result =
-        call.is_resume
-            ? umfPoolsResumeAsync(call.pools, call.count, call_params(&call), &self->handle)
-            : umfPoolsSuspendAsync(call.pools, call.count, call_params(&call), &self->handle);
-    if (result == UMF_RESULT_SUCCESS) {
-        job_started(self, call.objects);
+    if (work) {
+        umf_py_work_leave(work);
+        umf_py_raise(UMF_RESULT_ERROR_OUT_OF_RESOURCES, "a job cannot be started",
+                     "no thread can be started", 0);
     }
-    call_end(&call);
-    if (result != UMF_RESULT_SUCCESS) {
-        self->handle = NULL;
-        Py_DECREF((PyObject *)self);
-        return umf_py_raise(result, "a job cannot be started", NULL, 0);
-    }
-    return (PyObject *)self;
+    Py_XDECREF((PyObject *)self);
+    return NULL;
 }
 
 static PyObject *job_done(PyObject *object, PyObject *unused) {
     (void)unused;
-    return PyBool_FromLong(job_is_over(object));
+    return PyBool_FromLong(umf_py_work_is_over(((job_t *)object)->work));
 }
 
 static PyObject *job_wait(PyObject *object, PyObject *args) {
@@ -270,32 +210,33 @@ static PyObject *job_wait(PyObject *object, PyObject *args) {
         return NULL;
     }
     double seconds = timeout == Py_None ? -1 : umf_py_seconds(timeout);
-    int state = PyErr_Occurred() ? -1 : umf_py_wait(job_is_over, self, seconds);
+    int state = PyErr_Occurred() ? -1 : umf_py_wait(umf_py_work_is_over, self->work, seconds);
     if (state == 1) {
         PyErr_Format(PyExc_TimeoutError, "the job is not done after %S seconds", timeout);
     }
-    return state == 0 ? report_or_raise(self->result, &self->report, self->is_resume) : NULL;
+    return state == 0 ? report_or_raise(self->work) : NULL;
 }
 
 static PyObject *job_is_resume(PyObject *object, void *unused) {
     (void)unused;
-    return PyBool_FromLong(((job_t *)object)->is_resume);
+    return PyBool_FromLong(((job_t *)object)->work->is_resume);
 }
 
 static int job_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
-    Py_VISIT(((job_t *)object)->pools);
+    if (((job_t *)object)->work) {
+        Py_VISIT(((job_t *)object)->work->pools);
+    }
     return 0;
 }
 
-/* Nobody sees what becomes of it, but its pools stay in use until it is done. */
+/* Its pools stay in use until it is done; the next call looks. */
 static void job_dealloc(PyObject *object) {
     job_t *self = (job_t *)object;
     PyObject_GC_UnTrack(object);
-    while (!job_is_over(self)) {
-        umf_py_sleep(1000 * 1000);
+    if (self->work) {
+        umf_py_work_leave(self->work);
     }
-    Py_XDECREF(self->pools);
     umf_py_dealloc(object);
 }
 
@@ -390,6 +331,8 @@ static PyObject *suspend_trim(PyObject *module, PyObject *unused) {
 PyMethodDef umf_py_suspend_functions[] = {
     {"move", suspend_move, METH_VARARGS,
      "move(pools, queues, events, is_resume, /)\n--\n\nSuspends or resumes."},
+    {"wait_all", suspend_wait_all, METH_NOARGS,
+     "wait_all()\n--\n\nWaits for all that goes on in threads."},
     {"set_policy", suspend_set_policy, METH_VARARGS,
      "set_policy(pool, keep, folder, device, /)\n--\n\nWhat becomes of the content of a pool."},
     {"residency", suspend_residency, METH_O,

@@ -34,3 +34,15 @@ def programs_of_pages():
 def scaled(rounds):
     """Of so many rounds those that this run makes: UMF_TEST_SCALE percent of them, at least one."""
     return max(1, rounds * int(os.environ.get("UMF_TEST_SCALE", "10")) // 100)
+
+
+def busy_pool():
+    """A pool whose next suspend takes a while, and its memory."""
+    import umf
+
+    pool = umf.Pool("disjoint over linux_vmm")
+    pool.set_policy("host")
+    kept = [pool.allocate(8 << 20) for _ in range(8)]
+    for one in kept:
+        umf.fill(one, 3)
+    return pool, kept

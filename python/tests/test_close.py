@@ -10,7 +10,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers import run_python, scaled
+from helpers import busy_pool, run_python, scaled
 
 import umf
 
@@ -25,16 +25,6 @@ def eager():
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
-
-
-def busy_pool():
-    """A pool whose next suspend takes a while, and its memory."""
-    pool = umf.Pool("disjoint over linux_vmm")
-    pool.set_policy("host")
-    kept = [pool.allocate(8 * MIB) for _ in range(8)]
-    for one in kept:
-        umf.fill(one, 3)
-    return pool, kept
 
 
 def allocates(pool, kept):

@@ -1,5 +1,6 @@
 """Suspend and resume: memory goes, addresses stay."""
 
+import atexit
 from typing import Generator, Iterable, NamedTuple, Optional, Tuple, Union, cast
 
 from . import _core
@@ -48,8 +49,13 @@ def suspend(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int] = (
             is at work.
         OutOfMemoryError: there is no room for the content.
 
-    On failure every pool is as before. Runs without the GIL. It is of all or of none, so signals are
-    answered when it is done; ``suspend_async`` is for who cannot wait so long.
+    On failure every pool is as before. Runs without the GIL.
+
+    Signals are answered meanwhile. If a handler raises, the suspend goes on in the background with its
+    pools in use, and its report is lost. The next suspend, resume or close of one of them waits for it
+    first. For this the main thread makes the call in a thread, except for pools of ``linux_vmm`` that
+    have 4 MiB or less in all: these are called directly, as in other threads, which get no signals, and
+    where no thread can be started.
     """
     return Report(*_core.move(*_arguments(pools, queues, events), False))
 
@@ -64,7 +70,7 @@ def resume(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int] = ()
             content kept: try again.
         Error: as for ``suspend``.
 
-    Runs without the GIL. Signals are answered when it is done, as in ``suspend``.
+    Runs without the GIL. Signals are answered meanwhile, as in ``suspend``.
     """
     return Report(*_core.move(*_arguments(pools, queues, events), True))
 
@@ -72,7 +78,8 @@ def resume(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int] = ()
 class Job(_core.Job):
     """A suspend or resume in the background: ``await job``, or ``job.wait()``.
 
-    It uses its pools until it is done: a close of one waits for it. The last reference waits, too.
+    It uses its pools until it is done: a close of one waits for it. Without references it goes on, with the
+    pools kept alive; the next suspend, resume or close of one of them waits for it, and so does the exit.
     """
 
     def __new__(
@@ -128,3 +135,6 @@ def resume_async(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int
 def trim() -> None:
     """Gives back pinned memory of the host that is held ready for the next suspend."""
     _core.suspend_trim()
+
+
+atexit.register(_core.wait_all)
