@@ -702,6 +702,18 @@ std::string name_of(const testing::TestParamInfo<Text> &each) {
 INSTANTIATE_TEST_SUITE_P(All, Queue, testing::ValuesIn(texts()), name_of);
 INSTANTIATE_TEST_SUITE_P(All, QueueOfGraph, testing::ValuesIn(texts()), name_of);
 
+TEST_F(Queues, ASuspendKeepsNothingThatWasFreed) {
+    make("proxy over cuda_vmm:device=0");
+    void *freed = umfPoolMallocOn(pool, LARGE, 0, first);
+    void *kept = umfPoolMallocOn(pool, LARGE, 0, first);
+    EXPECT_EQ(umfFreeOn(freed, first), OK);
+    umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, &report), OK);
+    EXPECT_EQ(report.kept, LARGE);
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(umfFreeOn(kept, first), OK);
+}
+
 TEST_F(Queues, AreNotLookedAtByOrdinaryMemory) {
     make("disjoint over os");
     LogFile log;
