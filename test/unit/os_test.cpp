@@ -686,6 +686,13 @@ TEST(os, chmod_of_a_socket_follows_no_link) {
     EXPECT_EQ(umf_os_chmod_socket(path.c_str(), 0666), 0);
     ASSERT_EQ(stat(path.c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777, 0666u);
+    std::string other = path + "_link"; // also to a socket, which may be another's
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+    ASSERT_EQ(symlink(path.c_str(), other.c_str()), 0);
+    EXPECT_EQ(umf_os_chmod_socket(other.c_str(), 0666), ENOTSOCK);
+    ASSERT_EQ(stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u);
+    unlink(other.c_str());
     unlink(path.c_str());
     unlink(secret.c_str());
     close(fd);

@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <umf.h>
+
 extern "C" {
 #include "base/log.h"
 #include "base/plain_text.h"
 }
+
+#include "fakes/log_file.h"
 
 namespace {
 
@@ -53,6 +57,13 @@ TEST(PlainText, TheLogShowsNamesPlain) {
     UMF_LOG_ERROR("object \"%s\"", "x\n[ERROR UMF] forged \x1b]0;t\x07\xc2\x9b");
     umf_log_hear_end(&heard);
     EXPECT_STREQ(heard.text, "object \"x?[ERROR UMF] forged ?]0;t???\"");
+}
+
+TEST(PlainText, TheLogFileShowsNamesPlain) {
+    ASSERT_EQ(umfInit(), UMF_RESULT_SUCCESS); // log settings
+    LogFile log;
+    UMF_LOG_ERROR("object \"%s\"", "x\n[ERROR UMF] forged \x1b]0;t");
+    EXPECT_EQ(log.count("object \"x?[ERROR UMF] forged ?]0;t\""), 1u) << log.text();
 }
 
 } // namespace
