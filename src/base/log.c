@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -201,38 +200,18 @@ UMF_COLD static void log_write_list(umf_log_level_t level, int errnum, const cha
     umf_unlock(&log_lock);
 }
 
-/* The listener of the calling thread. A key instead of a thread-local variable, because the loader
- * has only a small surplus of thread-local memory for a library that is loaded late. */
-static pthread_key_t log_heard_key;
-static pthread_once_t log_heard_once = PTHREAD_ONCE_INIT;
-static atomic_bool log_has_heard_key;
-
-static void log_make_heard_key(void) {
-    atomic_store(&log_has_heard_key, pthread_key_create(&log_heard_key, NULL) == 0);
-}
-
-/* NULL: the thread has no listener. */
-static umf_log_heard_t *log_heard(void) {
-    return atomic_load_explicit(&log_has_heard_key, memory_order_acquire)
-               ? pthread_getspecific(log_heard_key)
-               : NULL;
-}
-
-static void log_set_heard(const umf_log_heard_t *heard) {
-    if (atomic_load_explicit(&log_has_heard_key, memory_order_acquire)) {
-        pthread_setspecific(log_heard_key, heard);
-    }
-}
+/* The listener of the thread; NULL: none. Not behind a thread-specific key: a process may have none
+ * left, and a pool may fail for that reason. */
+static __thread umf_log_heard_t *log_heard;
 
 void umf_log_hear(umf_log_heard_t *heard) {
-    pthread_once(&log_heard_once, log_make_heard_key);
     heard->text[0] = '\0';
-    heard->outer = log_heard();
-    log_set_heard(heard);
+    heard->outer = log_heard;
+    log_heard = heard;
 }
 
 void umf_log_hear_end(const umf_log_heard_t *heard) {
-    log_set_heard(heard->outer);
+    log_heard = heard->outer;
 }
 
 static void log_let_hear(umf_log_heard_t *heard, int errnum, const char *format, va_list list) {
@@ -251,7 +230,7 @@ static void log_let_hear(umf_log_heard_t *heard, int errnum, const char *format,
 
 static void log_write_if_wanted(umf_log_level_t level, int errnum, const char *function,
                                 const char *format, va_list args) {
-    umf_log_heard_t *heard = level >= UMF_LOG_LEVEL_ERROR ? log_heard() : NULL;
+    umf_log_heard_t *heard = level >= UMF_LOG_LEVEL_ERROR ? log_heard : NULL;
     if (heard && !*heard->text) {
         log_let_hear(heard, errnum, format, args);
     }

@@ -72,6 +72,8 @@ TEST(NoKey, APoolThatNeedsAKeySaysSo) {
         GTEST_SKIP() << "the build has no jemalloc";
     }
     EXPECT_EQ(result, UMF_RESULT_ERROR_OUT_OF_RESOURCES) << umfTextError();
+    EXPECT_NE(std::string(umfTextError()).find("no thread-specific key left"), std::string::npos)
+        << umfTextError();
 }
 
 } // namespace

@@ -76,7 +76,7 @@ static void *below_alloc(umf_scalable_pool_t *pool, size_t size, size_t alignmen
 void *umf_scalable_block_alloc(umf_scalable_pool_t *pool, size_t size, size_t alignment) {
     umf_scalable_fail();
     if (size > SIZE_LIMIT || alignment > SIZE_LIMIT) {
-        umf_tell_refused("scalable", (umf_result_t)umf_scalable_thread.last_error);
+        umf_tell_refused("scalable", umf_result_lengthen(umf_scalable_thread.last_error));
         return NULL;
     }
     umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,

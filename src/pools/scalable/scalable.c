@@ -225,7 +225,7 @@ static void *scalable_realloc(void *arg, void *ptr, size_t size) {
         return umf_scalable_fail();
     }
     if (size == 0) {
-        umf_scalable_thread.last_error = scalable_free(pool, ptr);
+        umf_scalable_thread.last_error = umf_result_shorten(scalable_free(pool, ptr));
         return NULL;
     }
     if (size <= old && size > old / 2) {
@@ -343,7 +343,7 @@ static umf_result_t scalable_trim(void *arg, size_t keep) {
 
 static umf_result_t scalable_last_allocation_error(void *arg) {
     (void)arg;
-    return (umf_result_t)umf_scalable_thread.last_error;
+    return umf_result_lengthen(umf_scalable_thread.last_error);
 }
 
 UMF_POOL_GET_NAME(scalable, umf_scalable_pool_t, name, umf_scalable_pool_params)

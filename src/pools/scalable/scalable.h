@@ -5,6 +5,7 @@
 #include <umf/result.h>
 
 #include "base/log.h"
+#include "base/short_result.h"
 #include "base/stripes.h"
 #include "cache/magazine.h"
 #include "cache/withheld.h"
@@ -42,17 +43,17 @@ typedef struct umf_scalable_pool_t {
     char name[UMF_NAME_MAX];
 } umf_scalable_pool_t;
 
-/* What a thread has, in one word: libraries have little room for thread-local memory. */
+/* What a thread has. Libraries have little room for thread-local memory. */
 typedef struct umf_scalable_thread_t {
-    /* An umf_result_t. It is set to UNKNOWN before a call of oneTBB that may fail. The hook changes
+    /* It is set to UNKNOWN before a call of oneTBB that may fail. The hook changes
      * it if there is no memory. */
-    uint32_t last_error : 31;
-    uint32_t takes_slabs : 1; /* it takes objects from slabs */
+    umf_short_result_t last_error;
+    bool takes_slabs; /* it takes objects from slabs */
 } umf_scalable_thread_t;
 extern __thread umf_scalable_thread_t umf_scalable_thread;
 
 static inline void *umf_scalable_fail(void) {
-    umf_scalable_thread.last_error = UMF_RESULT_ERROR_UNKNOWN;
+    umf_scalable_thread.last_error = UMF_SHORT_RESULT_UNKNOWN;
     return NULL;
 }
 

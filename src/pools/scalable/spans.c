@@ -60,7 +60,7 @@ void *umf_scalable_span_take(umf_scalable_pool_t *pool, size_t size, umf_scalabl
     }
     if (umf_tracked_alloc(pool->tracked, size, 0, 0, record, &ptr) != UMF_RESULT_SUCCESS) {
         umf_scalable_record_put(record);
-        umf_scalable_thread.last_error = (uint32_t)umf_tracked_refusal() & INT32_MAX;
+        umf_scalable_thread.last_error = umf_result_shorten(umf_tracked_refusal());
         return NULL;
     }
     if (tries_write && !is_writable(pool, ptr)) {
