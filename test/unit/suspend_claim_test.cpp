@@ -11,7 +11,9 @@
 #include <gtest/gtest.h>
 
 #include <umf.h>
+#include <umf/copy.h>
 #include <umf/ipc.h>
+#include <umf/memory_provider_gpu.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/suspend.h>
 
@@ -225,6 +227,47 @@ TEST_F(SuspendClaim, SplitAndMergedMeanwhile) {
 }
 
 // Two calls at once, for two pools in the same pieces and in some of their own.
+// linux_vmm as a kind that says that the CPU reaches its memory, so that small copies take the
+// short way.
+umf_memory_provider_handle_t create_host_vmm() {
+    static umf_memory_provider_ops_t ops = *umfLinuxVmmMemoryProviderOps();
+    ops.ext_get_allocation_properties = [](void *, const void *, umf_memory_property_id_t,
+                                           void *value) {
+        *static_cast<umf_usm_memory_type_t *>(value) = UMF_MEMORY_TYPE_HOST;
+        return OK;
+    };
+    ops.ext_get_allocation_properties_size = [](void *, umf_memory_property_id_t, size_t *size) {
+        *size = sizeof(umf_usm_memory_type_t);
+        return OK;
+    };
+    static const umf_memory_provider_descriptor_t kind = {
+        sizeof(kind), "host_vmm", &ops, umf_linux_vmm_descriptor.ext, nullptr, nullptr, nullptr};
+    umf_linux_vmm_memory_provider_params_handle_t params = nullptr;
+    umf_memory_provider_handle_t made = nullptr;
+    EXPECT_EQ(umfRegisterProvider(&kind), OK);
+    EXPECT_EQ(umfLinuxVmmMemoryProviderParamsCreate(&params), OK);
+    EXPECT_EQ(umfMemoryProviderCreate(&ops, params, &made), OK);
+    umfLinuxVmmMemoryProviderParamsDestroy(params);
+    return made;
+}
+
+TEST(SuspendCopy, NothingIsCopiedFromAPoolThatIsAway) {
+    umf_memory_provider_handle_t provider = create_host_vmm();
+    umf_memory_pool_handle_t pool = nullptr;
+    char local[64] = "";
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    void *ptr = umfPoolMalloc(pool, MiB);
+    EXPECT_EQ(umfCopy(ptr, local, sizeof(local), nullptr), OK);
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(umfCopy(local, ptr, sizeof(local), nullptr), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umfCopy(ptr, local, sizeof(local), nullptr), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(umfCopy(local, ptr, sizeof(local), nullptr), OK);
+    EXPECT_EQ(umfFree(ptr), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
 TEST_F(SuspendClaim, TwoPoolsAtOnce) {
     char *shared = alloc(other, MiB, 's'), *own = alloc(other, PIECE, 'o');
     char *second = alloc(pool, PIECE, '2');
