@@ -29,8 +29,11 @@ __attribute__((no_sanitize("thread"))) static void copy_shared(void *to, const v
 void umf_record_header_copy(const umf_recording_t *r, umf_record_header_t *header) {
     copy_shared(header, r->header, sizeof(*header));
     for (unsigned i = 0; i < UMF_RECORD_SECTIONS; i++) {
-        header->sections[i] = r->sections[i];
-        header->sections[i].count = __atomic_load_n(&r->sections[i].count, __ATOMIC_ACQUIRE);
+        const umf_record_section_t *section = &r->sections[i]; /* all but the count is constant */
+        header->sections[i].offset = section->offset;
+        header->sections[i].capacity = section->capacity;
+        header->sections[i].item_size = section->item_size;
+        header->sections[i].count = __atomic_load_n(&section->count, __ATOMIC_ACQUIRE);
     }
 }
 
