@@ -15,7 +15,9 @@
 
 #include <pthread.h>
 
+#if UMF_WITH_CUDA
 #include "gpu/gpu.h"
+#endif
 #if UMF_WITH_LEVEL_ZERO
 #include "level_zero/level_zero.h"
 #endif
@@ -67,12 +69,14 @@ inline int hook(const char *call) {
 
 // --- drivers -------------------------------------------------------------------------------------
 
+#if UMF_WITH_CUDA
 inline const char *const cuda_names[] = {
 #define UMF_CUDA(function, version, symbol, optional) #function,
 #include "../../src/providers/cuda/driver.def"
 #include "../fakes/cuda/extra.def"
 #undef UMF_CUDA
 };
+#endif
 
 #if UMF_WITH_LEVEL_ZERO
 inline const char *const ze_names[] = {
