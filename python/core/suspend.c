@@ -144,7 +144,7 @@ static bool move_is_short(const umf_py_work_t *work) {
         umf_residency_t now = UMF_RESIDENCY_INIT;
         if (umfPoolGetMemoryProvider(work->handles[i], &provider) != UMF_RESULT_SUCCESS ||
             umfMemoryProviderGetName(provider, &name) != UMF_RESULT_SUCCESS ||
-            strcmp(name, "linux_vmm") != 0 ||
+            strcmp(name, "LINUX_VMM") != 0 ||
             umfPoolGetResidency(work->handles[i], &now) != UMF_RESULT_SUCCESS) {
             return false;
         }

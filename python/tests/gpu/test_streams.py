@@ -1,9 +1,11 @@
 """Memory that is allocated and freed on streams."""
 
+import os
 import types
 
 import pytest
 from gpu_helpers import MIB, torch
+from helpers import run_python
 
 import umf
 
@@ -93,3 +95,35 @@ def test_memory_of_the_host_has_one_queue():
         with pytest.raises(umf.Error):
             pool.allocate(100, stream=4096)
         assert pool.statistics().allocations == 0
+
+
+@pytest.mark.skipif(os.environ.get("UMF_TEST_GPU") == "real", reason="of the software driver")
+def test_a_signal_is_answered_while_work_is_waited_for():
+    run_python(
+        """
+import ctypes, signal, threading, torch, umf
+torch.zeros(1, device="cuda")
+driver = ctypes.CDLL("libcuda.so.1")
+pool = umf.Pool("coalescing over cuda_vmm")
+stream = torch.cuda.Stream()
+gate = threading.Event()
+work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(20) and None)
+buffer = pool.allocate(4 << 20, stream=stream)
+assert driver.cuLaunchHostFunc(ctypes.c_void_p(stream.cuda_stream), work, None) == 0
+buffer.free()
+assert pool.wait_pending(0) > 0
+def interrupt(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    pool.wait_pending()
+    raise AssertionError("the work has passed before the signal was answered")
+except KeyboardInterrupt:
+    assert pool.wait_pending(0) > 0  # it has not
+gate.set()
+assert pool.wait_pending() == 0  # waits for the other one
+pool.close()
+""",
+        env={"UMF_FAKE_CUDA_LATE": "1"},
+    )
