@@ -5,11 +5,14 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "system/os_own.h"
 
 bool umf_os_is_dumpable(void) {
-    return os_fault("is_dumpable") == 0 && prctl(PR_GET_DUMPABLE) == 1;
+    /* Only asked, never set: the library does not import prctl (check_imports). */
+    return os_fault("is_dumpable") == 0 && syscall(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
 }
 
 /* The text behind "\nNAME:\t" of a status file. NULL: it has none. */
