@@ -60,7 +60,8 @@ class Target {
     ~Target() {
         close(down[1]);
         close(up[0]);
-        EXPECT_EQ(status_of(pid), 0);
+        int status = status_of(pid); // not 0 if it could not be prepared: the test skips then
+        EXPECT_TRUE(status == 0 || !listens) << status;
     }
     bool step() {
         return write(down[1], "g", 1) == 1 && heard() == 'y';
