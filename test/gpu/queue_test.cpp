@@ -246,6 +246,21 @@ TEST_P(Queue, ASecondFreeIsRefused) {
     EXPECT_EQ(umfFreeOn(two, first), OK);
 }
 
+TEST_P(Queue, ABlockThatWasFreedWithoutAQueueIsRefused) {
+    for (size_t size : {size_t{64}, 4 * KiB, SMALL, 100 * KiB, MiB, LARGE}) {
+        void *ptr = umfPoolMalloc(pool, size), *kept = umfPoolMalloc(pool, size);
+        ASSERT_NE(kept, nullptr) << size;
+        EXPECT_EQ(umfFree(ptr), OK) << size;
+        EXPECT_EQ(umfFreeOn(ptr, first), WRONG) << size;
+        EXPECT_EQ(umfUseOn(ptr, first), WRONG) << size;
+        void *one = umfPoolMalloc(pool, size), *two = umfPoolMallocOn(pool, size, 0, first);
+        EXPECT_NE(one, two) << size << ": a block is handed out twice";
+        for (void *each : {kept, one, two}) {
+            EXPECT_EQ(umfFreeOn(each, first), OK) << size;
+        }
+    }
+}
+
 TEST_P(Queue, AnAddressInsideOfABlockIsRefused) {
     char *ptr = static_cast<char *>(umfPoolMallocOn(pool, SMALL, 0, first));
     EXPECT_EQ(umfFreeOn(ptr + 4096, first), WRONG);
@@ -561,6 +576,108 @@ TEST_P(Queue, MemoryWithAnIpcHandleIsNotHandedOutAgain) {
 
 namespace {
 
+// Blocks that a queue has used and that an IPC handle names. A proxy pool is not among the pools:
+// its blocks go back to the provider when they are freed, and their handles end.
+std::vector<Text> texts_of_shared() {
+    std::vector<Text> list = {{"coalescing over cuda_vmm:device=0,share=fd"},
+                              {"disjoint over cuda_vmm:device=0,share=fd"},
+                              {"coalescing over cuda:device=0"},
+                              {"disjoint over cuda:device=0"}};
+#if UMF_WITH_JEMALLOC
+    list.push_back({"jemalloc over cuda_vmm:device=0,share=fd"});
+#endif
+    return list;
+}
+
+class QueueAndHandle : public Queue {
+  protected:
+    void *ptr = nullptr;
+    umf_ipc_handle_t handle = nullptr;
+
+    bool make_exported() {
+        size_t size = 0;
+        ptr = make_busy(SMALL, first);
+        if (umfGetIPCHandle(ptr, &handle, &size) == OK) {
+            return true;
+        }
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        return false;
+    }
+    void is_refused() {
+        EXPECT_EQ(umfFree(ptr), WRONG);
+        EXPECT_EQ(umfPoolFree(pool, ptr), WRONG);
+        EXPECT_EQ(umfFreeOn(ptr, first), WRONG);
+        EXPECT_EQ(umfFreeOn(ptr, second), WRONG);
+        EXPECT_EQ(umfUseOn(ptr, second), WRONG);
+    }
+    void is_not_handed_out() {
+        void *on = umfPoolMallocOn(pool, SMALL, 0, first), *plain = umfPoolMalloc(pool, SMALL);
+        EXPECT_NE(on, ptr);
+        EXPECT_NE(plain, ptr);
+        EXPECT_EQ(umfFreeOn(on, first), OK);
+        EXPECT_EQ(umfFree(plain), OK);
+    }
+};
+
+} // namespace
+
+TEST_P(QueueAndHandle, AnOrdinaryFreeEndsTheRecordAtOnce) {
+    if (!make_exported()) {
+        GTEST_SKIP() << "no IPC here";
+    }
+    pass(first);
+    EXPECT_EQ(umfFree(ptr), OK);
+    is_refused();
+    is_not_handed_out();
+    umfPoolTrimMemory(pool, 0);
+    is_refused();
+    EXPECT_EQ(umfQueueEnds(first), OK); // has nothing of the block any more
+    EXPECT_EQ(umfPutIPCHandle(handle), OK);
+    is_refused();
+    size_t bytes = 1;
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, &bytes), OK);
+    EXPECT_EQ(bytes, 0u);
+}
+
+TEST_P(QueueAndHandle, AFreeOnAQueueWaitsForTheQueueAndThenForTheHandle) {
+    if (!make_exported()) {
+        GTEST_SKIP() << "no IPC here";
+    }
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    is_refused();
+    is_not_handed_out();
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
+    is_refused();
+    umfPoolTrimMemory(pool, 0);
+    is_refused();
+    is_not_handed_out();
+    EXPECT_EQ(umfPutIPCHandle(handle), OK);
+    umfPoolTrimMemory(pool, 0);
+    is_refused();
+}
+
+TEST_P(QueueAndHandle, AResizeMovesTheBlockAndKeepsTheOldOne) {
+    if (!make_exported()) {
+        GTEST_SKIP() << "no IPC here";
+    }
+    pass(first);
+    void *moved = umfPoolRealloc(pool, ptr, 4 * SMALL);
+    if (moved) {
+        EXPECT_NE(moved, ptr);
+        EXPECT_TRUE(is_all(moved, 1, SMALL));
+        is_refused();
+        is_not_handed_out();
+        EXPECT_EQ(umfFreeOn(moved, first), OK);
+    } else { // the pool cannot: nothing has changed
+        EXPECT_EQ(umfUseOn(ptr, second), OK);
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    }
+    is_refused();
+    EXPECT_EQ(umfPutIPCHandle(handle), OK);
+}
+
+namespace {
+
 // A capture of the first stream in each mode, around what the test does. The graph is run if it
 // came to one.
 class QueueOfGraph : public Queue {
@@ -700,6 +817,7 @@ std::string name_of(const testing::TestParamInfo<Text> &each) {
 } // namespace
 
 INSTANTIATE_TEST_SUITE_P(All, Queue, testing::ValuesIn(texts()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, QueueAndHandle, testing::ValuesIn(texts_of_shared()), name_of);
 INSTANTIATE_TEST_SUITE_P(All, QueueOfGraph, testing::ValuesIn(texts()), name_of);
 
 TEST_F(Queues, ASuspendKeepsNothingThatWasFreed) {

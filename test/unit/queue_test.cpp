@@ -20,7 +20,9 @@
 #include <umf/plugin.h>
 #include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
+#include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
+#include <umf/pools/pool_scalable.h>
 #include <umf/queue.h>
 #include <umf/reclaim.h>
 
@@ -223,6 +225,41 @@ INSTANTIATE_TEST_SUITE_P(All, QueuePool,
                                          umfCoalescingPoolOps));
 
 } // namespace
+
+namespace {
+
+// All kinds of pools; those that are not built are left out.
+std::vector<const umf_memory_pool_ops_t *(*)()> all_pools() {
+    std::vector<const umf_memory_pool_ops_t *(*)()> list;
+    for (auto ops : {umfProxyPoolOps, umfDisjointPoolOps, umfCoalescingPoolOps, umfScalablePoolOps,
+                     umfJemallocPoolOps}) {
+        if (ops()) {
+            list.push_back(ops);
+        }
+    }
+    return list;
+}
+
+class EveryPool : public QueuePool {};
+
+INSTANTIATE_TEST_SUITE_P(All, EveryPool, testing::ValuesIn(all_pools()));
+
+} // namespace
+
+TEST_P(EveryPool, RefusesOnAQueueWhatWasFreedWithoutOne) {
+    for (size_t size = 16; size <= 4 * MiB; size *= 4) {
+        void *ptr = umfPoolMalloc(pool, size), *kept = umfPoolMalloc(pool, size);
+        ASSERT_NE(kept, nullptr) << size;
+        EXPECT_EQ(umfFree(ptr), OK) << size;
+        EXPECT_EQ(umfFreeOn(ptr, first), UMF_RESULT_ERROR_INVALID_ARGUMENT) << size;
+        EXPECT_EQ(umfUseOn(ptr, first), UMF_RESULT_ERROR_INVALID_ARGUMENT) << size;
+        void *one = umfPoolMalloc(pool, size), *two = umfPoolMallocOn(pool, size, 0, first);
+        EXPECT_NE(one, two) << size << ": a block is handed out twice";
+        for (void *each : {kept, one, two}) {
+            EXPECT_EQ(umfFreeOn(each, first), OK) << size;
+        }
+    }
+}
 
 TEST_P(QueuePool, WaitsOnTheDeviceForLargeMemoryOfAnother) {
     void *ptr = make(4 * MiB, first);
