@@ -21,7 +21,7 @@ typedef struct CUstream_st *cudaStream_t;
 /// @brief A distance in bytes.
 typedef long int offset_t;
 
-/// @brief What a function answers.
+/// @brief Result of a function.
 typedef enum rmmError_t {
     /// Done.
     RMM_SUCCESS = 0,
@@ -66,8 +66,7 @@ typedef struct rmmOptions_t {
 ///         ::RMM_ERROR_OUT_OF_MEMORY or ::RMM_ERROR_CUDA_ERROR
 __attribute__((visibility("default"))) rmmError_t rmmInitialize(rmmOptions_t *options);
 
-/// @brief Gives memory that is not in use back to the driver, and forgets options and log. What is
-///        allocated stays.
+/// @brief Returns unused memory to the driver, and drops options and log. Allocations stay.
 ///
 /// @return ::RMM_SUCCESS
 __attribute__((visibility("default"))) rmmError_t rmmFinalize(void);
@@ -98,7 +97,7 @@ rmmRealloc(void **ptr, size_t new_size, cudaStream_t stream, const char *file, u
 /// @brief Frees a block.
 ///
 /// Memory of a pool may be handed out again at once: work that uses it must be done, or be queued
-/// in front of what uses the next block.
+/// before the work that uses the next block.
 ///
 /// @param ptr block of ::rmmAlloc; NULL is allowed
 /// @param stream where it was used last
@@ -119,7 +118,7 @@ rmmGetAllocationOffset(offset_t *offset, void *ptr, cudaStream_t stream);
 
 /// @brief Memory of the current device.
 ///
-/// @param freeSize [out] bytes that nobody uses, those that a pool keeps included
+/// @param freeSize [out] unused bytes, those cached by a pool included
 /// @param totalSize [out] bytes of the device
 /// @param stream not used
 /// @return ::RMM_SUCCESS; ::RMM_ERROR_INVALID_ARGUMENT if an output is NULL;

@@ -1,8 +1,8 @@
 /** @file
  * libumem: one interface to memory of the host, of files and of GPUs.
  *
- * A *context* stands for one kind of memory, such as a ::umemHost or a ::umemCuda. It is a struct
- * of the program, made by its constructor and ended by ::umem_dtor. Addresses are numbers
+ * A *context* is the interface to one kind of memory, such as a ::umemHost or a ::umemCuda. It is a
+ * struct of the program, made by its constructor and ended by ::umem_dtor. Addresses are numbers
  * (uintptr_t), which only their context can interpret: pointers of the host, pointers of a device,
  * offsets in a file.
  *
@@ -27,14 +27,14 @@
  * Rules for all functions:
  * - Functions that take a `void *` for a context take a pointer to any of the types below, or to a
  *   program's own that begins with a ::umemVirtual.
- * - What goes wrong is told by the status of a context. It stays until ::umem_clear_status, and
- *   further errors add their text. An old error does not change what a later call does.
+ * - Errors are reported in the status of a context. It stays until ::umem_clear_status, and further
+ *   errors add their text. An old error does not change the effect of a later call.
  * - Contexts own no memory: ::umem_dtor frees nothing, and any context of the same kind and device
- *   may free what another has allocated.
+ *   may free memory that another has allocated.
  * - A context is never copied or moved. One thread at a time uses it.
  * - errno stays as it was.
  * - Allocations of size 0 give address 0 and no error. Address 0 may be freed.
- * - Every block has at least 8 usable bytes more than were asked for.
+ * - Every block has at least 8 usable bytes more than the requested size.
  */
 #ifndef UMEM_H
 #define UMEM_H 1
@@ -97,13 +97,13 @@ typedef enum umemStatusType {
 typedef struct umemStatus {
     /// Kind of the last error.
     umemStatusType type;
-    /// What is wrong, in words; NULL: nothing to tell. The library allocates and frees it.
+    /// Text of the error; NULL: none. The library allocates and frees it.
     char *message;
 } umemStatus;
 
 struct umemVtbl;
 
-/// @brief What all contexts begin with.
+/// @brief Common first member of all contexts.
 typedef struct umemVirtual {
     /// The operations.
     struct umemVtbl const *vptr;
@@ -149,14 +149,14 @@ struct umemVtbl {
 
 /// @brief Memory of the host. It is not malloc's: free it with ::umem_free.
 typedef struct umemHost {
-    /// What all contexts have.
+    /// Common part of all contexts.
     umemVirtual super;
 } umemHost;
 
 #if HAVE_CUDA_CONTEXT
 /// @brief Memory of a GPU.
 typedef struct umemCuda {
-    /// What all contexts have.
+    /// Common part of all contexts.
     umemVirtual super;
     /// Host memory of this context.
     umemHost host;
@@ -168,7 +168,7 @@ typedef struct umemCuda {
 #if HAVE_CUDA_HOST_CONTEXT
 /// @brief Pinned memory of the host.
 typedef struct umemCudaHost {
-    /// What all contexts have.
+    /// Common part of all contexts.
     umemVirtual super;
     /// Host memory of this context.
     umemHost host;
@@ -180,7 +180,7 @@ typedef struct umemCudaHost {
 #if HAVE_CUDA_MANAGED_CONTEXT
 /// @brief Memory that moves between host and GPU.
 typedef struct umemCudaManaged {
-    /// What all contexts have.
+    /// Common part of all contexts.
     umemVirtual super;
     /// Host memory of this context.
     umemHost host;
@@ -196,7 +196,7 @@ typedef struct umemCudaManaged {
 #if HAVE_RMM_CONTEXT
 /// @brief Memory of a GPU by way of rmm.h.
 typedef struct umemRMM {
-    /// What all contexts have.
+    /// Common part of all contexts.
     umemVirtual super;
     /// Host memory of this context.
     umemHost host;
@@ -214,7 +214,7 @@ typedef struct umemRMM {
 ///
 /// The first allocation opens the file, ::umem_free of any address closes it.
 typedef struct umemFile {
-    /// What all contexts have.
+    /// Common part of all contexts.
     umemVirtual super;
     /// Host memory of this context.
     umemHost host;
@@ -230,7 +230,7 @@ typedef struct umemFile {
 #if HAVE_MMAP_CONTEXT
 /// @brief Memory in a file: addresses are pointers.
 typedef struct umemMMap {
-    /// What all contexts have.
+    /// Common part of all contexts.
     umemVirtual super;
     /// Host memory of this context.
     umemHost host;
@@ -248,8 +248,8 @@ typedef struct umemMMap {
 
 /// @brief Sets the status of a context.
 ///
-/// A text is copied. If the context has one, it is added on a new line, behind a line that tells
-/// how the type changed, if it did.
+/// A text is copied. If the context has one, it is added on a new line, after a line that names the
+/// change of the type, if it did change.
 ///
 /// @param ctx context
 /// @param type the new type
@@ -277,7 +277,7 @@ UMEM_EXTERN const char *umem_get_device_name_from_type(umemDeviceType type);
 ///
 /// @param ctx context
 /// @param type the new type
-/// @param format as for printf; what it names follows
+/// @param format as for printf; its arguments follow
 #ifdef __GNUC__
 __attribute__((format(printf, 3, 4)))
 #endif
@@ -285,8 +285,8 @@ UMEM_EXTERN void
 umem_format_status(void *const ctx, umemStatusType type, const char *format, ...);
 
 /// @brief If CALL is true, sets status ERROR with a formatted text on the context ME, and executes
-///        ERRRETURN. The text has at most 255 characters. What follows ERRRETURN is its format and
-///        arguments.
+///        ERRRETURN. The text has at most 255 characters. The arguments after ERRRETURN are its
+///        format and arguments.
 #define TRY_RETURN(ME, CALL, ERROR, ERRRETURN, ...)                                                \
     do {                                                                                           \
         if (CALL) {                                                                                \
@@ -391,8 +391,8 @@ UMEM_EXTERN void umemFile_ctor(umemFile *const ctx, const char *filename, const 
 ///
 /// @param ctx storage, not initialised
 /// @param filename copied
-/// @param mode as for fopen; copied. "w" empties the file when the process opens it. With "r" what
-///        is written stays in the process.
+/// @param mode as for fopen; copied. "w" empties the file when the process opens it. With "r"
+///        writes stay in the process.
 UMEM_EXTERN void umemMMap_ctor(umemMMap *const ctx, const char *filename, const char *mode);
 #endif
 
@@ -420,7 +420,7 @@ static inline const char *umem_get_device_name(void *const ctx) {
     return umem_get_device_name_from_type(((umemVirtual *)ctx)->type);
 }
 
-/// @brief What addresses of a context are always multiples of.
+/// @brief Alignment of all addresses of a context.
 ///
 /// @param ctx context
 /// @return bytes, a power of two
@@ -450,8 +450,8 @@ static inline bool umem_is_accessible_from(void *const src_ctx, void *const dest
                ->vptr->is_accessible_from((umemVirtual *)src_ctx, (umemVirtual *)dest_ctx);
 }
 
-/// @brief Tells whether two contexts stand for the same memory: one object, or one kind with the
-///        same device or file name.
+/// @brief Reports whether two contexts name the same memory: one object, or one kind with the same
+///        device or file name.
 ///
 /// @param one_ctx context
 /// @param other_ctx context
@@ -505,7 +505,7 @@ static inline uintptr_t umem_aligned_alloc(void *const ctx, size_t alignment, si
 ///
 /// @param ctx context
 /// @param aligned_adr of ::umem_aligned_alloc; 0 gives 0
-/// @return what ::umem_free takes
+/// @return address for ::umem_free
 static inline uintptr_t umem_aligned_origin(void *const ctx, uintptr_t aligned_adr) {
     return ((umemVirtual *)ctx)->vptr->aligned_origin((umemVirtual *)ctx, aligned_adr);
 }
@@ -648,7 +648,7 @@ UMEM_EXTERN void umem_copy_from_via_host(void *const dest_ctx, uintptr_t dest_ad
 /// @param nbytes its size; needs to be no multiple of the alignment
 /// @param dest_ctx the other context
 /// @param dest_alignment 0, or a power of two
-/// @return address in `dest_ctx`, for ::umem_disconnect; 0: the status of one of them tells why
+/// @return address in `dest_ctx`, for ::umem_disconnect; 0: the status of one of them has the cause
 UMEM_EXTERN uintptr_t umem_connect(void *const src_ctx, uintptr_t src_adr, size_t nbytes,
                                    void *const dest_ctx, size_t dest_alignment);
 
@@ -657,7 +657,7 @@ UMEM_EXTERN uintptr_t umem_connect(void *const src_ctx, uintptr_t src_adr, size_
 /// @param src_ctx as for ::umem_connect
 /// @param src_adr as for ::umem_connect
 /// @param dest_ctx as for ::umem_connect
-/// @param dest_adr what ::umem_connect gave
+/// @param dest_adr result of ::umem_connect
 /// @param dest_alignment as for ::umem_connect
 UMEM_EXTERN void umem_disconnect(void *const src_ctx, uintptr_t src_adr, void *const dest_ctx,
                                  uintptr_t dest_adr, size_t dest_alignment);
@@ -751,7 +751,7 @@ UMEM_EXTERN uintptr_t umemVirtual_aligned_alloc(umemVirtual *const ctx, size_t a
 /// @return as ::umem_aligned_origin
 UMEM_EXTERN uintptr_t umemVirtual_aligned_origin(umemVirtual *const ctx, uintptr_t aligned_adr);
 
-/// @brief Frees the block that the word before the address tells.
+/// @brief Frees the block whose address is in the word before `aligned_adr`.
 ///
 /// @param ctx context
 /// @param aligned_adr of ::umemVirtual_aligned_alloc

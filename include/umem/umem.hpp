@@ -1,5 +1,5 @@
 /** @file
- * The contexts of umem.h as C++ classes, and Address, which knows its context and its size.
+ * The contexts of umem.h as C++ classes, and Address, which has its context and its size.
  */
 #ifndef UMEM_HPP
 #define UMEM_HPP 1
@@ -75,7 +75,7 @@ class Address {
     Address(const Address &other)
         : adr_(other.adr_), alignment_(other.alignment_), size_(other.size_), ctx_(other.ctx_),
           own_(false), mate_(other.mate_) {}
-    /// Moving passes what the other one owns.
+    /// Moving takes over the block of the other one.
     Address(Address &&other) noexcept
         : adr_(other.adr_), alignment_(other.alignment_), size_(other.size_), ctx_(other.ctx_),
           own_(other.own_), mate_(other.mate_) {
@@ -99,7 +99,7 @@ class Address {
     size_t size() const {
         return size_;
     }
-    /// As it was asked for; 0: it was not.
+    /// The requested alignment; 0: none was requested.
     size_t alignment() const {
         return alignment_;
     }

@@ -1,6 +1,6 @@
 /** @file
- * What this libumem is: its version, and the contexts it has. A program may set a HAVE_..._CONTEXT
- * to 0 before it includes any header of libumem. The context's type, constructor and class are not
+ * Facts about this libumem: its version, and its contexts. A program may set a HAVE_..._CONTEXT to
+ * 0 before it includes any header of libumem. The context's type, constructor and class are not
  * declared then.
  */
 #ifndef UMEM_CONFIG_H

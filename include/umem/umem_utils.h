@@ -9,12 +9,12 @@
 #include <stddef.h>
 
 #ifdef __cplusplus
-/// @brief What follows has C linkage.
+/// @brief The declarations that follow have C linkage.
 #define UMEM_START_EXTERN_C extern "C" {
 /// @brief The end of ::UMEM_START_EXTERN_C.
 #define UMEM_CLOSE_EXTERN_C }
 #else
-/// @brief What follows has C linkage.
+/// @brief The declarations that follow have C linkage.
 #define UMEM_START_EXTERN_C
 /// @brief The end of ::UMEM_START_EXTERN_C.
 #define UMEM_CLOSE_EXTERN_C
@@ -31,11 +31,11 @@
 /// @brief Declares a function of the library that programs may call.
 #define UMEM_EXTERN extern UMEM_EXPORT
 
-/// @brief What addresses in a file are multiples of.
+/// @brief Alignment of addresses in a file.
 #define UMEM_FUNDAMENTAL_FILE_ALIGN 1
-/// @brief What addresses in memory of a GPU are multiples of.
+/// @brief Alignment of addresses in memory of a GPU.
 #define UMEM_FUNDAMENTAL_CUDA_ALIGN 256
-/// @brief What addresses in memory of the host are multiples of.
+/// @brief Alignment of addresses in memory of the host.
 #define UMEM_FUNDAMENTAL_HOST_ALIGN alignof(max_align_t)
 
 UMEM_START_EXTERN_C
@@ -51,14 +51,14 @@ static inline int umem_ispowerof2(size_t x) {
 /// @brief Prints memory to stdout, 16 bytes a line, in hexadecimal and as text.
 ///
 /// @param desc printed first; NULL: nothing
-/// @param addr memory that the CPU reaches
+/// @param addr memory that the CPU can access
 /// @param len bytes
 UMEM_EXTERN void hexDump(char *desc, void *addr, int len);
 
 /// @brief Prints memory to stdout, 8 bytes a line, in binary and as text.
 ///
 /// @param desc printed first; NULL: nothing
-/// @param addr memory that the CPU reaches
+/// @param addr memory that the CPU can access
 /// @param len bytes
 UMEM_EXTERN void binDump(char *desc, void *addr, int len);
 

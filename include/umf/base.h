@@ -24,7 +24,7 @@ extern "C" {
 /// @brief Version of the interface described by these headers.
 #define UMF_VERSION_CURRENT UMF_MAKE_VERSION(1, 0)
 
-/// @brief What a function answers.
+/// @brief Result of a function.
 ///
 /// Callbacks of user-written pools and providers may return any of these; the library passes them
 /// on unchanged. umf/result.h gives the name and a sentence for each.
@@ -33,7 +33,7 @@ typedef enum umf_result_t {
     UMF_RESULT_SUCCESS = 0,
     /// No memory for metadata, or a provider or pool is exhausted.
     UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY = 1,
-    /// The provider has an error of its own to report: ask ::umfMemoryProviderGetLastNativeError.
+    /// The provider has an error of its own: ::umfMemoryProviderGetLastNativeError reports it.
     UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC = 2,
     /// An argument is NULL, inconsistent or out of range, or the pointer is not known.
     UMF_RESULT_ERROR_INVALID_ARGUMENT = 3,
@@ -41,7 +41,7 @@ typedef enum umf_result_t {
     UMF_RESULT_ERROR_INVALID_ALIGNMENT = 4,
     /// The operation is optional and absent here, or the version of an ops table is unknown.
     UMF_RESULT_ERROR_NOT_SUPPORTED = 5,
-    /// A callback of the user asked to stop.
+    /// A callback of the user requested a stop.
     UMF_RESULT_ERROR_USER_SPECIFIC = 6,
     /// A library that is located at run time, or a symbol of it, is absent.
     UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE = 7,
@@ -58,8 +58,8 @@ typedef struct umf_memory_properties_t *umf_memory_properties_handle_t;
 
 /// @brief Names one property of an allocation of a provider. In brackets: the type of its value.
 ///
-/// Ids the library does not know are handed to the provider, so a user-written provider may define
-/// its own above ::UMF_MEMORY_PROPERTY_MAX_RESERVED.
+/// Ids unknown to the library are handed to the provider, so a user-written provider may define its
+/// own above ::UMF_MEMORY_PROPERTY_MAX_RESERVED.
 typedef enum umf_memory_property_id_t {
     /// Not a property; every query of it is refused.
     UMF_MEMORY_PROPERTY_INVALID = -1,
@@ -84,7 +84,7 @@ typedef enum umf_memory_property_id_t {
     UMF_MEMORY_PROPERTY_MAX_RESERVED = 0x1000
 } umf_memory_property_id_t;
 
-/// @brief What a control query does with a node: see umf/experimental/ctl.h.
+/// @brief Action of a control query on a node: see umf/experimental/ctl.h.
 typedef enum umf_ctl_query_type {
     /// Read the value into the argument.
     CTL_QUERY_READ = 0,

@@ -1,10 +1,10 @@
 /** @file
- * Captures of queues into graphs: what the library must know of them.
+ * Captures of queues into graphs: announcing them to the library.
  *
  * While a queue is captured (`cuStreamBeginCapture`), waiting for a whole device or context ends
  * the capture, in every mode and from every thread. The library waits in this way before memory of
- * a cuda_vmm provider goes back to the driver, and before a suspend without queues and events. It
- * cannot ask the driver whether a queue that it does not know is captured. So the program announces
+ * a cuda_vmm provider is returned to the driver, and before a suspend without queues and events.
+ * The driver has no query for captures of queues unknown to the library. So the program announces
  * captures:
  *
  *     umfCaptureBegins(stream);
@@ -14,8 +14,8 @@
  *     umfCaptureEnds(stream);
  *
  * Between the two calls nothing waits for a device. Freed memory is free for its pool as always.
- * Memory that would go back to the driver stays mapped until the provider gives something back
- * after the last capture has ended. A suspend without queues and events gives
+ * Memory to be returned to the driver stays mapped. The provider returns it with the next release
+ * of memory after the last capture has ended. A suspend without queues and events gives
  * ::UMF_RESULT_ERROR_OUT_OF_RESOURCES.
  *
  * Everything else may be called while a queue is captured, by any thread: providers and pools are

@@ -1,11 +1,11 @@
 /** @file
  * Moving data: copies and fills between any two memories, and mirrors.
  *
- * The library finds out itself what a pointer is: memory of one of its pools, memory opened from
- * another process, memory that a loaded GPU driver knows, or else memory of the host. Then it takes
- * the best way there is between the two: the copy operation of the destination's or of the source's
- * provider, the CPU, or pinned host memory in between. A provider of an application takes part if
- * its descriptor (umf/plugin.h) has `copy` and queues, for either direction.
+ * The library determines itself which memory a pointer is in: memory of one of its pools, memory
+ * opened from another process, memory of a loaded GPU driver, or else memory of the host. Then it
+ * takes the best way there is between the two: the copy operation of the destination's or of the
+ * source's provider, the CPU, or pinned host memory in between. A provider of an application takes
+ * part if its descriptor (umf/plugin.h) has `copy` and queues, for either direction.
  *
  * @code{.c}
  * #include <umf/copy.h>
@@ -18,20 +18,21 @@
  * Without parameters (NULL), or without a queue in them, a call returns when the data is there.
  * With a queue it may return earlier, see ::umf_copy_params_t.
  *
- * What is checked before a byte is written: both ranges must lie inside of one allocation of a
- * provider each, as far as the library or the driver knows them; neither may be in a suspended
+ * Checks before a byte is written: both ranges must lie inside of one allocation of a provider
+ * each, as far as the library or the driver has records of them; neither may be in a suspended
  * pool; rows must not overlap. A call that is refused has written nothing, and its message names
- * the side, the address and the bytes that are there. The library knows allocations of providers,
- * not the objects that a pool makes of them.
+ * the operand (source or destination), the address and the bytes available there. The library
+ * records allocations of providers, not the objects that a pool cuts from them.
  *
  * Memory is held while it is copied: an allocation of a provider that another thread frees, the
  * suspend of a pool and the end of a mapping that was opened from an IPC handle wait for copies
- * from and to it. What is closed is refused from then on. An object of a pool that another thread
- * frees may belong to somebody else at once, as with memcpy.
+ * from and to it. A closed mapping is refused from then on. An object of a pool that another thread
+ * frees may be allocated again at once, as with memcpy.
  *
- * Memory that nobody knows is memory of the host. The kernel is asked whether the CPU can read the
- * source and write the destination at both ends, and whether all between is mapped. Pages that are
- * protected in the middle, and what another thread unmaps meanwhile, are the caller's concern.
+ * Untracked memory counts as memory of the host. The library checks by system calls whether the CPU
+ * can read the source and write the destination at both ends, and whether all between is mapped.
+ * Protected pages in the middle, and pages that another thread unmaps meanwhile, are the caller's
+ * concern.
  *
  * All functions are thread-safe. None is async-signal-safe. errno stays as it was.
  */
@@ -45,7 +46,7 @@
 extern "C" {
 #endif
 
-/// @brief What kind of memory an address is in.
+/// @brief Kind of the memory at an address.
 typedef enum umf_place_kind_t {
     /// Not known, or not said.
     UMF_PLACE_UNKNOWN = 0,
@@ -53,21 +54,21 @@ typedef enum umf_place_kind_t {
     UMF_PLACE_HOST = 1,
     /// Memory of the host that a GPU driver made or pinned.
     UMF_PLACE_PINNED = 2,
-    /// Memory of a device, or any other that the CPU does not reach.
+    /// Memory of a device, or any other that the CPU cannot access.
     UMF_PLACE_DEVICE = 3,
     /// Memory that a driver moves between host and devices (managed, shared).
     UMF_PLACE_SHARED = 4
 } umf_place_kind_t;
 
-/// @brief Who told what an address is.
+/// @brief Source of the facts about an address.
 typedef enum umf_place_source_t {
-    /// Nobody knows the address: it is taken for memory of the host.
+    /// The address is not recorded anywhere: it counts as memory of the host.
     UMF_PLACE_FROM_NOBODY = 0,
     /// A pool has it.
     UMF_PLACE_FROM_POOL = 1,
     /// It was opened from an IPC handle.
     UMF_PLACE_FROM_IMPORT = 2,
-    /// A loaded driver knows it; no pool of this library has it.
+    /// A loaded driver has a record of it; no pool of this library has one.
     UMF_PLACE_FROM_DRIVER = 3
 } umf_place_source_t;
 
@@ -75,13 +76,13 @@ typedef enum umf_place_source_t {
 typedef struct umf_place_t {
     /// sizeof(umf_place_t) of the headers the caller was compiled with.
     size_t struct_size;
-    /// What kind of memory it is.
+    /// Kind of the memory.
     umf_place_kind_t kind;
-    /// Who told.
+    /// Source of these facts.
     umf_place_source_t source;
     /// Number of the device that has the memory; -1: none, or no number is known.
     int device;
-    /// 1 if the CPU reaches the memory now, else 0.
+    /// 1 if the CPU can access the memory now, else 0.
     int is_reachable;
     /// 1 if its pool is suspended: then nothing can be copied from or to it. Else 0.
     int is_suspended;
@@ -106,13 +107,14 @@ typedef struct umf_place_t {
 
 /// @brief How data is moved.
 ///
-/// With a queue the work is put on it behind what is there already. The call returns as early as
-/// the memory allows:
+/// With a queue the work is put on it after the work that is there already. The call returns as
+/// early as the memory allows:
 /// - between memory of devices, pinned and shared memory: at once. Do not change the memory before
-///   the queue has passed. A free of its allocation, and a suspend of its pool, wait until then;
-/// - if a side is pageable memory of the host, if the CPU copies, or if the data goes through
-/// memory
-///   in between (no provider can copy both sides): when the data is there.
+///   the queue has completed the copy. A free of its allocation, and a suspend of its pool, wait
+///   until then;
+/// - if the source or the destination is pageable memory of the host, if the CPU copies, or if the
+///   data is staged in memory in between (no provider can copy between both): when the data is
+///   there.
 ///
 /// On a queue that is being captured nothing is waited for, and the memory is not held: the copy
 /// happens when the graph runs, and its memory must live as long.
@@ -127,19 +129,20 @@ typedef struct umf_copy_params_t {
     void *const *wait_events;
     /// How many.
     size_t num_wait_events;
-    /// A native event that is recorded behind the work; NULL: none.
+    /// A native event that is recorded after the work; NULL: none.
     void *event;
-    /// The caller's word for what the destination is, where neither the library nor a loaded driver
-    /// knows it. ::UMF_PLACE_HOST saves the question to the driver. Not used for known memory.
+    /// Kind of the destination by the caller's word, where neither the library nor a loaded driver
+    /// has a record of it. ::UMF_PLACE_HOST saves the query of the driver. Not used for recorded
+    /// memory.
     umf_place_kind_t to_kind;
     /// The same for the source.
     umf_place_kind_t from_kind;
-    /// Whose queue and events these are, and who copies where neither side has a provider that can.
-    /// NULL: the provider of the destination if it has queues, otherwise that of the source; one of
-    /// memory out of the CPU's reach comes first.
+    /// Provider of the queue and events. It also copies where neither operand has a provider that
+    /// can. NULL: the provider of the destination if it has queues, otherwise that of the source;
+    /// one of memory that the CPU cannot access comes first.
     umf_memory_provider_handle_t provider;
     /// [out] Bytes from the start of the range (of a batch: of its item `*failed`) that are right
-    /// when the call returns: all on success, on failure what is known to be right. May be NULL.
+    /// when the call returns: all on success, on failure those known to be right. May be NULL.
     size_t *done;
 } umf_copy_params_t;
 
@@ -182,17 +185,17 @@ typedef struct umf_copy_rows_t {
 #define UMF_COPY_ROWS_INIT                                                                         \
     { sizeof(umf_copy_rows_t), NULL, 0, NULL, 0, 0, 0 }
 
-/// @brief Tells where an address is. Any address may be asked for, NULL too.
+/// @brief Reports where an address is. Any address is allowed, NULL too.
 ///
 /// @param ptr any address
 /// @param place [out] `struct_size` is set by the caller
-/// @return ::UMF_RESULT_SUCCESS, also for memory that nobody knows;
+/// @return ::UMF_RESULT_SUCCESS, also for untracked memory;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `place` is NULL or its size too small
 umf_result_t umfPlaceOf(const void *ptr, umf_place_t *place);
 
 /// @brief Who moves the data of a copy.
 typedef enum umf_copy_route_t {
-    /// Nobody can.
+    /// No route exists.
     UMF_COPY_ROUTE_NONE = 0,
     /// The CPU, by several threads where that is faster.
     UMF_COPY_ROUTE_CPU = 1,
@@ -204,7 +207,7 @@ typedef enum umf_copy_route_t {
     UMF_COPY_ROUTE_STAGED = 4
 } umf_copy_route_t;
 
-/// @brief Tells which way a copy would take. Nothing is copied.
+/// @brief Reports which way a copy would take. Nothing is copied.
 ///
 /// The answer may change with the size: large copies of pageable memory are staged.
 ///
@@ -230,13 +233,13 @@ umf_result_t umfCopyRoute(void *to, const void *from, size_t size, const umf_cop
 /// @return ::UMF_RESULT_SUCCESS;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if a pointer is NULL, a range leaves its allocation
 ///         or wraps, or `params` is not valid, and nothing was written;
-///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if a side is in a suspended pool, or if the queue is
-///         being captured and must be waited for, and nothing was written;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if an operand is in a suspended pool, or if the
+///         queue is being captured and must be waited for, and nothing was written;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if there is no way between the two, if ranges overlap
 ///         that cannot be copied so, or if the provider has no operations for the queue or events,
 ///         and nothing was written; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-///         any other result is that of the provider whose copy failed: `done` and the message tell
-///         how many bytes are right
+///         any other result is that of the provider whose copy failed: `done` and the message
+///         report how many bytes are right
 umf_result_t umfCopy(void *to, const void *from, size_t size, const umf_copy_params_t *params);
 
 /// @brief Fills memory with a pattern.
@@ -254,7 +257,7 @@ umf_result_t umfFill(void *to, const void *pattern, size_t pattern_size, size_t 
 ///
 /// Nothing is written between the rows.
 ///
-/// @param rows the rows; both sides as a whole must lie in one allocation each, and must not
+/// @param rows the rows; each operand as a whole must be within one allocation, and must not
 ///        overlap
 /// @param params as for ::umfCopy; `done` counts bytes of whole rows
 /// @return as ::umfCopy; ::UMF_RESULT_ERROR_INVALID_ARGUMENT, too, if `rows` is NULL, its size too
@@ -263,13 +266,13 @@ umf_result_t umfCopyRows(const umf_copy_rows_t *rows, const umf_copy_params_t *p
 
 /// @brief Makes several copies. All are checked before the first is made.
 ///
-/// The copies may be made in any order and at once: an item must not write what another one reads
-/// or writes.
+/// The copies may be made in any order and at once: an item must not write bytes that another one
+/// reads or writes.
 ///
 /// @param items the copies, each as for ::umfCopy
 /// @param count how many; 0 is allowed
 /// @param params for all of them: the events are waited for before the first, `event` is recorded
-///        behind the last
+///        after the last
 /// @param failed [out] if the call fails: index of the item that failed, or `count` if it was none
 ///        of them; the items before it are done. Otherwise not written. May be NULL.
 /// @return as ::umfCopy
@@ -281,11 +284,11 @@ typedef struct umf_mirror_t *umf_mirror_handle_t;
 
 /// @brief Makes a mirror: memory of a pool that stands for a range elsewhere.
 ///
-/// If the users of the pool's memory reach the range itself, the mirror is that range: nothing is
-/// allocated, pull and push move nothing. That is so for a pool of host memory if the CPU reaches
-/// the range, and for a pool of device memory if the range is in the same device's, in pinned or in
-/// shared memory of the same driver. Otherwise it is an allocation of the pool, whose content is
-/// not defined before the first pull.
+/// If the users of the pool's memory can access the range itself, the mirror is that range: nothing
+/// is allocated, pull and push move nothing. That is so for a pool of host memory if the CPU can
+/// access the range, and for a pool of device memory if the range is in the same device's, in
+/// pinned or in shared memory of the same driver. Otherwise it is an allocation of the pool, whose
+/// content is not defined before the first pull.
 ///
 /// @param of start of the range; it must live as long as the mirror
 /// @param size bytes, not 0
@@ -300,9 +303,8 @@ umf_result_t umfMirrorCreate(void *of, size_t size, umf_memory_pool_handle_t in,
 
 /// @brief Destroys a mirror and frees its memory. Nothing is pushed.
 ///
-/// The memory goes back to its pool at once, as by ::umfFree. Before the call the work must have
-/// passed that pulls and pushes have put on a queue (umf_copy_params_t), and no other thread may
-/// use the mirror.
+/// The memory is returned to its pool at once, as by ::umfFree. Work of pulls and pushes on queues
+/// (umf_copy_params_t) must have completed before the call, and no other thread may use the mirror.
 ///
 /// @param mirror made by ::umfMirrorCreate; NULL is ignored
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if it is no mirror
@@ -319,7 +321,7 @@ umf_result_t umfMirrorPtr(umf_mirror_handle_t mirror, void **ptr);
 /// @brief As the size of a pull or a push: the ranges that are marked, wherever they are.
 #define UMF_MIRROR_DIRTY ((size_t)-1)
 
-/// @brief Marks a part of a mirror as dirty: one of the two sides has changed it.
+/// @brief Marks a part of a mirror as dirty: one of its two copies has changed.
 ///
 /// @param mirror the mirror
 /// @param offset from its start
@@ -332,11 +334,11 @@ umf_result_t umfMirrorMark(umf_mirror_handle_t mirror, size_t offset, size_t siz
 ///
 /// @param mirror the mirror
 /// @param offset from its start, at most the size of the mirror
-/// @param size bytes, or ::UMF_MIRROR_DIRTY: what is marked at or above `offset`. What was copied
-///        is no longer dirty.
+/// @param size bytes, or ::UMF_MIRROR_DIRTY: the ranges marked at or above `offset`. Copied ranges
+///        are no longer dirty.
 /// @param params as for ::umfCopyBatch
 /// @return as ::umfCopy; ::UMF_RESULT_ERROR_INVALID_ARGUMENT, too, if it is no mirror or the part
-///         leaves it. What was not copied stays dirty.
+///         leaves it. Ranges that were not copied stay dirty.
 umf_result_t umfMirrorPull(umf_mirror_handle_t mirror, size_t offset, size_t size,
                            const umf_copy_params_t *params);
 

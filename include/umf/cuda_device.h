@@ -1,6 +1,6 @@
 /** @file
- * NVIDIA GPUs of this machine: how many there are, on which one a thread works, which ones reach
- * each other, and what memory they have.
+ * NVIDIA GPUs of this machine: how many there are, on which one a thread works, which ones can
+ * access each other, and what memory they have.
  *
  * The driver, libcuda.so.1, is found at run time and never linked. Devices have the numbers that
  * `cuDeviceGet` counts. All functions are thread-safe, and all but ::umfCUDADeviceMakeCurrent leave
@@ -55,7 +55,7 @@ umf_result_t umfCUDADeviceReaches(int device, int peer, bool *reaches);
 /// @brief Tells how much memory a device has. Its primary context is active during the call.
 ///
 /// @param device number of the device
-/// @param left [out] bytes that nobody uses
+/// @param left [out] bytes that are unused
 /// @param total [out] bytes of the device
 /// @return ::UMF_RESULT_SUCCESS, or as the head of this file says
 umf_result_t umfCUDADeviceMemory(int device, size_t *left, size_t *total);

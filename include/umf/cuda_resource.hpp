@@ -1,6 +1,6 @@
 /** @file
  * Pools as memory resources of CUDA C++ (CCCL): for `cuda::mr::any_resource`, `cuda::buffer`,
- * Thrust, RMM and what else takes a resource by its concept.
+ * Thrust, RMM and other code that takes a resource by its concept.
  *
  * @code{.cpp}
  * #if defined(__CUDACC__)
@@ -53,7 +53,7 @@ inline constexpr bool is_one_of = (... || std::is_same_v<Property, Properties>);
 
 /// @brief A pool as a memory resource. Copied freely; the pool must outlive it.
 ///
-/// @tparam Properties who reaches the memory: `cuda::mr::device_accessible`,
+/// @tparam Properties where the memory is accessible: `cuda::mr::device_accessible`,
 ///         `cuda::mr::host_accessible`. The provider's kind of memory must fit.
 template <class... Properties> class cuda_resource {
   public:
@@ -61,7 +61,7 @@ template <class... Properties> class cuda_resource {
     static constexpr std::size_t default_alignment = 256;
 
 #if CCCL_VERSION >= 3002000
-    /// What a `cuda::mr::any_resource` made of it can be asked.
+    /// Queries of a `cuda::mr::any_resource` made of it.
     using default_queries = ::cuda::mr::properties_list<Properties...>;
 #endif
 
@@ -76,8 +76,8 @@ template <class... Properties> class cuda_resource {
 
     /// @brief Tells whether the memory of a pool has the properties, without exceptions.
     ///
-    /// Pinned and shared memory is reached by host and devices, memory of a device by devices only,
-    /// other memory of the host by the host only.
+    /// Pinned and shared memory is accessible to host and devices, memory of a device by devices
+    /// only, other memory of the host by the host only.
     ///
     /// @param from the pool
     /// @return success, or why not
@@ -104,14 +104,14 @@ template <class... Properties> class cuda_resource {
     /// @param stream on which it is used first
     /// @param size bytes
     /// @param alignment of the address
-    /// @return memory, to be given back by deallocate
+    /// @return memory, to be freed by deallocate
     /// @throws umf::bad_alloc if there is none, or the stream is refused
     void *allocate(::cuda::stream_ref stream, std::size_t size,
                    std::size_t alignment = default_alignment) const {
         return pool_.allocate_on(stream.get(), size ? size : 1, alignment);
     }
 
-    /// @brief Frees memory when the work that is on a stream now has passed. Does not wait.
+    /// @brief Frees memory when the work that is on a stream now has completed. Does not wait.
     /// @param stream that uses it last
     /// @param ptr the memory
     void deallocate(::cuda::stream_ref stream, void *ptr, std::size_t,
@@ -122,7 +122,7 @@ template <class... Properties> class cuda_resource {
     /// @brief Allocates memory that every stream may use.
     /// @param size bytes
     /// @param alignment of the address
-    /// @return memory, to be given back by deallocate_sync
+    /// @return memory, to be freed by deallocate_sync
     /// @throws umf::bad_alloc if there is none
     void *allocate_sync(std::size_t size, std::size_t alignment = default_alignment) const {
         return pool_.allocate(size ? size : 1, alignment);
@@ -192,7 +192,8 @@ template <class... Properties> class cuda_resource {
         return pool_;
     }
 
-    /// @brief Tells whether one frees what the other allocates: both are of one pool.
+    /// @brief Compares: true if each can free memory of the other, that is, if both are of one
+    ///        pool.
     /// @param one the first
     /// @param other the second
     /// @return true if so
@@ -221,11 +222,11 @@ constexpr std::enable_if_t<detail::is_one_of<Property, Properties...>>
 get_property([[maybe_unused]] const cuda_resource<Properties...> &resource,
              [[maybe_unused]] Property property) noexcept {}
 
-/// Memory that devices reach: over `cuda` (any type of memory) or `cuda_vmm`.
+/// Memory that devices can access: over `cuda` (any type of memory) or `cuda_vmm`.
 using device_resource = cuda_resource<::cuda::mr::device_accessible>;
-/// Memory that devices and the host reach: over `cuda` with memory_type=host or shared.
+/// Memory that devices and the host can access: over `cuda` with memory_type=host or shared.
 using pinned_resource = cuda_resource<::cuda::mr::device_accessible, ::cuda::mr::host_accessible>;
-/// Memory that the host reaches: also over `os` and others, which know no streams.
+/// Memory that the host can access: also over `os` and others, which have no streams.
 using host_resource = cuda_resource<::cuda::mr::host_accessible>;
 
 #if CCCL_VERSION >= 3001000

@@ -18,7 +18,7 @@
  * handed out again, even if it is freed: its place is free after the put. After the put a handle of
  * a freed object names whatever the pool puts there. When the provider has the memory back, handles
  * of it are refused. Only providers whose memory others open by a path (file, devdax) or by a
- * handle of a driver (cuda) cannot always tell: see their headers.
+ * handle of a driver (cuda) cannot always refuse it: see their headers.
  */
 #ifndef UMF_IPC_H
 #define UMF_IPC_H 1
@@ -35,7 +35,7 @@ extern "C" {
 /// that run the same build of the library. Their format is private.
 typedef struct umf_ipc_data_t *umf_ipc_handle_t;
 
-/// @brief What opens handles on behalf of a pool.
+/// @brief Opens handles on behalf of a pool.
 typedef void *umf_ipc_handler_handle_t;
 
 /// @brief Size of the handles that ::umfGetIPCHandle makes for memory of a pool.
@@ -52,14 +52,14 @@ umf_result_t umfPoolGetIPCHandleSize(umf_memory_pool_handle_t hPool, size_t *siz
 
 /// @brief Makes a handle for an address in memory of a pool.
 ///
-/// The library asks the provider once for each of its allocations; further handles for addresses
-/// inside are copies.
+/// The library gets a description from the provider once for each of its allocations; further
+/// handles for addresses inside are copies.
 ///
 /// While the handle is out, a free of its object (::umfFree and others) succeeds, but the object
 /// keeps its place and content until the last of its handles is put. A realloc leaves the object
 /// where it is, with all of its room, or copies it and keeps the old place in the same way. A
 /// second free, or another handle, is refused meanwhile. The exception is a `proxy` pool, whose
-/// objects are allocations of the provider: there the memory goes back at once. Objects without a
+/// objects are allocations of the provider: there the memory is freed at once. Objects without a
 /// handle that is out cost nothing.
 ///
 /// @param ptr any address inside an allocation; the offset travels along
@@ -73,13 +73,13 @@ umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcHandle, size_
 
 /// @brief Releases a handle made by ::umfGetIPCHandle. Mappings opened from it are not affected.
 ///
-/// If its object was freed meanwhile, and no other handle of it is out, the object goes back to its
-/// pool. The pool may be gone by then. No other thread may destroy it at the same time.
+/// If its object was freed meanwhile, and no other handle of it is out, the object is returned to
+/// its pool. The pool may be gone by then. No other thread may destroy it at the same time.
 ///
 /// @param ipcHandle the handle itself, not a copy; NULL is allowed. The memory it describes may
 ///        have been freed before.
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if it is a copy, was put
-///         before, or is no handle at all, as far as that can be told: nothing is done
+///         before, or is no handle at all, as far as that can be detected: nothing is done
 umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle);
 
 /// @brief Maps the memory a handle describes.
@@ -106,8 +106,8 @@ umf_result_t umfOpenIPCHandle(umf_ipc_handler_handle_t hIPCHandler, umf_ipc_hand
 
 /// @brief Ends one use of opened memory.
 ///
-/// The mapping may stay for the next open. It goes when the limit UMF_MAX_OPENED_IPC_HANDLES
-/// asks for room, when the producer has other memory at its place, or with the consumer's pool.
+/// The mapping may stay for the next open. It ends when the limit UMF_MAX_OPENED_IPC_HANDLES is
+/// reached, when the producer has other memory at its place, or with the consumer's pool.
 ///
 /// @param ptr result of ::umfOpenIPCHandle, or any address inside the mapping; not to be used
 ///        afterwards unless it is open once more

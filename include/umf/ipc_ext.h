@@ -1,6 +1,6 @@
 /** @file
- * Beyond umf/ipc.h: opening as many bytes as arrived, what is kept for shared memory, and what
- * crashed processes left.
+ * Beyond umf/ipc.h: opening as many bytes as arrived, closing cached mappings, and removing objects
+ * of crashed processes.
  *
  * The settings tree has limits and counters below "umf.ipc", see docs/guide/configuration.md.
  *
@@ -16,7 +16,8 @@
 extern "C" {
 #endif
 
-/// @brief ::umfOpenIPCHandle for a handle of known size: the way to open what another process sent.
+/// @brief ::umfOpenIPCHandle for a handle of known size: the way to open a handle that another
+///        process sent.
 ///
 /// ::umfOpenIPCHandle relies on as many bytes as ::umfPoolGetIPCHandleSize says. This function
 /// never reads a byte more than there are, and takes handles that are longer than those of the
@@ -31,11 +32,11 @@ extern "C" {
 umf_result_t umfOpenIPCHandleSized(umf_ipc_handler_handle_t hIPCHandler, const void *handle,
                                    size_t size, void **ptr);
 
-/// @brief Closes mappings that are kept although nobody uses them.
+/// @brief Closes cached mappings that are unused.
 ///
 /// Opened memory stays mapped after its last ::umfCloseIPCHandle, and memory of the producer cannot
-/// go back to its system meanwhile. This function closes such mappings, of one producer or of all.
-/// Memory that is open stays as it is.
+/// be returned to its system meanwhile. This function closes such mappings, of one producer or of
+/// all. Memory that is open stays as it is.
 ///
 /// @param pid process id of the producer, as the producer itself sees it; 0: all producers
 /// @param evicted [out] how many mappings were closed; may be NULL
@@ -46,8 +47,8 @@ umf_result_t umfIPCEvict(int pid, size_t *evicted);
 /// @brief Removes named shared memory objects whose process has ended without doing that.
 ///
 /// It checks the objects in /dev/shm that OS providers of this user made with a name, and removes
-/// each whose process has ended and whose lock nobody, such as a child of a fork, holds. It never
-/// touches objects of living processes, of other users, and of anything but OS providers. The
+/// each whose process has ended and whose lock is held by no process, such as a child of a fork. It
+/// never touches objects of living processes, of other users, and of anything but OS providers. The
 /// first OS provider with a name in a process does the same.
 ///
 /// @param removed [out] how many objects were removed; may be NULL

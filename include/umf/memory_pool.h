@@ -11,8 +11,8 @@
  * - No function is async-signal-safe.
  * - Sizes and alignments are in bytes.
  * - Outputs are written only on success, unless said otherwise.
- * - What a pool takes from its provider is recorded until it goes back, so that a pointer alone
- *   leads to its pool. UMF_POOL_CREATE_FLAG_DISABLE_TRACKING turns that off.
+ * - Memory that a pool takes from its provider is recorded until it is returned, so that a pointer
+ *   alone leads to its pool. UMF_POOL_CREATE_FLAG_DISABLE_TRACKING turns that off.
  */
 #ifndef UMF_MEMORY_POOL_H
 #define UMF_MEMORY_POOL_H 1
@@ -46,7 +46,7 @@ typedef uint32_t umf_pool_create_flags_t;
 /// @brief Creates a pool.
 ///
 /// The steps: the table is checked, `initialize` gets the provider and `params`, `get_name` is
-/// asked, settings stored for that name (umf/experimental/ctl.h) are applied, and `ext_ctl` is run
+/// called, settings stored for that name (umf/experimental/ctl.h) are applied, and `ext_ctl` is run
 /// with "post_initialize".
 ///
 /// @param ops table of the kind of pool; it is copied
@@ -91,9 +91,9 @@ umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool);
 ///
 /// @param hPool pool
 /// @param size bytes
-/// @return memory aligned to at least 8 bytes (built-in pools), to be given back by ::umfPoolFree
-///         or ::umfFree; NULL on failure (::umfPoolGetLastAllocationError tells why) or if `hPool`
-///         is NULL
+/// @return memory aligned to at least 8 bytes (built-in pools), to be freed by ::umfPoolFree or
+///         ::umfFree; NULL on failure (::umfPoolGetLastAllocationError gives the cause) or if
+///         `hPool` is NULL
 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size);
 
 /// @brief Allocates memory at an aligned address.
@@ -107,7 +107,7 @@ void *umfPoolAlignedMalloc(umf_memory_pool_handle_t hPool, size_t size, size_t a
 /// @brief Allocates memory for an array, filled with zeros.
 ///
 /// `coalescing`, `jemalloc` and `scalable` offer it; `disjoint` and `proxy` never write to their
-/// memory and refuse. Memory that the CPU does not reach is filled by the provider, if it can
+/// memory and refuse. Memory that the CPU cannot access is filled by the provider, if it can
 /// (umf/plugin.h); otherwise the call is refused.
 ///
 /// @param hPool pool
@@ -128,11 +128,11 @@ void *umfPoolCalloc(umf_memory_pool_handle_t hPool, size_t num, size_t size);
 ///         ::UMF_RESULT_SUCCESS), on failure (`ptr` is then as before) or if `hPool` is NULL
 void *umfPoolRealloc(umf_memory_pool_handle_t hPool, void *ptr, size_t size);
 
-/// @brief Bytes that may be used at a pointer: at least as many as were asked for.
+/// @brief Bytes that may be used at a pointer: at least the requested size.
 ///
 /// @param hPool pool
 /// @param ptr an allocation of this pool; the built-in pools answer 0 for NULL
-/// @param size [out] bytes. The proxy pool, which cannot tell, writes 0.
+/// @param size [out] bytes. The proxy pool, which does not report sizes, writes 0.
 /// @return ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hPool` is NULL, otherwise the pool's result
 umf_result_t umfPoolMallocUsableSize(umf_memory_pool_handle_t hPool, const void *ptr, size_t *size);
 
@@ -163,9 +163,9 @@ umf_result_t umfPoolGetLastAllocationError(umf_memory_pool_handle_t hPool);
 
 /// @brief The pool that owns the memory at an address.
 ///
-/// Any address may be asked for, also one inside an allocation, on the stack or long since freed.
-/// Where a pool lives in memory of another pool, the inner one is meant. Memory opened through IPC
-/// belongs to no pool.
+/// Any address is allowed, also one inside an allocation, on the stack or long since freed. Where a
+/// pool lives in memory of another pool, the inner one is meant. Memory opened through IPC belongs
+/// to no pool.
 ///
 /// @param ptr address
 /// @param pool [out] the pool; NULL if no pool owns the address
@@ -205,15 +205,15 @@ umf_result_t umfPoolGetTag(umf_memory_pool_handle_t hPool, void **tag);
 
 /// @brief Gives unused memory of a pool back to its provider. The pool stays usable.
 ///
-/// A provider that keeps what pools have freed, as the OS provider does, gives that back to the
+/// A provider that caches memory freed by pools, as the OS provider does, returns that to the
 /// system, too, even if the pool itself cannot trim.
 ///
 /// @param hPool pool
 /// @param minBytesToKeep unused bytes the pool should keep for later allocations
 /// @return ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hPool` is NULL;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the pool cannot trim; otherwise the pool's result. A
-///         proxy pool gives back all that it keeps and gives ::UMF_RESULT_ERROR_NOT_SUPPORTED, as
-///         in UMF
+///         proxy pool releases all that it caches and gives ::UMF_RESULT_ERROR_NOT_SUPPORTED, as in
+///         UMF
 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_t minBytesToKeep);
 
 #ifdef __cplusplus

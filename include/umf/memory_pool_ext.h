@@ -3,7 +3,7 @@
  *
  * Pools of this library have a cache for each thread. These functions use that cache and nothing
  * else: they take no lock, call no provider and log nothing. They are for replacements of malloc,
- * which must prepare for what ::umfPoolMalloc and ::umfPoolFree may do.
+ * which must prepare for the locks, provider calls and logs of ::umfPoolMalloc and ::umfPoolFree.
  *
  * All functions are thread-safe. None is async-signal-safe.
  */
@@ -33,8 +33,8 @@ void *umfPoolTryMalloc(umf_memory_pool_handle_t hPool, size_t size);
 /// @param hPool pool
 /// @param ptr any address
 /// @return true: it was an object of the pool, and is free. false: nothing was done, because it is
-///         no object of the pool (::umfPoolByPtr tells whose it is) or the cache has no room:
-///         ::umfPoolFree frees it, or reports what is wrong
+///         no object of the pool (::umfPoolByPtr finds its pool) or the cache has no room:
+///         ::umfPoolFree frees it, or reports the error
 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr);
 
 #ifdef __cplusplus

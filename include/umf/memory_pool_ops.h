@@ -1,5 +1,5 @@
 /** @file
- * The operations of a memory pool: what a user writes to plug in an allocator.
+ * The operations of a memory pool: the interface to plug in an allocator.
  *
  * Fill a table, hand it to umfPoolCreate. The table is copied; its functions must stay callable
  * while a pool made from it lives. They must be thread-safe if the pool is to be used by several
@@ -25,8 +25,8 @@ extern "C" {
 /// The order of the members is binary interface; new ones are only appended, and an older `version`
 /// says that the table ends earlier. Members named `ext_` are optional, all others are required.
 ///
-/// `pool` is what `initialize` stored. Sizes and alignments are in bytes, outputs are written only
-/// on success, and any result code may be returned.
+/// `pool` is the value stored by `initialize`. Sizes and alignments are in bytes, outputs are
+/// written only on success, and any result code may be returned.
 typedef struct umf_memory_pool_ops_t {
     /// ::UMF_POOL_OPS_VERSION_CURRENT of the headers the table was compiled with.
     uint32_t version;
@@ -34,10 +34,10 @@ typedef struct umf_memory_pool_ops_t {
     /// @brief Makes the pool.
     ///
     /// @param provider where the pool takes its memory from. It lives longer than the pool. Unless
-    ///        tracking is disabled this is a handle of its own for the pool, which records what
-    ///        passes through it: memory allocated here must be given back here.
-    /// @param params what the caller of ::umfPoolCreate passed, unchanged and perhaps NULL. It may
-    ///        be gone after the call: copy what is needed.
+    ///        tracking is disabled this is a handle of its own for the pool, which records each
+    ///        allocation: memory allocated here must be freed here.
+    /// @param params the argument of ::umfPoolCreate, unchanged and perhaps NULL. It may be gone
+    ///        after the call: copy the members that are needed.
     /// @param pool [out] the pool's own data, given to all other operations; may be NULL
     /// @return anything but ::UMF_RESULT_SUCCESS fails the creation; no other operation follows
     umf_result_t (*initialize)(umf_memory_provider_handle_t provider, const void *params,
@@ -50,7 +50,7 @@ typedef struct umf_memory_pool_ops_t {
 
     /// @brief Allocates `size` bytes.
     ///
-    /// @return the memory; NULL on failure, whose reason `get_last_allocation_error` tells
+    /// @return the memory; NULL on failure; `get_last_allocation_error` gives the cause
     void *(*malloc)(void *pool, size_t size);
 
     /// @brief Allocates an array of `num` objects of `size` bytes, all zero.
@@ -71,7 +71,7 @@ typedef struct umf_memory_pool_ops_t {
     /// @return the memory; NULL on failure
     void *(*aligned_malloc)(void *pool, size_t size, size_t alignment);
 
-    /// @brief Bytes that may be used at `ptr`: at least as many as were asked for.
+    /// @brief Bytes that may be used at `ptr`: at least the requested size.
     ///
     /// @param ptr an allocation of this pool
     /// @param size [out] bytes
@@ -103,7 +103,7 @@ typedef struct umf_memory_pool_ops_t {
     /// @param size of `arg` in bytes
     /// @param queryType read, write or run
     /// @param args positioned at the first argument that the path before `name` did not use
-    /// @return ::UMF_RESULT_ERROR_INVALID_CTL_PATH for names it does not know
+    /// @return ::UMF_RESULT_ERROR_INVALID_CTL_PATH for unknown names
     umf_result_t (*ext_ctl)(void *pool, umf_ctl_query_source_t source, const char *name, void *arg,
                             size_t size, umf_ctl_query_type_t queryType, va_list args);
 

@@ -26,7 +26,7 @@ extern "C" {
 /// @brief A memory provider.
 typedef struct umf_memory_provider_t *umf_memory_provider_handle_t;
 
-/// @brief Who sees what is written to mapped memory.
+/// @brief Visibility of writes to mapped memory.
 typedef enum umf_memory_visibility_t {
     /// Only this process.
     UMF_MEM_MAP_PRIVATE = 1,
@@ -50,7 +50,7 @@ typedef enum umf_mem_protection_flag_t {
 
 /// @brief Creates a provider.
 ///
-/// The steps: the table is checked, `initialize` gets `params`, `get_name` is asked once, settings
+/// The steps: the table is checked, `initialize` gets `params`, `get_name` is called once, settings
 /// stored for that name (umf/experimental/ctl.h) are applied, and `ext_ctl` is run with
 /// "post_initialize".
 ///
@@ -64,7 +64,7 @@ typedef enum umf_mem_protection_flag_t {
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the version of the table is not known;
 ///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if there is no memory for metadata;
 ///         otherwise the error of `initialize`, `get_name` or `post_initialize`. After a failure
-///         nothing is left behind: what was initialized has been finalized.
+///         nothing remains: an initialized provider has been finalized.
 umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t *ops, const void *params,
                                      umf_memory_provider_handle_t *hProvider);
 
@@ -73,7 +73,7 @@ umf_result_t umfMemoryProviderCreate(const umf_memory_provider_ops_t *ops, const
 /// A use after the destroy is refused for a while, as ::umfPoolDestroy says.
 ///
 /// @param hProvider NULL is allowed; invalid afterwards, except in the two refusals named below
-/// @return ::UMF_RESULT_SUCCESS, or what the provider's `finalize` said.
+/// @return ::UMF_RESULT_SUCCESS, or the result of the provider's `finalize`.
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if a pool still uses it: nothing is done.
 ///         ::UMF_RESULT_ERROR_UNKNOWN after the library was torn down: the handle is not touched.
 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t hProvider);
@@ -81,17 +81,17 @@ umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t hProvider);
 /// @brief Allocates memory.
 ///
 /// @param hProvider provider
-/// @param size at least this many bytes; the provider decides what 0 means (those of the library
-///        refuse it)
+/// @param size at least this many bytes; the provider defines the meaning of 0 (those of the
+///        library refuse it)
 /// @param alignment of the address; 0 leaves the choice to the provider
-/// @param ptr [out] the memory, to be given back by ::umfMemoryProviderFree
+/// @param ptr [out] the memory, to be freed by ::umfMemoryProviderFree
 /// @return the provider's result
 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hProvider, size_t size,
                                     size_t alignment, void **ptr);
 
 /// @brief Gives memory back to the provider it came from.
 ///
-/// Address and size are not checked by all providers: the OS provider frees what it is told.
+/// Address and size are not checked by all providers: the OS provider frees any range.
 ///
 /// @param hProvider provider
 /// @param ptr result of ::umfMemoryProviderAlloc, or a part made by a split or merge. The built-in
@@ -181,7 +181,7 @@ umf_result_t umfMemoryProviderGetIPCHandleSize(umf_memory_provider_handle_t hPro
 umf_result_t umfMemoryProviderGetIPCHandle(umf_memory_provider_handle_t hProvider, const void *ptr,
                                            size_t size, void *providerIpcData);
 
-/// @brief Releases what the provider holds for a description. Only in the process that got it.
+/// @brief Releases the resources of a description. Only in the process that got it.
 ///
 /// @param hProvider provider that described the allocation
 /// @param providerIpcData the description; the buffer stays the caller's; not NULL
@@ -199,7 +199,7 @@ umf_result_t umfMemoryProviderPutIPCHandle(umf_memory_provider_handle_t hProvide
 umf_result_t umfMemoryProviderOpenIPCHandle(umf_memory_provider_handle_t hProvider,
                                             void *providerIpcData, void **ptr);
 
-/// @brief Unmaps what ::umfMemoryProviderOpenIPCHandle mapped.
+/// @brief Unmaps memory mapped by ::umfMemoryProviderOpenIPCHandle.
 ///
 /// @param hProvider provider it was opened with
 /// @param ptr result of the open; not NULL
@@ -217,7 +217,7 @@ umf_result_t umfMemoryProviderGetName(umf_memory_provider_handle_t hProvider, co
 
 /// @brief The provider whose operation was the last to fail in this thread.
 ///
-/// Recorded by every operation that reaches the provider, except creation, destruction and
+/// Recorded by every operation that calls the provider, except creation, destruction and
 /// ::umfMemoryProviderGetLastNativeError; not cleared by later successes. After a failure inside a
 /// pool it may be the pool's own handle for the provider: compare names, not handles.
 ///
@@ -225,9 +225,9 @@ umf_result_t umfMemoryProviderGetName(umf_memory_provider_handle_t hProvider, co
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `provider` is NULL
 umf_result_t umfGetLastFailedMemoryProvider(umf_memory_provider_handle_t *provider);
 
-/// @brief Makes two allocations of one: `firstSize` bytes at `ptr` and the rest behind them. Each
-///        is freed by itself. The built-in providers refuse what they could not free as two parts,
-///        such as half a page of the `os` provider.
+/// @brief Makes two allocations of one: `firstSize` bytes at `ptr` and the rest after them. Each is
+///        freed by itself. The built-in providers refuse a split into parts that they could not
+///        free one by one, such as half a page of the `os` provider.
 ///
 /// @param hProvider provider
 /// @param ptr the allocation; not NULL

@@ -1,5 +1,5 @@
 /** @file
- * What providers of GPU memory have in common.
+ * Definitions shared by the providers of GPU memory.
  */
 #ifndef UMF_MEMORY_PROVIDER_GPU_H
 #define UMF_MEMORY_PROVIDER_GPU_H 1

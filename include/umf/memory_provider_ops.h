@@ -1,12 +1,12 @@
 /** @file
- * The operations of a memory provider: what a user writes to plug in a source of memory.
+ * The operations of a memory provider: the interface to plug in a source of memory.
  *
  * Fill a table, hand it to umfMemoryProviderCreate. The table is copied; its functions must stay
  * callable while a provider made from it lives. Pools call them from many threads at once, so they
  * must be thread-safe. No lock of the library is held while one runs.
  *
- * An operation may call the pool that called it. A scalable pool then serves only what the thread
- * has at hand, see umf/pools/pool_scalable.h.
+ * An operation may call the pool that called it. A scalable pool then serves only objects from the
+ * cache of the thread, see umf/pools/pool_scalable.h.
  */
 #ifndef UMF_MEMORY_PROVIDER_OPS_H
 #define UMF_MEMORY_PROVIDER_OPS_H 1
@@ -29,16 +29,16 @@ extern "C" {
 /// provider does not offer the operation, which callers then see as
 /// ::UMF_RESULT_ERROR_NOT_SUPPORTED. All others are required.
 ///
-/// Unless said otherwise `provider` is what `initialize` stored, sizes and alignments are in bytes,
-/// outputs are written only on success, and any result code may be returned.
+/// Unless said otherwise `provider` is the value stored by `initialize`, sizes and alignments are
+/// in bytes, outputs are written only on success, and any result code may be returned.
 typedef struct umf_memory_provider_ops_t {
     /// ::UMF_PROVIDER_OPS_VERSION_CURRENT of the headers the table was compiled with.
     uint32_t version;
 
     /// @brief Makes the provider.
     ///
-    /// @param params what the caller of ::umfMemoryProviderCreate passed, unchanged and perhaps
-    ///        NULL. It may be gone after the call: copy what is needed.
+    /// @param params the argument of ::umfMemoryProviderCreate, unchanged and perhaps NULL. It may
+    ///        be gone after the call: copy the members that are needed.
     /// @param provider [out] the provider's own data, given to all other operations; may be NULL
     /// @return anything but ::UMF_RESULT_SUCCESS fails the creation; no other operation follows
     umf_result_t (*initialize)(const void *params, void **provider);
@@ -52,14 +52,14 @@ typedef struct umf_memory_provider_ops_t {
     /// @brief Allocates at least `size` bytes.
     ///
     /// After ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY and ::UMF_RESULT_ERROR_OUT_OF_RESOURCES the
-    /// pools of the library make memory available and ask again (umf/reclaim.h); after any other
-    /// result they do so only if `is_shortage` of the kind (umf/plugin.h) tells that memory was
+    /// pools of the library make memory available and try again (umf/reclaim.h); after any other
+    /// result they do so only if `is_shortage` of the kind (umf/plugin.h) reports that memory was
     /// missing.
     ///
     /// The pools of the library do not believe everything: NULL with success means that there is no
-    /// memory, except for size 0. Memory that is not aligned as wanted, and to 8 bytes at least, is
-    /// freed and refused; if the choice was the provider's, it is first asked for 8 bytes. Memory
-    /// that overlaps what the provider has given before is refused, and not freed.
+    /// memory, except for size 0. Memory that is not aligned as requested, and to 8 bytes at least,
+    /// is freed and refused; if the choice was the provider's, it first gets a request for 8 bytes.
+    /// Memory that overlaps an earlier allocation of the provider is refused, and not freed.
     ///
     /// @param size any value, 0 included
     /// @param alignment of the address; 0 leaves the choice to the provider
@@ -69,8 +69,8 @@ typedef struct umf_memory_provider_ops_t {
     /// @brief Gives memory back.
     ///
     /// @param ptr from `alloc` or made by a split or merge, or NULL
-    /// @param size of that allocation, or 0 if the caller does not know it and the provider allows
-    ///        that
+    /// @param size of that allocation, or 0 if the caller has no record of it and the provider
+    ///        allows that
     /// @return on failure the memory stays allocated
     umf_result_t (*free)(void *provider, void *ptr, size_t size);
 
@@ -132,12 +132,12 @@ typedef struct umf_memory_provider_ops_t {
     ///
     /// @param ptr start of an allocation
     /// @param size of the allocation
-    /// @param providerIpcData [out] as many bytes as `ext_get_ipc_handle_size` tells. They may be
+    /// @param providerIpcData [out] as many bytes as `ext_get_ipc_handle_size` reports. They may be
     ///        copied to another process; no pointer in them means anything there.
     umf_result_t (*ext_get_ipc_handle)(void *provider, const void *ptr, size_t size,
                                        void *providerIpcData);
 
-    /// @brief Releases what `ext_get_ipc_handle` holds for the description. Called once per get,
+    /// @brief Releases the resources of a description of `ext_get_ipc_handle`. Called once per get,
     ///        before the allocation is freed.
     umf_result_t (*ext_put_ipc_handle)(void *provider, void *providerIpcData);
 
@@ -148,7 +148,7 @@ typedef struct umf_memory_provider_ops_t {
     /// @param ptr [out] start of the allocation as mapped here
     umf_result_t (*ext_open_ipc_handle)(void *provider, void *providerIpcData, void **ptr);
 
-    /// @brief Unmaps what `ext_open_ipc_handle` mapped.
+    /// @brief Unmaps memory mapped by `ext_open_ipc_handle`.
     ///
     /// @param ptr result of the open
     /// @param size of the allocation
@@ -166,7 +166,7 @@ typedef struct umf_memory_provider_ops_t {
     /// @param size of `arg` in bytes
     /// @param queryType read, write or run
     /// @param args positioned at the first argument that the path before `name` did not use
-    /// @return ::UMF_RESULT_ERROR_INVALID_CTL_PATH for names it does not know
+    /// @return ::UMF_RESULT_ERROR_INVALID_CTL_PATH for unknown names
     umf_result_t (*ext_ctl)(void *provider, umf_ctl_query_source_t source, const char *name,
                             void *arg, size_t size, umf_ctl_query_type_t queryType, va_list args);
 
@@ -178,7 +178,7 @@ typedef struct umf_memory_provider_ops_t {
     ///
     /// @param ptr start of an allocation of this provider
     /// @param memory_property_id which
-    /// @param property_value [out] at least as many bytes as the size query tells
+    /// @param property_value [out] at least as many bytes as the size query reports
     umf_result_t (*ext_get_allocation_properties)(void *provider, const void *ptr,
                                                   umf_memory_property_id_t memory_property_id,
                                                   void *property_value);
@@ -189,7 +189,7 @@ typedef struct umf_memory_provider_ops_t {
                                                        size_t *size);
 
     /// @brief Distance in bytes that keeps two objects from sharing a cache line, for the slowest
-    ///        of those who use the memory. Since table version 1.2; older tables count as 64.
+    ///        user of the memory. Since table version 1.2; older tables count as 64.
     umf_result_t (*get_cache_line_size)(void *provider, size_t *size);
 } umf_memory_provider_ops_t;
 

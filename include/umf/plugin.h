@@ -4,8 +4,8 @@
  * (umf/text.h) and may offer operations beyond the ops tables.
  *
  * A descriptor ties an ops table to a name. Every struct here begins with its own size. Members are
- * only ever appended: those behind a smaller size count as NULL, and those that a newer plugin has
- * behind our size are ignored.
+ * only ever appended: those beyond a smaller size count as NULL, and those of a newer plugin beyond
+ * our size are ignored.
  *
  * A plugin is a shared library that exports one symbol:
  *
@@ -35,7 +35,8 @@
 extern "C" {
 #endif
 
-/// @brief A range of addresses whose physical memory is made and given back as a whole.
+/// @brief A range of addresses whose physical memory is created and released as a whole: one
+///        physical chunk.
 typedef struct umf_vm_piece_t {
     /// First address.
     void *base;
@@ -47,19 +48,19 @@ typedef struct umf_vm_piece_t {
     int attached;
 } umf_vm_piece_t;
 
-/// @brief What holds for the descriptions that a provider makes for other processes.
+/// @brief Properties of the descriptions that a provider makes for other processes.
 typedef enum umf_ipc_flag_t {
     /// `ext_get_ipc_handle` may be called again for an allocation and writes the same bytes, and
-    /// `ext_put_ipc_handle` has nothing to give back. The library may then drop a description,
-    /// without a put, when UMF_MAX_EXPORTED_IPC_HANDLES asks for room, and ask for it again.
+    /// `ext_put_ipc_handle` has nothing to release. The library may then drop a description,
+    /// without a put, when UMF_MAX_EXPORTED_IPC_HANDLES is reached, and get it again.
     UMF_IPC_FLAG_REPEATABLE = 1,
-    /// `ext_open_ipc_handle` decides itself whether it can open what a process of another machine,
-    /// or of another boot, has described. Without this flag the library refuses such a handle
-    /// before it asks the provider.
+    /// `ext_open_ipc_handle` decides itself whether it can open a description made on another
+    /// machine, or during another boot. Without this flag the library refuses such a handle before
+    /// it calls the provider.
     UMF_IPC_FLAG_ANY_MACHINE = 2,
 } umf_ipc_flag_t;
 
-/// @brief What a provider can do beyond ::umf_memory_provider_ops_t.
+/// @brief Operations of a provider beyond ::umf_memory_provider_ops_t.
 ///
 /// All operations are optional; NULL means absent. They belong to the providers created from the
 /// ops table of the same descriptor and get the data those stored in `initialize`. The same rules
@@ -68,8 +69,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// sizeof(umf_memory_provider_ext_ops_t) of the headers the table was compiled with.
     size_t struct_size;
 
-    /// @brief A generation to watch, so that one load tells whether a mapping that is kept is
-    ///        stale.
+    /// @brief A generation to watch, so that one load shows whether a cached mapping is stale.
     ///
     /// Called after an open of the same description, before the matching close. As long as `*word`
     /// reads as `*expected`, the producer's allocation lives and the mapping shows it; once it
@@ -90,7 +90,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @brief Tells whether a description is one of an allocation of that size.
     ///
     /// Called before an open, so that a handle with a false size is refused instead of leading to
-    /// accesses, or to an unmapping, beyond what is opened.
+    /// accesses, or to an unmapping, beyond the opened memory.
     ///
     /// @param provider the consumer's provider
     /// @param providerIpcData the description that is to be opened
@@ -102,8 +102,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @name Data
     /// Copying and filling memory of this provider, in order on a queue of its own. Pools use them
     /// for calloc and realloc if the property ::UMF_MEMORY_PROPERTY_POINTER_TYPE of the memory is
-    /// UMF_MEMORY_TYPE_DEVICE, or if the provider does not tell it and the CPU does not reach the
-    /// memory. Pools ask once, so a provider must serve one kind of memory.
+    /// UMF_MEMORY_TYPE_DEVICE, or if the provider does not report it and the CPU cannot access the
+    /// memory. Pools query it once, so a provider must serve one kind of memory.
     /// @{
 
     /// @brief Makes a queue. Work on one queue is done in order.
@@ -127,8 +127,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS; otherwise the error of any of that work
     umf_result_t (*queue_wait)(void *provider, void *queue);
 
-    /// @brief Copies; at least one side is memory of this provider, the other may be any memory of
-    ///        the host or memory that `peer_alloc` gave.
+    /// @brief Copies; at least one operand is memory of this provider, the other may be any memory
+    ///        of the host or memory of `peer_alloc`.
     ///
     /// @param provider the provider
     /// @param queue on which it happens
@@ -181,7 +181,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*host_unpin)(void *provider, void *ptr, size_t size);
 
-    /// @brief Memory on another device that copies of this provider can reach.
+    /// @brief Memory on another device that copies of this provider can access.
     ///
     /// @param provider the provider
     /// @param device number of the other device
@@ -201,12 +201,11 @@ typedef struct umf_memory_provider_ext_ops_t {
 
     /// @}
     /// @name Virtual memory
-    /// Physical memory that can be given back while its addresses stay reserved. All or none of
-    /// these are there, with `vm_claim` and `vm_release` below. Pieces are named by their first
-    /// address.
+    /// Physical memory that can be released while its addresses stay reserved. All or none of these
+    /// are there, with `vm_claim` and `vm_release` below. Pieces are named by their first address.
     ///
-    /// A caller that takes the memory of pieces away claims them first: from then on nobody else
-    /// gets memory in them, and they stay until they are released, whatever is freed. The
+    /// A caller that takes the memory of pieces away claims them first: from then on no other
+    /// caller gets memory in them, and they stay until they are released, whatever is freed. The
     /// operations from `vm_detach` on are for pieces that the caller has claimed. Each brings every
     /// piece into the state it names and skips those that are in it already, so that a call that
     /// failed half-way can be repeated, or undone, with the same pieces.
@@ -220,7 +219,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if there is none
     umf_result_t (*vm_find)(void *provider, const void *ptr, umf_vm_piece_t *piece);
 
-    /// @brief Gives the physical memory of pieces back, mapped or not. What it held is lost.
+    /// @brief Releases the physical memory of pieces, mapped or not. Its content is lost.
     ///
     /// @param provider the provider
     /// @param pieces first addresses, ascending
@@ -239,8 +238,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*vm_create)(void *provider, void *const *pieces, size_t count, size_t *missing);
 
-    /// @brief Maps what `vm_create` made, where it is not mapped: for all or for none of them. The
-    ///        content is not defined.
+    /// @brief Maps the memory of `vm_create`, where it is not mapped: for all or for none of them.
+    ///        The content is not defined.
     ///
     /// @param provider the provider
     /// @param pieces as given to `vm_create`
@@ -259,19 +258,19 @@ typedef struct umf_memory_provider_ext_ops_t {
 
     /// @}
 
-    /// What holds for the descriptions that the provider makes for other processes: values of
+    /// Properties of the descriptions that the provider makes for other processes: values of
     /// ::umf_ipc_flag_t joined by |.
     uint64_t ipc_flags;
 
     /// @name Reuse
-    /// For pools: what they free is soon allocated again, by them or by another pool over the same
-    /// provider, and they do not need memory that reads as zero. So a provider may keep the memory
-    /// as it is, within limits of its own, and avoid the work of giving it back. A pool that gives
-    /// much back may then keep some itself, and give it back when it has decayed. All or none of
-    /// these are there, but `reuse_count` and `reuse_held` may be absent.
+    /// For pools: memory that they free is soon allocated again, by them or by another pool over
+    /// the same provider, and they do not need memory that reads as zero. So a provider may cache
+    /// the memory as it is, within limits of its own, and avoid the work of releasing it. A pool
+    /// that frees much may then cache some itself, and release it when it has decayed. All or none
+    /// of these are there, but `reuse_count` and `reuse_held` may be absent.
     /// @{
 
-    /// @brief Allocates memory of any content: as `alloc`, or what `reuse_free` has kept.
+    /// @brief Allocates memory of any content: as `alloc`, or from the cache of `reuse_free`.
     ///
     /// @param provider the provider
     /// @param size as for `alloc`
@@ -280,42 +279,42 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return as `alloc`
     umf_result_t (*reuse_alloc)(void *provider, size_t size, size_t alignment, void **ptr);
 
-    /// @brief Frees memory that may be kept for `reuse_alloc`.
+    /// @brief Frees memory that may be cached for `reuse_alloc`.
     ///
     /// It counts as free from then on. `alloc` does not give it out before it is as new.
     ///
     /// @param provider the provider
-    /// @param ptr as for `free`; its protection is what it was when it was allocated
+    /// @param ptr as for `free`; its protection is the one of its allocation
     /// @param size as for `free`
     /// @return as `free`
     umf_result_t (*reuse_free)(void *provider, void *ptr, size_t size);
 
-    /// @brief Gives back what is kept.
+    /// @brief Releases the cached memory.
     ///
     /// Called for all of it after a pool was trimmed, at its end and when an allocation is about to
-    /// fail; and every few seconds by pools in use for what has decayed.
+    /// fail; and every few seconds by pools in use for memory that has decayed.
     ///
     /// @param provider the provider
-    /// @param only_decayed 0: everything that nobody uses, whichever thread freed it. When this
-    ///        returns it is back with the system, also what other threads were giving back when
-    ///        this was called. Otherwise only what nobody has used for a while
+    /// @param only_decayed 0: all unused memory, whichever thread freed it. On return the system
+    ///        has it, also memory that other threads were releasing at the call. Otherwise only
+    ///        memory that was unused for a while
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*reuse_drop)(void *provider, int only_decayed);
 
-    /// @brief Counts memory that a pool keeps itself as free, or as allocated again.
+    /// @brief Counts memory that a pool caches itself as free, or as allocated again.
     ///
-    /// With it the provider's statistics tell what is in use. Without it, pools of which every
-    /// allocation is one of the provider's keep none. Such pools use memory again for other sizes
+    /// With it the provider's statistics count memory in use. Without it, pools of which every
+    /// allocation is one of the provider's cache none. Such pools use memory again for other sizes
     /// of as many pages of 4 KiB. So `alloc` must give whole pages, and `free` must take any of
-    /// these sizes. Memory that goes back is first given to `reuse_free` and then counted as used
-    /// again, so that no peak rises. It is called often, by any thread, and must be fast. Providers
-    /// whose memory can be detached are not asked.
+    /// these sizes. Memory that is released is first given to `reuse_free` and then counted as used
+    /// again, so that no peak rises. It is called often, by any thread, and must be fast. It is not
+    /// called for providers whose memory can be detached.
     ///
     /// @param provider the provider
-    /// @param size bytes that the pool was asked for; 0: pools ask so whether they may keep any
+    /// @param size bytes requested of the pool; 0: a query whether pools may cache any
     /// @param is_used not 0: from now on in use again, else free
-    /// @return ::UMF_RESULT_SUCCESS, or ::UMF_RESULT_ERROR_NOT_SUPPORTED, always: pools must keep
-    ///         none
+    /// @return ::UMF_RESULT_SUCCESS, or ::UMF_RESULT_ERROR_NOT_SUPPORTED, always: pools must cache
+    ///        none
     umf_result_t (*reuse_count)(void *provider, size_t size, int is_used);
 
     /// @}
@@ -326,13 +325,13 @@ typedef struct umf_memory_provider_ext_ops_t {
 
     /// @brief Claims pieces, in one step that no allocation can come between.
     ///
-    /// A piece is claimed if it is attached, nobody has claimed it, and as many allocations lie in
-    /// it as the caller knows of. Until `vm_release` nothing is allocated in it, and it stays, with
-    /// its addresses and its memory, even if all its allocations are freed.
+    /// A piece is claimed if it is attached and not claimed, and if its number of allocations is
+    /// the one given by the caller. Until `vm_release` nothing is allocated in it, and it stays,
+    /// with its addresses and its memory, even if all its allocations are freed.
     ///
     /// @param provider the provider
     /// @param pieces first addresses, ascending
-    /// @param allocations how many allocations the caller knows of in each piece
+    /// @param allocations number of allocations in each piece by the caller's records
     /// @param count length of `pieces`, of `allocations` and of `claimed`
     /// @param claimed [out] 1 for each piece that was claimed, otherwise 0
     /// @return ::UMF_RESULT_SUCCESS, also if some or all were not claimed; otherwise an error of
@@ -340,8 +339,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*vm_claim)(void *provider, void *const *pieces, const size_t *allocations,
                              size_t count, int *claimed);
 
-    /// @brief Undoes `vm_claim`. What was freed meanwhile can be allocated again; a piece without
-    ///        allocations goes.
+    /// @brief Undoes `vm_claim`. Memory freed meanwhile can be allocated again; a piece without
+    ///        allocations is released.
     ///
     /// A piece that is detached stays so until its last allocation is freed.
     ///
@@ -375,13 +374,13 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*host_node)(void *provider, unsigned *node);
 
     /// @name Movement
-    /// What umf/copy.h uses beside `copy`, `fill` and the queues of the group "Data". The queues
-    /// and events of applications are native ones. Each operation may be absent. Memory is held
-    /// while it is copied, so none of these, and neither `copy` nor `fill`, may free memory of a
-    /// pool: it could wait for itself.
+    /// Operations that umf/copy.h uses in addition to `copy`, `fill` and the queues of the group
+    /// "Data". The queues and events of applications are native ones. Each operation may be absent.
+    /// Memory is held while it is copied, so none of these, and neither `copy` nor `fill`, may free
+    /// memory of a pool: it could wait for itself.
     /// @{
 
-    /// @brief Tells whose memory `copy` takes on both sides.
+    /// @brief Reports the domain: `copy` takes memory of all its providers as both operands.
     ///
     /// Memory of two providers whose domain is the same is copied by one of them; any other by way
     /// of the host. Absent: each provider is a domain of its own.
@@ -391,7 +390,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider, which counts as absent
     umf_result_t (*copy_domain)(void *provider, const void **domain);
 
-    /// @brief Copies rows; the sides are as for `copy`.
+    /// @brief Copies rows; the operands are as for `copy`.
     ///
     /// @param provider the provider
     /// @param queue on which it happens
@@ -414,7 +413,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*queue_join)(void *provider, void *queue, void *const *events, size_t num_events);
 
-    /// @brief Records a native event behind what is on the queue.
+    /// @brief Records a native event after the work on the queue.
     ///
     /// @param provider the provider
     /// @param event the event
@@ -422,7 +421,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*event_record)(void *provider, void *event, void *queue);
 
-    /// @brief Marks what is on a queue now, to ask later whether it has passed.
+    /// @brief Marks the work on a queue now, for a later check whether it has completed.
     ///
     /// @param provider the provider
     /// @param queue the queue, which may be destroyed before the mark
@@ -431,12 +430,13 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*queue_mark)(void *provider, void *queue, void **mark);
 
-    /// @brief Asks whether a mark has passed. If it has, or cannot be asked for any more, it ends.
+    /// @brief Checks whether the work before a mark has completed. If it has, or cannot be checked
+    ///        any more, the mark ends.
     ///
     /// @param provider the provider
     /// @param mark of `queue_mark`
     /// @param may_block not 0: wait until it has
-    /// @return 1: it has passed and is ended; 0: not yet
+    /// @return 1: it has completed and is ended; 0: not yet
     int (*mark_wait)(void *provider, void *mark, int may_block);
 
     /// @}
@@ -444,7 +444,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// With the group "Reuse". It may be absent.
     /// @{
 
-    /// @brief Tells how much `reuse_free` has kept: what `reuse_drop` would give back.
+    /// @brief Reports how much `reuse_free` has cached: the bytes that `reuse_drop` would release.
     ///
     /// Called by any thread, also while others allocate and free.
     ///
@@ -455,20 +455,20 @@ typedef struct umf_memory_provider_ext_ops_t {
 
     /// @}
     /// @name Queues of pools
-    /// What umf/queue.h uses beside `queue_mark` and `mark_wait`, without which a pool has no
-    /// queues. Each may be absent.
+    /// Operations that umf/queue.h uses in addition to `queue_mark` and `mark_wait`, without which
+    /// a pool has no queues. Each may be absent.
     /// @{
 
     /// @brief Tells which queue a handle is, and whether its work is captured now.
     ///
     /// @param provider the provider
     /// @param queue a native queue of the application, or NULL for the default one
-    /// @param id [out] never the same for two queues, whatever their handles are; 0: it cannot be
-    ///        told while the queue is captured, and the handle stands for the queue as before.
-    ///        Absent: a handle stands for one queue for ever
+    /// @param id [out] never the same for two queues, whatever their handles are; 0: not available
+    ///        while the queue is captured, and the handle stands for the queue as before. Absent: a
+    ///        handle stands for one queue for ever
     /// @param is_of_thread [out] 1: the handle stands for another queue in each thread, of which
     ///        this is the calling one's; else 0
-    /// @param is_captured [out] 1: what is put on it now happens when a graph runs; else 0
+    /// @param is_captured [out] 1: work put on it now happens when a graph runs; else 0
     /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT, with a message in the
     /// log,
     ///         if it is no queue on which memory of this provider may be used, as one of another
@@ -487,7 +487,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     ///         captured; an error of the provider
     umf_result_t (*queue_follow)(void *provider, void *queue, void *mark);
 
-    /// @brief Gives back what `free` has kept because queued work may still use it.
+    /// @brief Releases memory that `free` has kept because queued work may still use it.
     ///
     /// Called by ticks and trims, and before memory is missing.
     ///
@@ -501,8 +501,8 @@ typedef struct umf_memory_provider_ext_ops_t {
 
     /// @brief Tells whether `copy` takes memory of another provider of the same `copy_domain`.
     ///
-    /// Where neither provider's copy takes the memory of the other, the data goes by way of the
-    /// host. Absent: it takes all memory of the domain.
+    /// Where neither provider's copy takes the memory of the other, the data is moved through
+    /// memory of the host. Absent: it takes all memory of the domain.
     ///
     /// @param provider the provider
     /// @param ptr memory of the other provider
@@ -511,28 +511,28 @@ typedef struct umf_memory_provider_ext_ops_t {
 
     /// @brief Waits for all work of the device, also of queues that were destroyed.
     ///
-    /// Asked when a pool ends: its queues may have been destroyed before, and a driver may crash
-    /// when it is asked about one that is gone. It logs nothing when it cannot wait.
+    /// Called when a pool ends: its queues may have been destroyed before, and a driver may crash
+    /// in a call with one that is gone. It logs nothing when it cannot wait.
     ///
-    /// Absent: the queues that the pool knows are asked.
+    /// Absent: the queues of the pool are queried.
     ///
     /// @param provider the provider
     /// @return ::UMF_RESULT_SUCCESS; any other result if it cannot wait, as while a queue is
-    ///         captured: then the queues are asked
+    ///        captured: then the queues are queried
     umf_result_t (*settle)(void *provider);
 
     /// @brief Tells whether the calling thread's last request failed for lack of memory.
     ///
     /// Asked after `alloc` or `reuse_alloc` has failed with any other result than
     /// ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY and ::UMF_RESULT_ERROR_OUT_OF_RESOURCES, by the same
-    /// thread, before any other request of it. If it did, the pool makes memory available and asks
+    /// thread, before any other request of it. If it did, the pool makes memory available and tries
     /// again (umf/reclaim.h). Otherwise the request fails at once with that result, as when a
     /// device is lost.
     ///
     /// Absent: only these two results mean so.
     ///
     /// @param provider the provider
-    /// @param result what the request gave
+    /// @param result the result of the request
     /// @return not 0: more free memory can change the answer
     int (*is_shortage)(void *provider, umf_result_t result);
 } umf_memory_provider_ext_ops_t;
@@ -572,17 +572,17 @@ typedef struct umf_memory_provider_descriptor_t {
     ///         Any failure becomes the result of the creation from text.
     umf_result_t (*params_from_text)(const char *text, void **params);
 
-    /// Destroys what `params_from_text` made. NULL: there is nothing to destroy.
+    /// Destroys the parameters made by `params_from_text`. NULL: there is nothing to destroy.
     void (*params_destroy)(void *params);
 
     /// @brief Tells whether the kind can work on this machine. NULL: always.
     ///
-    /// Cheap, and leaves nothing behind.
+    /// Cheap, and without side effects.
     ///
     /// @param why [out] if it cannot: what is missing and what to do about it; at most `why_size`
     ///        bytes with the NUL. Empty on entry.
     /// @param why_size room at `why` in bytes, at least 256
-    /// @return ::UMF_RESULT_SUCCESS if it can, otherwise what a creation would give
+    /// @return ::UMF_RESULT_SUCCESS if it can, otherwise the result of a creation
     umf_result_t (*probe)(char *why, size_t why_size);
 } umf_memory_provider_descriptor_t;
 
@@ -604,7 +604,7 @@ typedef struct umf_memory_pool_descriptor_t {
     /// Makes the parameters for `initialize` from text; see ::umf_memory_provider_descriptor_t.
     umf_result_t (*params_from_text)(const char *text, void **params);
 
-    /// Destroys what `params_from_text` made. NULL: there is nothing to destroy.
+    /// Destroys the parameters made by `params_from_text`. NULL: there is nothing to destroy.
     void (*params_destroy)(void *params);
 
     /// Tells whether the kind can work on this machine; see ::umf_memory_provider_descriptor_t.
@@ -623,7 +623,7 @@ typedef struct umf_memory_pool_descriptor_t {
 ///        refused.
 #define UMF_PLUGIN_ABI 1
 
-/// @brief What a plugin offers. Must stay unchanged while the plugin is loaded.
+/// @brief The kinds of a plugin. Must stay unchanged while the plugin is loaded.
 typedef struct umf_plugin_t {
     /// sizeof(umf_plugin_t) of the headers the plugin was compiled with.
     size_t struct_size;
@@ -650,7 +650,7 @@ typedef struct umf_plugin_t {
 #define UMF_PLUGIN_EXPORT
 #endif
 
-/// @brief The one symbol of a plugin. Plugins define it, nobody else does.
+/// @brief The one symbol of a plugin. Only plugins define it.
 extern UMF_PLUGIN_EXPORT const umf_plugin_t umf_plugin;
 
 /// @brief Makes a kind of provider known by its name.
@@ -675,8 +675,8 @@ umf_result_t umfRegisterPool(const umf_memory_pool_descriptor_t *descriptor);
 /// @brief Loads a plugin and registers all its kinds, or none of them.
 ///
 /// A plugin stays loaded until the library is torn down, and beyond it until the last provider or
-/// pool of one of its kinds is destroyed. Loading runs the code of the plugin: load only what you
-/// trust.
+/// pool of one of its kinds is destroyed. Loading runs the code of the plugin: load only trusted
+/// files.
 ///
 /// @param path file name as dlopen takes it: with a '/' that very file, without one searched as
 ///        libraries are
@@ -687,7 +687,7 @@ umf_result_t umfRegisterPool(const umf_memory_pool_descriptor_t *descriptor);
 ///         ::UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE if the file cannot be loaded or lacks the
 ///         symbol;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the plugin was made for another ::UMF_PLUGIN_ABI;
-///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. The log says what was wrong.
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. The log has the cause.
 umf_result_t umfLoadPlugin(const char *path);
 
 #ifdef __cplusplus

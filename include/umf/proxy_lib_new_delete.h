@@ -4,10 +4,10 @@
  * of the C++ library do.
  *
  * Include it in exactly one source file of a program: it defines the replaceable global operators,
- * all that the language version in use has. As the standard asks, the new handler is called while
- * there is one and memory is short; then forms that throw throw std::bad_alloc, and std::nothrow
- * forms return NULL. Without the proxy library they use the C library's allocator. In C the header
- * is empty.
+ * all operators of the language version in use. As the standard requires, the new handler is called
+ * while there is one and memory is short; then forms that throw throw std::bad_alloc, and
+ * std::nothrow forms return NULL. Without the proxy library they use the C library's allocator. In
+ * C the header is empty.
  */
 #ifndef UMF_PROXY_LIB_NEW_DELETE_H
 #define UMF_PROXY_LIB_NEW_DELETE_H 1
@@ -31,7 +31,7 @@
 /// @brief Allocates aligned memory of any size.
 ///
 /// @param alignment a power of two
-/// @param size bytes; rounded up to a multiple of `alignment`, as C asks
+/// @param size bytes; rounded up to a multiple of `alignment`, as C requires
 /// @return memory for free(), NULL if there is none
 static inline void *internal_aligned_alloc(size_t alignment, size_t size) {
     size_t rounded = (size + alignment - 1) & ~(alignment - 1);
@@ -44,7 +44,7 @@ static inline void *internal_aligned_alloc(size_t alignment, size_t size) {
 /// @cond
 namespace umf_new_delete {
 
-/* `alignment` 0: what malloc gives. */
+/* `alignment` 0: that of malloc. */
 inline void *allocate(size_t size, size_t alignment) {
     void *ptr;
     while ((ptr = alignment ? internal_aligned_alloc(alignment, size) : malloc(size ? size : 1)) ==

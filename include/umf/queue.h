@@ -1,30 +1,29 @@
 /** @file
- * Queues: allocating and freeing while a device still works on what was queued.
+ * Queues: allocating and freeing while queued work of a device still runs.
  *
- * A queue is a native one of the driver: a `CUstream`, a command queue, or what a provider of your
- * own calls so. The host goes ahead of it. So a block that is freed may still be used by work that
- * is queued, and must not be handed out before that work has passed:
+ * A queue is a native one of the driver: a `CUstream`, a command queue, or the queue of a provider
+ * of your own. The host runs ahead of it. So queued work may still use a freed block, which must
+ * not be handed out before that work has completed:
  *
  *     void *block = umfPoolMallocOn(pool, size, 0, stream);
  *     launch(kernel, block, stream);
  *     umfFreeOn(block, stream);                         // at once, while the kernel is queued
- *     block = umfPoolMallocOn(pool, size, 0, stream);   // the same memory, behind the kernel
+ *     block = umfPoolMallocOn(pool, size, 0, stream);   // the same memory, after the kernel
  *
- * - What was freed on a queue is allocated on that queue again at once: the queue itself puts the
- *   next use behind the last one. No event is recorded and the driver is not called.
- * - What was freed on one queue and is wanted on another is handed out when the work that was
- *   queued before the free has passed. If it has not, the second queue waits for the first on the
- *   device; the host does not wait.
+ * - A block freed on a queue is allocated on that queue again at once: the queue itself orders the
+ *   next use after the last one. No event is recorded and the driver is not called.
+ * - A block freed on one queue and requested on another is handed out when the work queued before
+ *   the free has completed. If it has not, the second queue waits for the first on the device; the
+ *   host does not wait.
  * - The host waits where memory is short, before ::umfPoolMallocOn returns NULL; and for a request
- *   from 1 MiB on, before the pool grows although more than a quarter of what is in use was freed
- *   and waits for work.
+ *   from 1 MiB on, before the pool grows although more than a quarter of the allocated bytes was
+ *   freed and is still in use by queued work.
  *
  * Every pool that tracks its memory has queues if its provider has: those of the kinds `cuda` and
  * `cuda_vmm`; `level_zero` and `level_zero_vmm`, where a queue is an immediate command list and
  * waits for others on the host only; and providers of your own with `queue_mark` and `mark_wait`
- * (umf/plugin.h). Queues
- * need no announcement: a pool knows a queue from its first use on. Before a queue is destroyed
- * ::umfQueueEnds tells so, because a driver gives its handle to another queue.
+ * (umf/plugin.h). Queues need no announcement: a pool records a queue at its first use. Call
+ * ::umfQueueEnds before a queue is destroyed, because a driver gives its handle to another queue.
  *
  * ::umfPoolMalloc and ::umfFree keep their meaning on such a pool: ::umfFree of a block says that
  * the host has waited for all work that uses it. Both ways may be mixed, block by block.
@@ -34,15 +33,15 @@
  * no queues, as over ordinary memory, NULL is the only queue, and the functions do what their
  * namesakes without a queue do.
  *
- * **Captures.** While a queue is captured into a graph its work does not run. What is freed on it
- * is used on it again, in the capture; nothing of it goes to another queue or back to the pool
- * before the capture has ended; and it gets from others only what needs no wait. A graph uses its
- * memory whenever it is launched: so give a graph a pool of its own, which lives as long as the
- * graph, or keep what it uses allocated.
+ * **Captures.** While a queue is captured into a graph its work does not run. A block freed on it
+ * is used on it again, in the capture; no such block is handed to another queue or returned to the
+ * pool before the capture has ended; and it gets from others only blocks that need no wait. A graph
+ * uses its memory whenever it is launched: so give a graph a pool of its own, which lives as long
+ * as the graph, or keep its memory allocated.
  *
- * Blocks that wait count as allocated in the statistics of their pool. All functions are
- * thread-safe. Several threads may use one queue; the order in which they call is then theirs to
- * make.
+ * Blocks that are blocked on work count as allocated in the statistics of their pool. All functions
+ * are thread-safe. Several threads may use one queue; the order in which they call is then theirs
+ * to make.
  */
 #ifndef UMF_QUEUE_H
 #define UMF_QUEUE_H 1
@@ -60,9 +59,10 @@ typedef void *umf_queue_t;
 
 /// @brief Allocates memory for work that will be put on a queue.
 ///
-/// Memory is looked for in this order: what was freed on this queue; what was freed on others,
-/// whose work has passed; what the pool has free or gets from its provider, or what this queue has
-/// to wait for on the device; what the host must wait for; what others give back (umf/reclaim.h).
+/// Memory is taken from the first of these: blocks freed on this queue; blocks freed on others,
+/// whose work has completed; free memory of the pool or its provider, or blocks that this queue has
+/// to wait for on the device; blocks that the host must wait for; memory that others release
+/// (umf/reclaim.h).
 ///
 /// A pool that is suspended gives none.
 ///
@@ -78,7 +78,7 @@ void *umfPoolMallocOn(umf_memory_pool_handle_t pool, size_t size, size_t alignme
                       umf_queue_t queue);
 
 /// @brief Frees memory as soon as the work that is on the queue now, and on those that ::umfUseOn
-///        has named, has passed. Does not wait for it.
+///        has named, has completed. Does not wait for it.
 ///
 /// Work on other queues must be in order with this one (by an event), or be named by ::umfUseOn.
 ///
@@ -103,33 +103,34 @@ umf_result_t umfFreeOn(void *ptr, umf_queue_t queue);
 /// @return as ::umfFreeOn
 umf_result_t umfUseOn(const void *ptr, umf_queue_t queue);
 
-/// @brief Tells that a queue is about to be destroyed.
+/// @brief Announces that a queue is about to be destroyed.
 ///
-/// All pools forget it. What was freed on it goes back to its pool when its work has passed. No
-/// other thread may use the queue for an allocation or a free during the call.
-/// If the provider cannot mark what is on it, as without memory, only a wait for the whole device
-/// tells that its work has passed. Over a provider of your own that has no `wait` (umf/plugin.h)
-/// such memory is used again only when its pool has ended.
+/// All pools drop their records of it. Blocks freed on it are returned to their pools when its work
+/// has completed. No other thread may use the queue for an allocation or a free during the call. If
+/// the provider cannot mark the work on it, as without memory, the blocks are released after a wait
+/// for the whole device. Over a provider of your own that has no `wait` (umf/plugin.h) such memory
+/// is used again only when its pool has ended.
 ///
-/// Without this call the queue must exist for as long as memory that was freed on it waits: drivers
-/// crash when they are asked about a queue that is gone. Only ::umfPoolDestroy asks none, over
-/// providers that can wait for their whole device (of the kinds `cuda` and `cuda_vmm`), which it
-/// then does, unless a queue is captured. That a handle belongs to another queue is noticed when a
-/// pool asks the driver, which an allocation that is served at once does not do.
+/// Without this call the queue must exist for as long as memory that was freed on it is blocked on
+/// its work: drivers crash in calls with a queue that is gone. Only ::umfPoolDestroy makes no such
+/// call over providers that can wait for their whole device (of the kinds `cuda` and `cuda_vmm`),
+/// which it then does, unless a queue is captured. A new queue with an old handle is noticed at the
+/// next query of the driver; an allocation that is served at once makes none.
 ///
 /// A queue of one thread, as `CU_STREAM_PER_THREAD`, can be marked by that thread only: it calls
-/// this function before it ends. Otherwise what it has freed there waits for the whole device.
+/// this function before it ends. Otherwise the blocks that it has freed there wait for the whole
+/// device.
 ///
 /// The call does not wait for work.
 ///
-/// @param queue the queue, which still exists; one that no pool knows is ignored
+/// @param queue the queue, which still exists; one that no pool has used is ignored
 /// @return ::UMF_RESULT_SUCCESS
 umf_result_t umfQueueEnds(umf_queue_t queue);
 
-/// @brief Gives memory back to the provider, as ::umfPoolTrimMemory, and what was freed on a queue
-///        as well: now if its work has passed, otherwise later, by itself. Does not wait.
+/// @brief Returns memory to the provider, as ::umfPoolTrimMemory, and blocks freed on a queue as
+///        well: now if its work has completed, otherwise later, by itself. Does not wait.
 ///
-/// Until it has gone, what was freed on the queue may still be allocated there.
+/// Until they are returned, blocks freed on the queue may still be allocated there.
 ///
 /// @param pool the pool
 /// @param keep as for ::umfPoolTrimMemory
@@ -138,18 +139,18 @@ umf_result_t umfQueueEnds(umf_queue_t queue);
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED as ::umfFreeOn
 umf_result_t umfPoolTrimOn(umf_memory_pool_handle_t pool, size_t keep, umf_queue_t queue);
 
-/// @brief Waits until the work has passed that memory freed so far waits for.
+/// @brief Waits until queued work that uses freed memory has completed.
 ///
-/// Afterwards that memory is free for every queue, and what was on its way back to the driver is
-/// there.
+/// Afterwards that memory is free for every queue, and the driver has the memory that was on its
+/// way back to it.
 ///
 /// @param pool the pool
-/// @param timeout_ns how long at most, in nanoseconds; 0: only look; UINT64_MAX: no limit
-/// @param bytes [out] what still waits, of memory that was freed on queues; 0 on success. May be
-///        NULL. Also written with ::UMF_RESULT_ERROR_OUT_OF_RESOURCES
-/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if some work has not passed in
-///         time, or never will before a capture ends; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `pool`
-///         is not a pool
+/// @param timeout_ns how long at most, in nanoseconds; 0: only check; UINT64_MAX: no limit
+/// @param bytes [out] bytes of memory freed on queues that are still in use by work; 0 on success.
+///        May be NULL. Also written with ::UMF_RESULT_ERROR_OUT_OF_RESOURCES
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if some work has not completed
+///         in time, or never will before a capture ends; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if
+///         `pool` is not a pool
 umf_result_t umfPoolWaitPending(umf_memory_pool_handle_t pool, uint64_t timeout_ns, size_t *bytes);
 
 #ifdef __cplusplus

@@ -1,21 +1,24 @@
 /** @file
- * Reclaim: memory that nobody uses is made available before a request fails.
+ * Reclaim: unused memory is made available before a request fails.
  *
  * A pool whose provider refuses a request for lack of memory looks for memory in this order, and
  * repeats the request after each step. A refusal for another reason, as of a device that is lost,
  * is the result of the request at once (`alloc` in umf/memory_provider_ops.h):
  *
- * 1. what the pool itself keeps free, for any thread and of any size;
- * 2. what other pools on the same provider keep;
- * 3. what the provider caches for reuse;
- * 4. what the other pools of its group keep, whatever their providers are (::umfPoolGroupCreate);
- * 5. what the program gives back in its callbacks (::umfAddReclaimCallback).
+ * 1. the pool itself: blocks freed on queues (umf/queue.h), then free memory of any thread and any
+ *    size;
+ * 2. free memory of other pools on the same provider;
+ * 3. memory that the provider caches for reuse;
+ * 4. free memory of the other pools of its group, whatever their providers are
+ *    (::umfPoolGroupCreate);
+ * 5. memory that the program releases in its callbacks (::umfAddReclaimCallback).
  *
- * Pools of the library do so. A pool of a kind of your own is trimmed for others (steps 2 and 4) if
- * it has `ext_trim_memory`, but its own requests fail as it decides.
+ * Pools of the library do so; a request of more than 2^57 bytes to a provider fails without these
+ * steps. A pool of a kind of your own is trimmed for others (steps 2 and 4) if it has
+ * `ext_trim_memory`, but its own requests fail as it decides.
  *
  * A group is a limit on bytes that several pools share, for example the pools of one device or of
- * one tenant. It counts what they hold from their providers, in use or free:
+ * one tenant. It counts the memory that they hold from their providers, in use or free:
  *
  *     umf_pool_group_handle_t group;
  *     umfPoolGroupCreate((size_t)8 << 30, &group);
@@ -36,26 +39,26 @@
 extern "C" {
 #endif
 
-/// @brief Gives memory back that the program can do without, because a request is about to fail.
+/// @brief Releases memory that the program can spare, because a request is about to fail.
 ///
 /// It runs in the thread that makes the request, before ::umfPoolMalloc and its like return NULL,
 /// with no lock of the library held; in several threads at once if several requests fail. After a
-/// round of all callbacks the request is repeated if one of them gave something back, and the
-/// callbacks are called again if that was not enough: up to eight times for one request. They are
-/// not called for a request of more than 2^57 bytes.
+/// round of all callbacks the request is repeated if one of them released memory, and the callbacks
+/// are called again if that was not enough: up to eight times for one request. They are not called
+/// for a request of more than 2^57 bytes to a provider.
 ///
 /// It may free objects of any pool, trim, suspend and destroy other pools, and call ::umfReclaim.
 /// It must neither suspend nor destroy `pool`. An allocation that it makes itself is
-/// served from what its pool keeps free, of any size and any thread, or fails: no other pool is
-/// asked, and no callback is called.
+/// served from the free memory of its pool, of any size and any thread, or fails: no other pool is
+/// trimmed, and no callback is called.
 ///
 /// @param pool the pool whose request is about to fail; NULL if that pool does not track its memory
-/// @param bytes what the pool has asked its provider for in vain, which is more than its caller
-///        wants if it divides memory; 0 if it did not ask
-/// @param attempt 0 in the first round, one more in each further one: what costs little to do
-///        without is given back first
+/// @param bytes size of the request that the provider refused, which is more than the caller's if
+///        the pool divides memory; 0 if there was no such request
+/// @param attempt 0 in the first round, one more in each further one: memory that is cheap to
+///        rebuild is released first
 /// @param arg as given to ::umfAddReclaimCallback
-/// @return true if something was given back
+/// @return true if memory was released
 typedef bool (*umf_reclaim_callback_t)(umf_memory_pool_handle_t pool, size_t bytes,
                                        unsigned attempt, void *arg);
 
@@ -72,7 +75,7 @@ umf_result_t umfAddReclaimCallback(umf_reclaim_callback_t callback, void *arg);
 
 /// @brief Removes a callback of ::umfAddReclaimCallback.
 ///
-/// On return no thread is in it, and none will call it: what `arg` points to may be freed. A call
+/// On return no thread is in it, and none will call it: the memory at `arg` may be freed. A call
 /// from inside a callback does not wait for other threads, so it returns while these may still be
 /// in it.
 ///
@@ -81,11 +84,11 @@ umf_result_t umfAddReclaimCallback(umf_reclaim_callback_t callback, void *arg);
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if there is no such callback
 umf_result_t umfRemoveReclaimCallback(umf_reclaim_callback_t callback, void *arg);
 
-/// @brief Makes pools give back to their providers what they keep free, as ::umfPoolTrimMemory
-///        does, one pool after the other until enough was given.
+/// @brief Makes pools return their free memory to their providers, as ::umfPoolTrimMemory does, one
+///        pool after the other until enough was released.
 ///
-/// What the providers of these pools cache for reuse goes, too. Pools that are suspended keep what
-/// they have. No callback is called.
+/// Memory that the providers of these pools cache for reuse is released, too. Suspended pools keep
+/// their memory. No callback is called.
 ///
 /// @param provider pools on this provider; NULL for all pools
 /// @param bytes how much is wanted; SIZE_MAX for all there is
@@ -99,13 +102,13 @@ umf_result_t umfReclaim(umf_memory_provider_handle_t provider, size_t bytes, siz
 /// @brief A limit on bytes that several pools share.
 typedef struct umf_pool_group_t *umf_pool_group_handle_t;
 
-/// @brief What a group has. Bytes.
+/// @brief Figures of a group, in bytes.
 typedef struct umf_pool_group_stats_t {
     /// sizeof(umf_pool_group_stats_t) of the headers it was compiled with.
     size_t struct_size;
     /// The most that the pools may hold together.
     size_t limit;
-    /// What they hold from their providers now, in use or free.
+    /// Memory that they hold from their providers now, in use or free.
     size_t held;
     /// The most that they held at once.
     size_t peak;
@@ -136,9 +139,9 @@ umf_result_t umfPoolGroupDestroy(umf_pool_group_handle_t group);
 ///
 /// From now on a request to the pool's provider that would make the group hold more than its limit
 /// is refused with ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, as if the provider had no memory: the
-/// pool reclaims, then fails. What the pool holds already counts, even beyond the limit. What the
-/// provider keeps for itself does not count: what it caches for reuse, and the unused rest of its
-/// pieces. The memory of a suspended pool counts.
+/// pool reclaims, then fails. Memory that the pool holds already counts, even beyond the limit.
+/// Memory that the provider keeps for itself does not count: its cache for reuse, and the unused
+/// rest of its pieces. The memory of a suspended pool counts.
 ///
 /// A pool is in one group at most. It leaves the group when it is destroyed. No other thread may
 /// use the pool during the call: add it before it is used.
@@ -159,16 +162,16 @@ umf_result_t umfPoolGroupRemove(umf_pool_group_handle_t group, umf_memory_pool_h
 
 /// @brief Changes the limit.
 ///
-/// If the pools hold more, they give back what they keep free. What is in use stays; requests to
-/// the providers are refused until enough of it was freed.
+/// If the pools hold more, they release their free memory. Memory in use stays; requests to the
+/// providers are refused until enough of it was freed.
 ///
 /// @param group the group
 /// @param limit bytes
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `group` is NULL
 umf_result_t umfPoolGroupSetLimit(umf_pool_group_handle_t group, size_t limit);
 
-/// @brief Tells the limit and what is held. The settings `group.limit`, `group.held` and
-///        `group.peak` of each pool of the group (umf/experimental/ctl.h) tell the same.
+/// @brief Reports the limit and the memory held. The settings `group.limit`, `group.held` and
+///        `group.peak` of each pool of the group (umf/experimental/ctl.h) report the same.
 ///
 /// @param group the group
 /// @param stats [out] `struct_size` is set by the caller; not changed on failure

@@ -1,8 +1,8 @@
 /** @file
- * Recording: what pools and providers do, while they do it.
+ * Recording: the events of pools and providers, as they happen.
  *
- * A recording goes into a file of bounded size that is mapped into the process, so that all events
- * up to the last are in it when the process dies. When it is full the oldest events are
+ * A recording is written to a file of bounded size that is mapped into the process, so that all
+ * events up to the last are in it when the process dies. When it is full the oldest events are
  * overwritten. `umfctl` reads it: `umfctl trace`, `umfctl leaks`, `umfctl diff`
  * (docs/recording.md).
  *
@@ -19,7 +19,7 @@
  * nothing is slower: a pool that is recorded leaves its fast paths.
  *
  * All functions are thread-safe. A child of fork does not record, unless the path has `%p`: then it
- * records into a file of its own, with the same parameters. Its parent goes on.
+ * records into a file of its own, with the same parameters. Its parent continues.
  */
 #ifndef UMF_RECORD_H
 #define UMF_RECORD_H 1
@@ -31,24 +31,25 @@
 extern "C" {
 #endif
 
-/// @brief What is recorded, and where to.
+/// @brief Scope and target of a recording.
 typedef struct umf_record_params_t {
     /// sizeof(umf_record_params_t) of the headers it was compiled with.
     size_t struct_size;
     /// The file, which is replaced if it exists, and refused if it is no regular file. It has mode
     /// 0600. A program of the same user that makes it shorter while it is written (`truncate`,
     /// `> FILE`) ends the process by SIGBUS; to remove or rename it is harmless. NULL: memory that
-    /// nobody can shorten, that goes with the recording and that ::umfRecordSave writes to a file.
-    /// `%p` in it becomes the number of the process. It is copied, as are the pools below.
+    /// cannot be shortened from outside; it ends with the recording, and ::umfRecordSave writes it
+    /// to a file. `%p` in it becomes the number of the process. It is copied, as are the pools
+    /// below.
     const char *path;
     /// Bytes of the file, at least 1 MiB, at most 64 GiB; 0: 256 MiB. It takes no more of the disk
     /// than is recorded.
     size_t size;
     /// The most frames of a stack, up to 64; 0: no stacks.
     unsigned stack_depth;
-    /// Whether a table of what lives is kept, so that `umfctl leaks` knows of allocations whose
-    /// events have been overwritten. ::umfRecordStop and the end of the process then say in the log
-    /// what lives.
+    /// Whether a table of live allocations is kept, so that `umfctl leaks` lists allocations whose
+    /// events have been overwritten, too. ::umfRecordStop and the end of the process then log the
+    /// live allocations.
     int leaks;
     /// Only allocations of at least so many bytes; 0: no limit.
     size_t min_size;
@@ -68,8 +69,8 @@ typedef struct umf_record_params_t {
 
 /// @brief Starts to record.
 ///
-/// Objects that exist already are part of the recording. Of what was allocated before it only the
-/// frees are.
+/// Objects that exist already are part of the recording. Of earlier allocations only the frees are
+/// recorded.
 ///
 /// @param params NULL: ::UMF_RECORD_PARAMS_INIT
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if the struct's size is too
@@ -89,8 +90,8 @@ umf_result_t umfRecordStop(void);
 /// @param path the file, for its user only, which is replaced if it exists
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `path` is NULL, is no
 ///         regular file (a device, a pipe, a link) or nothing
-///         is recorded; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the file cannot be written, which
-///         the log explains; no file is left behind
+///         is recorded; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the file cannot be written, with the
+///         reason in the log; no file remains
 umf_result_t umfRecordSave(const char *path);
 
 /// @brief Records a mark. Without a recording it does nothing.
@@ -101,17 +102,17 @@ umf_result_t umfRecordSave(const char *path);
 ///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the recording has no room for another name
 umf_result_t umfRecordMark(const char *name);
 
-/// @brief Writes a snapshot: every pool and provider with its figures, every span, and what each is
-/// divided into as far as the pool can tell. Needs no recording. If one with `leaks` runs, the
-/// snapshot has what lives, too, with stacks.
+/// @brief Writes a snapshot: every pool and provider with its figures, every span, and the blocks
+///        of each as far as the pool can list them. Needs no recording. If one with `leaks` runs,
+///        the snapshot has the live allocations, too, with stacks.
 ///
 /// The snapshot is consistent for each pool. No lock is held for long: threads go on.
 ///
 /// @param path the file, for its user only, which is replaced if it exists
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `path` is NULL, is no
 ///         regular file (a device, a pipe, a link);
-///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the file cannot be written, which the log
-///         explains; no file is left behind; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the file cannot be written, with the reason in
+///         the log; no file remains; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
 umf_result_t umfRecordSnapshot(const char *path);
 
 /// @brief How a recording does.

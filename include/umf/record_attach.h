@@ -2,15 +2,15 @@
  * How a program looks at another process that uses the library: the messages of `umfctl top`,
  * `umfctl snapshot PID`, `umfctl record PID` and `umfctl leaks PID`.
  *
- * A process that was asked to (the setting `umf.record.attach`, `UMF_RECORD_ATTACH=yes`) listens on
- * a Unix socket (SOCK_SEQPACKET) in the abstract namespace, named ::UMF_ATTACH_NAME with the inode
- * of its pid namespace (`/proc/PID/ns/pid`) and its number in that. It answers processes that could
- * ptrace it, and no others (docs/ipc-security.md). Each request is one message, and gets one back,
- * with a descriptor where there is one to give: a file as umf/record_format.h describes it. Numbers
- * are those of the machine, and there is no padding.
+ * A process with the setting `umf.record.attach` (`UMF_RECORD_ATTACH=yes`) listens on a Unix socket
+ * (SOCK_SEQPACKET) in the abstract namespace, named ::UMF_ATTACH_NAME with the inode of its pid
+ * namespace (`/proc/PID/ns/pid`) and its number in that. It answers processes that could ptrace it,
+ * and no others (docs/ipc-security.md). Each request is one message, and gets one back, with a
+ * descriptor where there is one to give: a file as umf/record_format.h describes it. Numbers are
+ * those of the machine, and there is no padding.
  *
- * Both sides check what they get. A descriptor comes from another process, which may change or
- * shorten its file at any time: read it, do not map it.
+ * Server and client check every message. A descriptor comes from another process, which may change
+ * or shorten its file at any time: read it, do not map it.
  */
 #ifndef UMF_RECORD_ATTACH_H
 #define UMF_RECORD_ATTACH_H 1
@@ -31,13 +31,13 @@ extern "C" {
 /// @brief The largest umf_attach_request_t::size, in bytes.
 #define UMF_ATTACH_SIZE_MAX (UINT64_C(4) << 30)
 
-/// @brief What is asked for.
+/// @brief Kind of a request.
 typedef enum umf_attach_kind_t {
     /// A snapshot with objects only.
     UMF_ATTACH_FIGURES = 1,
     /// A snapshot, as ::umfRecordSnapshot.
     UMF_ATTACH_SNAPSHOT = 2,
-    /// The file of the running recording itself, which goes on. It can only be read.
+    /// The file of the running recording itself, which continues. It can only be read.
     UMF_ATTACH_LIVE = 3,
     /// Starts a recording in memory and gives its descriptor. It is stopped when the connection
     /// closes.
@@ -62,7 +62,7 @@ typedef struct umf_attach_request_t {
     uint32_t kind;
     /// Of ::UMF_ATTACH_RECORD: frames of a stack.
     uint32_t stack_depth;
-    /// Of ::UMF_ATTACH_RECORD: 1 for a table of what lives.
+    /// Of ::UMF_ATTACH_RECORD: 1 for a table of live allocations.
     uint32_t leaks;
     /// Birth of the pool, as in umf_record_object_t.
     uint32_t birth;
@@ -80,7 +80,7 @@ typedef struct umf_attach_request_t {
     uint64_t rate;
 } umf_attach_request_t;
 
-/// @brief What became of a request.
+/// @brief Result of a request.
 typedef enum umf_attach_status_t {
     /// It is done.
     UMF_ATTACH_DONE = 0,
@@ -88,7 +88,7 @@ typedef enum umf_attach_status_t {
     UMF_ATTACH_DENIED = 1,
     /// As many programs look at the process already.
     UMF_ATTACH_FULL = 2,
-    /// The message was none that this version of the library knows.
+    /// The message is unknown to this version of the library.
     UMF_ATTACH_UNKNOWN = 3,
     /// It could not be done; the text says why.
     UMF_ATTACH_FAILED = 4

@@ -3,7 +3,7 @@
  *
  * A file is a header, a table of sections, and the sections. Every number is little-endian. The
  * writer may be alive and write on, or may have died: a reader trusts no offset, count or index
- * before it has compared it with the size of what it points into. docs/recording.md says more.
+ * before it has compared it with the size of its section. docs/recording.md says more.
  */
 #ifndef UMF_RECORD_FORMAT_H
 #define UMF_RECORD_FORMAT_H 1
@@ -19,11 +19,11 @@ extern "C" {
 /// @brief The version of the format that this header describes. A reader refuses others.
 #define UMF_RECORD_VERSION 1u
 
-/// @brief What a file is.
+/// @brief Kind of a file.
 typedef enum umf_record_file_kind_t {
     /// Events, of a writer that may still be at work.
     UMF_RECORD_FILE_RECORDING = 1,
-    /// What there was at one moment; whole when it can be opened.
+    /// The state at one moment; complete when it can be opened.
     UMF_RECORD_FILE_SNAPSHOT = 2
 } umf_record_file_kind_t;
 
@@ -34,19 +34,19 @@ typedef enum umf_record_section_kind_t {
     UMF_RECORD_OBJECTS = 0,
     /// char: texts with a zero at their end, at byte offsets. Offset 0 is the empty text.
     UMF_RECORD_TEXTS = 1,
-    /// ::umf_record_module_t: what is mapped for execution, to resolve stacks.
+    /// ::umf_record_module_t: code that is mapped for execution, to resolve stacks.
     UMF_RECORD_MODULES = 2,
     /// uint64_t: stacks, each a number of frames (1 to ::UMF_RECORD_FRAMES) and then as many return
     /// addresses, the innermost first. A stack is named by the index of its first item; 0: none.
     UMF_RECORD_STACKS = 3,
-    /// ::umf_record_event_t of kind ::UMF_RECORD_ALLOC: a table of what lives, in no order. Items
-    /// with address 0 are not in use.
+    /// ::umf_record_event_t of kind ::UMF_RECORD_ALLOC: a table of live allocations, in no order.
+    /// Items with address 0 are not in use.
     UMF_RECORD_LIVE = 4,
     /// ::umf_record_block_t: blocks of events.
     UMF_RECORD_BLOCKS = 5,
-    /// ::umf_record_span_t: what pools have from their providers (snapshots).
+    /// ::umf_record_span_t: memory that pools have from their providers (snapshots).
     UMF_RECORD_SPANS = 6,
-    /// ::umf_record_run_t: what spans are divided into (snapshots).
+    /// ::umf_record_run_t: blocks of the spans (snapshots).
     UMF_RECORD_RUNS = 7,
     /// The number of kinds.
     UMF_RECORD_SECTIONS = 8
@@ -67,7 +67,7 @@ typedef struct umf_record_section_t {
     uint32_t reserved;
 } umf_record_section_t;
 
-/// @brief What a recording has; bits of umf_record_header_t::flags.
+/// @brief Parts of a recording; bits of umf_record_header_t::flags.
 typedef enum umf_record_flag_t {
     /// Stacks.
     UMF_RECORD_HAS_STACKS = 1,
@@ -92,7 +92,7 @@ typedef struct umf_record_header_t {
     /// The process.
     uint32_t pid;
     /// Two readings of the clock of events. The first of the start, the second of the last time a
-    /// block was begun, or of the end. Between them and after time goes in a line.
+    /// block was begun, or of the end. Between them and after them time is linear.
     uint64_t ticks[2];
     /// CLOCK_MONOTONIC at the two readings, in ns.
     uint64_t ns[2];
@@ -117,7 +117,7 @@ typedef struct umf_record_header_t {
     umf_record_section_t sections[UMF_RECORD_SECTIONS];
 } umf_record_header_t;
 
-/// @brief What an object is.
+/// @brief Kind of an object.
 typedef enum umf_record_object_kind_t {
     /// A pool; its parent is its provider.
     UMF_RECORD_OBJECT_POOL = 1,
@@ -137,7 +137,7 @@ typedef enum umf_record_object_flag_t {
 #define UMF_RECORD_UNKNOWN UINT64_MAX
 
 /// @brief A pool or a provider. The figures are of a snapshot, in bytes but for `live_count`, and
-/// ::UMF_RECORD_UNKNOWN where the object cannot tell.
+/// ::UMF_RECORD_UNKNOWN where the object does not report it.
 typedef struct umf_record_object_t {
     /// ::umf_record_object_kind_t; 0: the item is not used.
     uint32_t kind;
@@ -145,8 +145,8 @@ typedef struct umf_record_object_t {
     uint32_t flags;
     /// Number of its provider; 0: none.
     uint32_t parent;
-    /// The number of its creation in the process, which tells it from another object that had or
-    /// will have its handle; 0: the writer did not say.
+    /// The number of its creation in the process, which distinguishes it from earlier and later
+    /// objects with its handle; 0: the writer did not say.
     uint32_t birth;
     /// Its handle in the process.
     uint64_t handle;
@@ -154,7 +154,7 @@ typedef struct umf_record_object_t {
     uint64_t live;
     /// Allocations in use.
     uint64_t live_count;
-    /// A pool: what it has from its provider. A provider: what is allocated from it.
+    /// A pool: memory that it has from its provider. A provider: memory allocated from it.
     uint64_t held;
     /// The most of `held` so far.
     uint64_t peak;
@@ -178,29 +178,30 @@ typedef struct umf_record_module_t {
     uint64_t file_offset;
     /// Path: offset in ::UMF_RECORD_TEXTS.
     uint64_t path;
-    /// The first bytes of its build id, zero behind its end; all 0: none.
+    /// The first bytes of its build id, zero after its end; all 0: none.
     uint8_t build_id[32];
 } umf_record_module_t;
 
-/// @brief What happened.
+/// @brief Kind of an event.
 typedef enum umf_record_event_kind_t {
-    /// A pool allocated `size` bytes, as asked for, at `address`.
+    /// A pool allocated `size` bytes, the requested size, at `address`.
     UMF_RECORD_ALLOC = 1,
     /// A pool was given `address` back. Recorded before, so that no other thread has it yet.
     UMF_RECORD_FREE = 2,
     /// The free before this, of the same thread and address, was refused: the object lives on, or
     /// there was none.
     UMF_RECORD_FREE_REFUSED = 3,
-    /// A pool found no memory for `size` bytes; `address` is what it holds from its provider.
+    /// A pool found no memory for `size` bytes; `address` is the number of bytes that it holds from
+    /// its provider.
     UMF_RECORD_REFUSED = 4,
-    /// A provider allocated `size` bytes at `address`; the object is the pool that asked, or the
-    /// provider if the program did.
+    /// A provider allocated `size` bytes at `address`; the object is the pool that made the
+    /// request, or the provider if the program did.
     UMF_RECORD_PROVIDER_ALLOC = 5,
     /// A provider was given `size` bytes at `address` back.
     UMF_RECORD_PROVIDER_FREE = 6,
     /// A provider refused `size` bytes.
     UMF_RECORD_PROVIDER_REFUSED = 7,
-    /// A pool was trimmed; `address` is what it held before, `size` what it held after.
+    /// A pool was trimmed; `address` is the number of bytes held before, `size` after.
     UMF_RECORD_TRIM = 8,
     /// A pool went to sleep; `size` bytes went away.
     UMF_RECORD_SUSPEND = 9,
@@ -250,10 +251,10 @@ typedef struct umf_record_event_t {
 /// @brief Events of a block.
 #define UMF_RECORD_BLOCK_EVENTS 2046u
 
-/// @brief A block: events of one thread, in the order of their time. Blocks are taken in turn, and
-/// again from the first when all are used: the oldest events are overwritten. Numbers grow by one
-/// from block to block as they are begun. Who reads a block of a writer that is alive reads the
-/// number before and after, and drops what it has read if they differ.
+/// @brief A block: events of one thread, in the order of their time. Blocks are taken round robin,
+/// and again from the first when all are used: the oldest events are overwritten. Numbers grow by
+/// one from block to block as they are begun. A reader of a block whose writer is alive reads the
+/// number before and after, and drops the block if they differ.
 typedef struct umf_record_block_t {
     /// From 1; 0: it was never used, or its content is being given up.
     uint64_t number;
@@ -279,7 +280,7 @@ typedef enum umf_record_state_t {
     UMF_RECORD_STATE_CACHED = 2,
     /// Free for any request of the pool.
     UMF_RECORD_STATE_FREE = 3,
-    /// The pool cannot tell.
+    /// The pool does not report it.
     UMF_RECORD_STATE_UNKNOWN = 4
 } umf_record_state_t;
 

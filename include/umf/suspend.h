@@ -1,6 +1,6 @@
 /** @file
- * Suspend and resume, also called sleep mode: a suspend gives the physical memory of pools back
- * while every address stays valid, and a resume brings it back with the same content.
+ * Suspend and resume, also called sleep mode: a suspend releases the physical memory of pools while
+ * every address stays valid, and a resume brings it back with the same content.
  *
  * The unit is a pool: make one pool for each purpose. The pool must track its memory, and its
  * provider must have virtual memory (linux_vmm, cuda_vmm, level_zero_vmm, or one of your own with
@@ -14,19 +14,19 @@
  *     ...
  *     umfPoolsResume(pools, 2, &params, &report);
  *
- * While a pool is suspended nobody may touch its memory. Allocating from it fails, with
- * UMF_RESULT_ERROR_OUT_OF_RESOURCES as the last allocation error. Freeing works, and drops what was
- * kept of the freed memory. The pool may be destroyed. Other threads must not use a pool while it
- * is being suspended or resumed. They may use other pools on the same provider, and the provider
- * itself: it hands out no memory that is about to go.
+ * While a pool is suspended no access to its memory is allowed. Allocating from it fails, with
+ * UMF_RESULT_ERROR_OUT_OF_RESOURCES as the last allocation error. Freeing works, and drops the
+ * saved content of the freed memory. The pool may be destroyed. Other threads must not use a pool
+ * while it is being suspended or resumed. They may use other pools on the same provider, and the
+ * provider itself: it hands out no memory that is about to be released.
  *
  * Memory that another process has mapped keeps its physical memory until that process closes it.
  * The other process then sees the old memory and this one, after the resume, new memory: share it
  * again.
  *
- * Addresses stay, but some keep more than the address: a record of the memory behind it, in a
+ * Addresses stay, but some code keeps more than the address: a record of its physical memory, in a
  * driver or a library (registrations of buffers by communication libraries, handles given to
- * peers). Such a record is stale after a resume. Whoever makes one either forbids the suspend as
+ * peers). Such a record is stale after a resume. Code that makes one either forbids the suspend as
  * long as the record lasts (umfPoolForbidSuspend), or removes it and makes it anew in callbacks
  * (umfPoolAddSuspendCallback). CUDA graphs of plain copies and kernels need neither.
  *
@@ -43,7 +43,7 @@
 extern "C" {
 #endif
 
-/// @brief What becomes of the content of a suspended pool.
+/// @brief Treatment of the content of a suspended pool.
 typedef enum umf_suspend_keep_t {
     /// Kept in pinned memory of the host: the fastest. It stays pinned for the next time until
     /// ::umfSuspendTrim or the provider's end.
@@ -57,7 +57,7 @@ typedef enum umf_suspend_keep_t {
     UMF_SUSPEND_KEEP_PEER = 3,
     /// Not kept; the memory reads as zero after the resume.
     UMF_SUSPEND_ZERO = 4,
-    /// Not kept; what the memory holds after the resume is not defined.
+    /// Not kept; the content after the resume is not defined.
     UMF_SUSPEND_DISCARD = 5
 } umf_suspend_keep_t;
 
@@ -65,7 +65,7 @@ typedef enum umf_suspend_keep_t {
 typedef struct umf_suspend_policy_t {
     /// sizeof(umf_suspend_policy_t) of the headers it was compiled with.
     size_t struct_size;
-    /// What becomes of the content.
+    /// Treatment of the content.
     umf_suspend_keep_t keep;
     /// Folder for ::UMF_SUSPEND_KEEP_FILE; copied by ::umfPoolSetSuspendPolicy.
     const char *folder;
@@ -77,16 +77,16 @@ typedef struct umf_suspend_policy_t {
 #define UMF_SUSPEND_POLICY_INIT                                                                    \
     { sizeof(umf_suspend_policy_t), UMF_SUSPEND_KEEP_PINNED, NULL, -1 }
 
-/// @brief What a suspend or resume waits for before it begins.
+/// @brief Work that a suspend or resume waits for before it begins.
 ///
 /// Without queues and events a suspend waits for everything that was queued on the devices of the
 /// pools, and a resume for nothing: no work can use memory that is not there. With cuda_vmm that is
 /// the work of the provider's context, and of the primary contexts of its device and of those that
 /// were given access; while one of these is captured (umf/capture.h) the suspend gives
 /// ::UMF_RESULT_ERROR_OUT_OF_RESOURCES, since the wait would end the capture. With level_zero_vmm
-/// it is the work of the provider's device and of those that reach it, if the driver can wait for
-/// that (umf/providers/provider_level_zero_vmm.h); if not, its users name queues or events, or have
-/// waited before.
+/// it is the work of the provider's device and of those that can access it, if the driver can wait
+/// for that (umf/providers/provider_level_zero_vmm.h); if not, its users name queues or events, or
+/// have waited before.
 typedef struct umf_suspend_params_t {
     /// sizeof(umf_suspend_params_t) of the headers it was compiled with.
     size_t struct_size;
@@ -104,11 +104,11 @@ typedef struct umf_suspend_params_t {
 #define UMF_SUSPEND_PARAMS_INIT                                                                    \
     { sizeof(umf_suspend_params_t), NULL, 0, NULL, 0 }
 
-/// @brief What a suspend or resume did. Bytes, over all its pools.
+/// @brief Report of a suspend or resume. Bytes, over all its pools.
 typedef struct umf_suspend_report_t {
     /// sizeof(umf_suspend_report_t) of the headers it was compiled with.
     size_t struct_size;
-    /// Physical memory given back, or brought back.
+    /// Physical memory released, or brought back.
     size_t bytes;
     /// Content that was kept, or brought back.
     size_t kept;
@@ -144,7 +144,7 @@ typedef struct umf_residency_t {
     size_t struct_size;
     /// State of the pool.
     umf_suspend_state_t state;
-    /// Allocated from the provider: what would be resident if nothing were suspended.
+    /// Allocated from the provider: the resident bytes if nothing were suspended.
     size_t reserved;
     /// Of that, with physical memory.
     size_t resident;
@@ -165,7 +165,7 @@ typedef struct umf_residency_t {
 /// @brief A suspend or resume in the background.
 typedef struct umf_suspend_job_t *umf_suspend_job_handle_t;
 
-/// @brief Sets what becomes of a pool's content at its next suspend.
+/// @brief Sets the treatment of a pool's content at its next suspend.
 ///
 /// @param pool a pool that is resident
 /// @param policy copied
@@ -177,18 +177,18 @@ typedef struct umf_suspend_job_t *umf_suspend_job_handle_t;
 umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool,
                                      const umf_suspend_policy_t *policy);
 
-/// @brief Gives the physical memory of pools back: of all or of none.
+/// @brief Releases the physical memory of pools: of all or of none.
 ///
-/// The content of all pools is kept before the first memory goes. On failure every pool is as
-/// before, except that content which is not to be kept (::UMF_SUSPEND_ZERO, ::UMF_SUSPEND_DISCARD)
-/// may be lost, and that a pool whose memory went and cannot be brought back stays suspended, with
-/// its content kept, and can be resumed later. A pool that is suspended already stays so. A pool
-/// that is named twice counts once.
+/// The content of all pools is saved before the first memory is released. On failure every pool is
+/// as before, except that content which is not to be kept (::UMF_SUSPEND_ZERO,
+/// ::UMF_SUSPEND_DISCARD) may be lost, and that a pool whose memory was released and cannot be
+/// brought back stays suspended, with its content kept, and can be resumed later. A pool that is
+/// suspended already stays so. A pool that is named twice counts once.
 ///
 /// @param pools handles
 /// @param num length of `pools`; not 0
-/// @param params what to wait for first; NULL: everything
-/// @param report [out] what was done, also on failure; may be NULL
+/// @param params work to wait for first; NULL: everything
+/// @param report [out] the figures, also on failure; may be NULL
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or a
 ///         size too small; ::UMF_RESULT_ERROR_NOT_SUPPORTED if a pool cannot be suspended;
 ///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if a pool takes part in another call, or must not be
@@ -198,16 +198,17 @@ umf_result_t umfPoolSetSuspendPolicy(umf_memory_pool_handle_t pool,
 umf_result_t umfPoolsSuspend(umf_memory_pool_handle_t *pools, size_t num,
                              const umf_suspend_params_t *params, umf_suspend_report_t *report);
 
-/// @brief Brings the physical memory of pools back, at the same addresses and with what was kept:
-///        of all or of none.
+/// @brief Brings the physical memory of pools back, at the same addresses and with the saved
+///        content: of all or of none.
 ///
 /// All memory is made before the first is mapped. On failure every pool stays suspended with its
-/// content kept, and `missing` tells how much memory was missing. A pool that is resident stays so.
+/// content kept, and `missing` is the number of bytes that were missing. A pool that is resident
+/// stays so.
 ///
 /// @param pools handles
 /// @param num length of `pools`; not 0
-/// @param params what to wait for first; NULL: everything
-/// @param report [out] what was done, also on failure; may be NULL
+/// @param params work to wait for first; NULL: everything
+/// @param report [out] the figures, also on failure; may be NULL
 /// @return as ::umfPoolsSuspend
 umf_result_t umfPoolsResume(umf_memory_pool_handle_t *pools, size_t num,
                             const umf_suspend_params_t *params, umf_suspend_report_t *report);
@@ -235,7 +236,7 @@ umf_result_t umfPoolsSuspendAsync(umf_memory_pool_handle_t *pools, size_t num,
 umf_result_t umfPoolsResumeAsync(umf_memory_pool_handle_t *pools, size_t num,
                                  const umf_suspend_params_t *params, umf_suspend_job_handle_t *job);
 
-/// @brief Tells whether a job is done. Does not wait.
+/// @brief Reports whether a job is done. Does not wait.
 ///
 /// @param job not ended yet
 /// @param done [out] 1 if it is done, whether well or not; otherwise 0
@@ -245,12 +246,12 @@ umf_result_t umfSuspendJobQuery(umf_suspend_job_handle_t job, int *done);
 /// @brief Waits until a job is done and ends it; the handle is no longer valid.
 ///
 /// @param job not ended yet
-/// @param report [out] what was done; may be NULL
-/// @return the result of what was done; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `job` is NULL or the
-///         size of the report too small
+/// @param report [out] the figures; may be NULL
+/// @return the result of the job; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `job` is NULL or the size
+///         of the report too small
 umf_result_t umfSuspendJobWait(umf_suspend_job_handle_t job, umf_suspend_report_t *report);
 
-/// @brief What happens to a pool when a callback is called.
+/// @brief Change of a pool that is about to happen, or has happened, when a callback is called.
 typedef enum umf_suspend_event_t {
     /// The pool is about to be suspended. Its memory is still there and nothing was waited for yet.
     UMF_SUSPEND_EVENT_SUSPEND = 0,
@@ -264,7 +265,7 @@ typedef enum umf_suspend_event_t {
 /// calls that change its policy, its callbacks or whether it may be suspended fail.
 ///
 /// @param pool the pool
-/// @param event what happens to it
+/// @param event its change
 /// @param arg as given to ::umfPoolAddSuspendCallback
 /// @return ::UMF_RESULT_SUCCESS; anything else refuses a suspend, which then fails with this result
 ///         for all of its pools, and is ignored on a resume
@@ -298,7 +299,7 @@ umf_result_t umfPoolAddSuspendCallback(umf_memory_pool_handle_t pool,
 umf_result_t umfPoolRemoveSuspendCallback(umf_memory_pool_handle_t pool,
                                           umf_suspend_callback_t callback, void *arg);
 
-/// @brief Forbids to suspend a pool, because something has a record of the memory behind its
+/// @brief Forbids to suspend a pool, because some code has a record of the physical memory at its
 ///        addresses.
 ///
 /// Calls are counted. Until ::umfPoolAllowSuspend was called as often, every suspend that names the
@@ -318,7 +319,7 @@ umf_result_t umfPoolForbidSuspend(umf_memory_pool_handle_t pool);
 ///         forbidden
 umf_result_t umfPoolAllowSuspend(umf_memory_pool_handle_t pool);
 
-/// @brief Tells where the memory of a pool is, at any time.
+/// @brief Reports where the memory of a pool is, at any time.
 ///
 /// @param pool any pool that tracks its memory; one that cannot be suspended is wholly resident
 /// @param residency [out] `struct_size` is set by the caller
@@ -326,10 +327,10 @@ umf_result_t umfPoolAllowSuspend(umf_memory_pool_handle_t pool);
 ///         size too small; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the pool does not track
 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool, umf_residency_t *residency);
 
-/// @brief Gives back memory of the host, pinned or not, that the library holds ready for the next
-///        suspend or copy.
+/// @brief Releases memory of the host, pinned or not, that the library caches for the next suspend
+///        or copy.
 ///
-/// It is made and given back in blocks of up to 256 MiB; a block stays while a suspended pool has
+/// It is made and released in blocks of up to 256 MiB; a block stays while a suspended pool has
 /// content in any part of it.
 ///
 /// @return ::UMF_RESULT_SUCCESS

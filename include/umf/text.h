@@ -15,7 +15,8 @@
  *   underscores; where the settings tree (umf/experimental/ctl.h) has a path "params.<name>" it is
  *   that name (slab_min_size, pool_trace). Of a setting given twice the last one counts. Everything
  *   is case-sensitive.
- * - White space around kinds, names, values and "over" is ignored; "over" needs some on each side.
+ * - White space around kinds, names, values and "over" is ignored; "over" needs some before and
+ *   after it.
  * - A value without quotes contains neither ',' nor white space. A value in '"' may contain both;
  *   there '\' takes the next character as it is ('\"', '\\').
  * - Numbers are decimal, 0x hexadecimal or 0 octal. Sizes are bytes and may end in K, M, G or T
@@ -45,8 +46,8 @@ extern "C" {
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL, or the text has a mistake:
 ///         grammar, unknown kind or setting, a value that does not fit;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if this library was built without the kind, or the kind
-///         needs what no text can give (fixed: an address);
-///         otherwise as ::umfMemoryProviderCreate. ::umfTextError tells more.
+///         needs a parameter that text cannot express (fixed: an address);
+///         otherwise as ::umfMemoryProviderCreate. ::umfTextError has the details.
 umf_result_t umfMemoryProviderCreateFromText(const char *text,
                                              umf_memory_provider_handle_t *hProvider);
 
@@ -55,8 +56,7 @@ umf_result_t umfMemoryProviderCreateFromText(const char *text,
 /// @param text a pool as described above, up to 64 KiB; not needed after the call
 /// @param hPool [out] the pool, to be destroyed by ::umfPoolDestroy, which also destroys the
 ///        provider; written only on success
-/// @return as ::umfMemoryProviderCreateFromText and ::umfPoolCreate. On failure nothing is left
-///         behind.
+/// @return as ::umfMemoryProviderCreateFromText and ::umfPoolCreate. On failure nothing remains.
 umf_result_t umfPoolCreateFromText(const char *text, umf_memory_pool_handle_t *hPool);
 
 /// @brief Creates a pool from text over a provider that exists. Several pools may share one.
@@ -66,14 +66,14 @@ umf_result_t umfPoolCreateFromText(const char *text, umf_memory_pool_handle_t *h
 /// @param hProvider stays the caller's, and must outlive the pool
 /// @param hPool [out] the pool, to be destroyed by ::umfPoolDestroy; written only on success
 /// @return as ::umfPoolCreateFromText; ::UMF_RESULT_ERROR_INVALID_ARGUMENT also if `hProvider` is
-///         NULL or the text names a provider. On failure nothing is left behind.
+///         NULL or the text names a provider. On failure nothing remains.
 umf_result_t umfPoolCreateFromTextOver(const char *text, umf_memory_provider_handle_t hProvider,
                                        umf_memory_pool_handle_t *hPool);
 
 /// @brief Why the last creation from text failed in this thread, in words for people.
 ///
 /// For a mistake in the text it names the position (the first character is 1), the word found there
-/// and what was expected: "at 4: unknown setting 'visiblity' of provider 'os', expected one of:
+/// and the expected ones: "at 4: unknown setting 'visiblity' of provider 'os', expected one of:
 /// ...". For a provider or pool that could not be created it names the cause, the native error text
 /// included.
 ///
@@ -87,7 +87,7 @@ const char *umfTextError(void);
 ///
 /// @param name of the kind, as used in text; valid while the kind is registered
 /// @param available 1 if the kind can work on this machine, otherwise 0
-/// @param why if it cannot: what is missing, otherwise ""; valid during the call
+/// @param why if it cannot: the missing part, otherwise ""; valid during the call
 /// @param arg as given to the function that enumerates
 /// @return 0 to go on, anything else to stop
 typedef int (*umf_kind_visitor_t)(const char *name, int available, const char *why, void *arg);

@@ -21,11 +21,11 @@
  *   by one thread while no other uses it.
  * - Constructors and functions that allocate throw umf::exception and umf::bad_alloc. Beside each
  *   there is a function named `create` or `try_...` that returns an umf::result, or NULL, and does
- *   not throw for what the library refuses. Other functions that can fail return an umf::result.
- * - With -fno-exceptions what would throw writes why to stderr and aborts. Files with and without
- *   exceptions may be parts of one program; their umf::pool and umf::provider are different types,
- *   between which handles go.
- * - Memory goes back before its pool ends, a pool ends before its provider, and all of them before
+ *   not throw for refusals of the library. Other functions that can fail return an umf::result.
+ * - With -fno-exceptions a function that would throw writes the reason to stderr and aborts. Files
+ *   with and without exceptions may be parts of one program; their umf::pool and umf::provider are
+ *   different types, between which handles can be passed.
+ * - Memory is freed before its pool ends, a pool ends before its provider, and all of them before
  *   the library is stopped.
  */
 #ifndef UMF_UMF_HPP

@@ -1,7 +1,7 @@
 /** @file
  * Where the figures of a process lie in its memory, for a program that reads them from outside with
  * `process_vm_readv`: `umfctl top` of a process that has no attach socket. The process takes no
- * part in it. The kernel decides who may read, as for a debugger.
+ * part in it. The kernel decides which process may read, as for a debugger.
  *
  * The object with the library has an ELF note, named ::UMF_VIEW_NOTE, of type ::UMF_VIEW_NOTE_TYPE.
  * Its content is 32 bits, the signed distance from the content to a ::umf_view_t in the same
@@ -59,7 +59,7 @@ typedef struct umf_view_slab_t {
     uint32_t live;     ///< The state of a live chunk.
 } umf_view_slab_t;
 
-/// @brief Offsets of ::UMF_VIEW_SHARDS. Live is what is used and not withheld.
+/// @brief Offsets of ::UMF_VIEW_SHARDS. Live segments are used and not withheld.
 typedef struct umf_view_shards_t {
     uint32_t shards; ///< In the pool's own structure: addresses of shards; 0 ends them.
     uint32_t most;   ///< There are no more than so many.
@@ -68,7 +68,7 @@ typedef struct umf_view_shards_t {
 } umf_view_shards_t;
 
 /// @brief Offsets of ::UMF_VIEW_PAGES. A page with `own` begins a live block of so many pages.
-/// Else, with a kind, objects start in it: the first one (step - bias) % step bytes behind its
+/// Else, with a kind, objects start in it: the first one (step - bias) % step bytes after its
 /// beginning, then one for each step. The state of an object is the byte (offset + bias) / step of
 /// the states.
 typedef struct umf_view_pages_t {
@@ -88,7 +88,7 @@ typedef struct umf_view_pages_t {
     const void *steps; ///< 32 bits for each kind and one in front.
 } umf_view_pages_t;
 
-/// @brief An offset of what there is not.
+/// @brief The offset of an absent field.
 #define UMF_VIEW_NONE 0xffffffffu
 
 /// @brief Offsets in ranges.

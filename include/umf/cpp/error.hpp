@@ -1,8 +1,8 @@
 /** @file
  * Errors of the C++ interface: a code and a text, thrown or returned.
  *
- * What throws has a twin that returns a umf::result, for programs without exceptions. There what
- * would throw writes the text to stderr and aborts.
+ * Each function that throws has a twin that returns a umf::result, for programs without exceptions.
+ * There a function that would throw writes the text to stderr and aborts.
  */
 #ifndef UMF_CPP_ERROR_HPP
 #define UMF_CPP_ERROR_HPP 1
@@ -42,7 +42,7 @@ class error {
   public:
     /// @brief An error with a text of its own.
     /// @param code anything but ::UMF_RESULT_SUCCESS
-    /// @param text what failed and why
+    /// @param text the failed operation and its cause
     error(umf_result_t code, std::string text) noexcept : code_(code), text_(std::move(text)) {}
 
     /// @brief The result code.
@@ -51,7 +51,7 @@ class error {
         return code_;
     }
 
-    /// @brief What failed and why, the text of the provider or its driver included.
+    /// @brief The failed operation and its cause, with the text of the provider or its driver.
     /// @return one line
     const std::string &text() const noexcept {
         return text_;
@@ -87,7 +87,7 @@ class bad_alloc : public std::bad_alloc {
     /// @param code why
     /// @param size how many bytes were wanted
     /// @param from name of the pool or provider
-    /// @param native what its driver says; "" if nothing
+    /// @param native error text of its driver; "" if none
     bad_alloc(umf_result_t code, std::size_t size, const char *from, const char *native) noexcept
         : code_(code) {
         std::snprintf(text_, sizeof(text_), "allocating %zu bytes from %s: %s%s%s", size, from,
@@ -100,7 +100,7 @@ class bad_alloc : public std::bad_alloc {
         return code_;
     }
 
-    /// @brief What was wanted, from whom, and why there is none.
+    /// @brief The request, the pool or provider, and the cause of the failure.
     /// @return one line, valid as long as the exception
     const char *what() const noexcept override {
         return text_;

@@ -51,7 +51,7 @@
  * };
  * @endcode
  *
- * A member fails by what it throws, or by what it returns: NULL for memory (there is none), or an
+ * A member fails by an exception, or by its result: NULL for memory (there is none), or an
  * `umf_result_t` or an `umf::result` in the place of void or of the value. umf::exception and
  * umf::bad_alloc become their code, `std::bad_alloc` ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, any
  * other `std::exception` of a provider ::UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC, of which
@@ -127,7 +127,7 @@ template <class T> umf_result_t failed(umf_result_t code, const char *text) noex
     return code;
 }
 
-// Passes what a call gives on to C.
+// Passes the result of a call on to C.
 template <class T, class F, class... Out> umf_result_t give(F call, Out... out) {
     using R = decltype(call());
     if constexpr (std::is_void_v<R>) {
@@ -152,7 +152,7 @@ template <class T, class F, class... Out> umf_result_t give(F call, Out... out) 
     return UMF_RESULT_SUCCESS;
 }
 
-// As give; what is thrown becomes a result. `other` is that of exceptions without a code.
+// As give; an exception becomes a result. `other` is that of exceptions without a code.
 template <class T, class F, class... Out>
 umf_result_t run([[maybe_unused]] umf_result_t other, F call, Out... out) noexcept {
 #if defined(__cpp_exceptions)
@@ -174,7 +174,7 @@ umf_result_t run([[maybe_unused]] umf_result_t other, F call, Out... out) noexce
 #endif
 }
 
-// How `initialize` makes the object: by what make_provider and make_pool were given.
+// How `initialize` makes the object: from the arguments of make_provider and make_pool.
 template <class T, class... First> struct maker {
     T *(*call)(const void *build, First... first);
     const void *build;
@@ -188,7 +188,7 @@ template <class T, class Build, class... First> T *build_by(const void *build, F
     return (*static_cast<const Build *>(build))(first...);
 }
 
-// A new T out of `params`: a maker, or what the constructor takes.
+// A new T out of `params`: a maker, or the argument of the constructor.
 template <class T, class Params, class... First>
 T *make_from([[maybe_unused]] const void *params, First... first) {
     if constexpr (std::is_void_v<Params>) {
@@ -475,7 +475,7 @@ template <class T, class Params> struct pool_calls {
     }
 };
 
-// Adds what the constructor of T said, if that is why a creation failed.
+// Adds the error text of the constructor of T, if that is why a creation failed.
 template <class T, class Owner> result<Owner> made(result<Owner> created) {
     if (!created && *last<T>().text) {
         return error(created.code(), created.error().text() + ": " + last<T>().text);
@@ -489,8 +489,8 @@ template <class T, class Owner> result<Owner> made(result<Owner> created) {
 /// @brief The table of operations of a class, for a descriptor (umf/plugin.h) or
 ///        ::umfMemoryProviderCreate.
 ///
-/// @tparam T the class; the head of this file tells its members
-/// @tparam Params what `initialize` finds at its parameters, given to the constructor of T; void:
+/// @tparam T the class; the head of this file lists its members
+/// @tparam Params type of the parameters of `initialize`, given to the constructor of T; void:
 ///         nothing, the constructor has no arguments
 /// @return constant data of the program; one table for each T and Params
 template <class T, class Params = void> const umf_memory_provider_ops_t *provider_ops() noexcept {
@@ -500,9 +500,9 @@ template <class T, class Params = void> const umf_memory_provider_ops_t *provide
 
 /// @brief The table of operations of a class, for a descriptor (umf/plugin.h) or ::umfPoolCreate.
 ///
-/// @tparam T the class; the head of this file tells its members
-/// @tparam Params what `initialize` finds at its parameters, given to the constructor of T behind
-///         the provider; void: nothing
+/// @tparam T the class; the head of this file lists its members
+/// @tparam Params type of the parameters of `initialize`, given to the constructor of T after the
+///        provider; void: nothing
 /// @return constant data of the program; one table for each T and Params
 template <class T, class Params = void> const umf_memory_pool_ops_t *pool_ops() noexcept {
     static const umf_memory_pool_ops_t ops = detail::pool_calls<T, Params>::table();
@@ -510,7 +510,7 @@ template <class T, class Params = void> const umf_memory_pool_ops_t *pool_ops() 
 }
 
 /// @brief Makes a provider out of a class, without exceptions.
-/// @tparam T the class; the head of this file tells its members
+/// @tparam T the class; the head of this file lists its members
 /// @param args for its constructor
 /// @return the provider, or why there is none
 template <class T, class... Args> result<provider> try_make_provider(Args &&...args) {
@@ -521,19 +521,19 @@ template <class T, class... Args> result<provider> try_make_provider(Args &&...a
 }
 
 /// @brief Makes a provider out of a class.
-/// @tparam T the class; the head of this file tells its members
+/// @tparam T the class; the head of this file lists its members
 /// @param args for its constructor
 /// @return the provider, which owns an object of the class
-/// @throws umf::exception if that fails, with what the constructor said
+/// @throws umf::exception if that fails, with the error text of the constructor
 template <class T, class... Args> provider make_provider(Args &&...args) {
     return try_make_provider<T>(std::forward<Args>(args)...).value();
 }
 
 /// @brief Makes a pool out of a class, without exceptions.
-/// @tparam T the class; the head of this file tells its members
+/// @tparam T the class; the head of this file lists its members
 /// @param below its provider: an umf::provider that is moved belongs to the pool; any other must
 ///        outlive it
-/// @param args for its constructor, behind the provider
+/// @param args for its constructor, after the provider
 /// @return the pool, or why there is none
 template <class T, class Provider, class... Args>
 result<pool> try_make_pool(Provider &&below, Args &&...args) {
@@ -548,12 +548,12 @@ result<pool> try_make_pool(Provider &&below, Args &&...args) {
 }
 
 /// @brief Makes a pool out of a class.
-/// @tparam T the class; the head of this file tells its members
+/// @tparam T the class; the head of this file lists its members
 /// @param below its provider: an umf::provider that is moved belongs to the pool; any other must
 ///        outlive it
-/// @param args for its constructor, behind the provider
+/// @param args for its constructor, after the provider
 /// @return the pool, which owns an object of the class
-/// @throws umf::exception if that fails, with what the constructor said
+/// @throws umf::exception if that fails, with the error text of the constructor
 template <class T, class Provider, class... Args> pool make_pool(Provider &&below, Args &&...args) {
     return try_make_pool<T>(std::forward<Provider>(below), std::forward<Args>(args)...).value();
 }

@@ -36,12 +36,12 @@ template <class T> struct deleter {
     }
 };
 
-/// @brief For arrays of objects that need no destructor: nobody knows how many there are.
+/// @brief For arrays of objects that need no destructor: their number is not recorded.
 /// @tparam T type of one object
 template <class T> struct deleter<T[]> {
     static_assert(std::is_trivially_destructible_v<T>);
 
-    /// @brief Allocates what it frees.
+    /// @brief Allocates memory that this object frees.
     /// @param from the pool
     /// @param size bytes
     /// @param alignment of the address
@@ -62,10 +62,10 @@ template <class T> using unique_ptr = std::unique_ptr<T, deleter<T>>;
 
 /// @brief Makes an object in memory of a pool.
 ///
-/// @param from pool whose memory the CPU reaches, and which records it
+/// @param from pool whose memory the CPU can access, and which records it
 /// @param args for the constructor
 /// @return the object, which must end before the pool
-/// @throws umf::bad_alloc if there is no memory; what the constructor throws
+/// @throws umf::bad_alloc if there is no memory; exceptions of the constructor
 template <class T, class... Args> unique_ptr<T> make_unique(pool_ref from, Args &&...args) {
     unique_ptr<void> memory(from.allocate(sizeof(T), alignof(T)));
     T *object = ::new (memory.get()) T(std::forward<Args>(args)...);
@@ -76,8 +76,8 @@ template <class T, class... Args> unique_ptr<T> make_unique(pool_ref from, Args 
 /// @brief Owns an array in memory of a pool, on the host or a device. Its content is not defined at
 ///        first.
 ///
-/// Where the CPU reaches the memory, it is used as a container. In C++20 it converts to `std::span`
-/// by itself.
+/// Where the CPU can access the memory, it is used as a container. In C++20 it converts to
+/// `std::span` by itself.
 ///
 /// @tparam T type of the elements, which can be copied as bytes
 /// @tparam Deleter how it is freed: umf::deleter, or on a queue by umf::deleter_on
@@ -121,7 +121,7 @@ template <class T, class Deleter = deleter<T[]>> class buffer {
     buffer(buffer &&other) noexcept
         : memory_(std::move(other.memory_)), size_(std::exchange(other.size_, 0)) {}
 
-    /// @brief Frees what it has, and takes the array of another object.
+    /// @brief Frees its array, and takes the array of another object.
     /// @param other the other object
     /// @return this object
     buffer &operator=(buffer &&other) noexcept {
@@ -201,7 +201,7 @@ template <class T, class Deleter = deleter<T[]>> class buffer {
 
 namespace detail {
 
-// Fails if the CPU does not reach the memory of the pool, or if that cannot be seen.
+// Fails if the CPU cannot access the memory of the pool, or if that cannot be determined.
 inline result<void> reached_by_cpu(pool_ref pool) {
     result<umf_place_t> place = pool.place();
     if (!place) {
@@ -222,9 +222,9 @@ inline result<void> reached_by_cpu(pool_ref pool) {
 class memory_resource final : public std::pmr::memory_resource {
   public:
     /// @brief Makes the resource.
-    /// @param from pool whose memory the CPU reaches; it must outlive what is allocated
-    /// @throws umf::exception if the CPU does not reach it (::UMF_RESULT_ERROR_NOT_SUPPORTED), or
-    ///         if the pool has no byte by which that can be seen
+    /// @param from pool whose memory the CPU can access; it must outlive all allocations
+    /// @throws umf::exception if the CPU cannot access it (::UMF_RESULT_ERROR_NOT_SUPPORTED), or if
+    ///         the pool has no byte by which that can be seen
     explicit memory_resource(pool_ref from) : pool_(from) {
         detail::reached_by_cpu(from).value();
     }
@@ -278,9 +278,9 @@ template <class T> class allocator {
     using propagate_on_container_swap = std::true_type;
 
     /// @brief Makes the allocator.
-    /// @param from pool whose memory the CPU reaches; it must outlive what is allocated
-    /// @throws umf::exception if the CPU does not reach it (::UMF_RESULT_ERROR_NOT_SUPPORTED), or
-    ///         if the pool has no byte by which that can be seen
+    /// @param from pool whose memory the CPU can access; it must outlive all allocations
+    /// @throws umf::exception if the CPU cannot access it (::UMF_RESULT_ERROR_NOT_SUPPORTED), or if
+    ///         the pool has no byte by which that can be seen
     explicit allocator(pool_ref from) : pool_(from) {
         detail::reached_by_cpu(from).value();
     }
@@ -291,7 +291,7 @@ template <class T> class allocator {
 
     /// @brief Allocates memory for elements.
     /// @param count how many
-    /// @return memory, to be given back by deallocate
+    /// @return memory, to be freed by deallocate
     /// @throws umf::bad_alloc if there is none
     T *allocate(std::size_t count) {
         if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
@@ -317,7 +317,7 @@ template <class T> class allocator {
     pool_ref pool_;
 };
 
-/// @brief Tells whether one frees what the other allocates: both are of one pool.
+/// @brief Compares: true if each can free memory of the other, that is, if both are of one pool.
 /// @param one the first
 /// @param other the second
 /// @return true if so

@@ -43,8 +43,8 @@ template <class T> struct as_it_is { using type = T; };
 
 /// @brief Owns the parameters of one kind. Used for any number of providers or pools.
 ///
-/// Two threads must not use one object at once. The first call that fails decides what the creation
-/// of a provider or pool from it gives, so setters need no look.
+/// Two threads must not use one object at once. The first call that fails decides the result of
+/// creating a provider or pool from it, so setters need no check.
 ///
 /// @tparam Create function of the kind that makes parameters
 /// @tparam Destroy function of the kind that destroys them
@@ -55,7 +55,8 @@ template <auto Create, auto Destroy, auto Ops> class parameters {
     using handle_type = decltype(detail::handle_of(Destroy));
 
     /// @brief Creates parameters.
-    /// @param args what the function of the kind takes before its output: a path, a device, nothing
+    /// @param args arguments that the function of the kind takes before its output: a path, a
+    ///        device, none
     template <class... Args, class = std::enable_if_t<
                                  std::is_invocable_v<decltype(Create), Args..., handle_type *>>>
     explicit parameters(Args... args) noexcept : status_(Create(args..., &handle_)) {}
@@ -77,7 +78,7 @@ template <auto Create, auto Destroy, auto Ops> class parameters {
 
     /// @brief Sets a parameter.
     /// @param setter function of the kind: `umfDisjointPoolParamsSetCapacity`
-    /// @param args what it takes behind the handle
+    /// @param args its arguments after the handle
     /// @return this object
     template <class... Params>
     parameters &set(umf_result_t (*setter)(handle_type, Params...),

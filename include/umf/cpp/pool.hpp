@@ -19,7 +19,7 @@
 
 UMF_CPP_BEGIN
 
-/// @brief Names a pool that somebody else owns, or none. Copied freely.
+/// @brief Names a pool that another object owns, or none. Copied freely.
 class pool_ref {
   public:
     /// For wait_pending: without a limit.
@@ -51,8 +51,8 @@ class pool_ref {
     /// @brief Allocates memory, without exceptions.
     /// @param size bytes
     /// @param alignment of the address; 0 leaves the choice to the pool
-    /// @return memory, to be given back by deallocate or ::umfFree; NULL: allocation_error tells
-    ///         why
+    /// @return memory, to be freed by deallocate or ::umfFree; NULL: allocation_error gives the
+    ///        cause
     void *try_allocate(std::size_t size, std::size_t alignment = 0) const noexcept {
         return alignment <= 8 ? umfPoolMalloc(handle_, size)
                               : umfPoolAlignedMalloc(handle_, size, alignment);
@@ -61,7 +61,7 @@ class pool_ref {
     /// @brief Allocates memory.
     /// @param size bytes
     /// @param alignment of the address; 0 leaves the choice to the pool
-    /// @return memory, to be given back by deallocate or ::umfFree
+    /// @return memory, to be freed by deallocate or ::umfFree
     /// @throws umf::bad_alloc if there is none
     void *allocate(std::size_t size, std::size_t alignment = 0) const {
         return allocated(try_allocate(size, alignment), size);
@@ -76,7 +76,7 @@ class pool_ref {
 
     /// @brief Allocates memory filled with zeros, where the pool offers that.
     /// @param size bytes
-    /// @return memory, to be given back by deallocate or ::umfFree
+    /// @return memory, to be freed by deallocate or ::umfFree
     /// @throws umf::bad_alloc if there is none, or the pool does not write to its memory
     void *allocate_zeroed(std::size_t size) const {
         return allocated(try_allocate_zeroed(size), size);
@@ -86,8 +86,8 @@ class pool_ref {
     /// @param queue on which the memory is used first
     /// @param size bytes
     /// @param alignment of the address; 0 leaves the choice to the pool
-    /// @return memory, to be given back by ::umfFreeOn, or by ::umfFree when the host has waited;
-    ///         NULL: there is none, or the queue is refused, as the log says
+    /// @return memory, to be freed by ::umfFreeOn, or by ::umfFree when the host has waited; NULL:
+    ///         there is none, or the queue is refused, as the log says
     void *try_allocate_on(umf_queue_t queue, std::size_t size,
                           std::size_t alignment = 0) const noexcept {
         return umfPoolMallocOn(handle_, size, alignment, queue);
@@ -97,7 +97,7 @@ class pool_ref {
     /// @param queue on which the memory is used first
     /// @param size bytes
     /// @param alignment of the address; 0 leaves the choice to the pool
-    /// @return memory, to be given back by ::umfFreeOn, or by ::umfFree when the host has waited
+    /// @return memory, to be freed by ::umfFreeOn, or by ::umfFree when the host has waited
     /// @throws umf::bad_alloc if there is none, or the queue is refused
     void *allocate_on(umf_queue_t queue, std::size_t size, std::size_t alignment = 0) const {
         return allocated(try_allocate_on(queue, size, alignment), size);
@@ -126,7 +126,7 @@ class pool_ref {
 
     /// @brief Bytes that may be used at a pointer.
     /// @param ptr an allocation of this pool
-    /// @return at least as many as were asked for; 0 if the pool cannot tell
+    /// @return at least the requested size; 0 if the pool does not report sizes
     std::size_t usable_size(const void *ptr) const noexcept {
         std::size_t size = 0;
         umfPoolMallocUsableSize(handle_, ptr, &size);
@@ -140,8 +140,8 @@ class pool_ref {
         return detail::checked(umfPoolTrimMemory(handle_, keep), "trimming a pool");
     }
 
-    /// @brief Gives unused memory back to the provider, with what was freed on a queue: now if its
-    ///        work has passed, otherwise later.
+    /// @brief Returns unused memory to the provider, with blocks freed on a queue: now if its work
+    ///        has completed, otherwise later.
     /// @param queue the queue
     /// @param keep unused bytes to keep
     /// @return success, or why not
@@ -149,8 +149,8 @@ class pool_ref {
         return detail::checked(umfPoolTrimOn(handle_, keep, queue), "trimming a pool on a queue");
     }
 
-    /// @brief Waits until the work has passed that freed memory waits for.
-    /// @param timeout how long at most; 0, or a time that is over: only look
+    /// @brief Waits until queued work that uses freed memory has completed.
+    /// @param timeout how long at most; 0, or a time that is over: only check
     /// @return success, or why not: ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if some has not passed
     result<void> wait_pending(std::chrono::nanoseconds timeout = forever) const {
         auto left = static_cast<std::uint64_t>(timeout.count() > 0 ? timeout.count() : 0);
@@ -180,10 +180,10 @@ class pool_ref {
         return name ? name : "";
     }
 
-    /// @brief What kind of memory the pool has, who reaches it and which device it is of.
+    /// @brief Kind of the pool's memory, its device, and which devices can access it.
     ///
-    /// It is seen at an allocation of one byte that is freed again, so a pool that is full or
-    /// suspended cannot tell.
+    /// It is seen at an allocation of one byte that is freed again, so it fails for a pool that is
+    /// full or suspended.
     ///
     /// @return the place of that byte, or why there was none
     result<umf_place_t> place() const {
@@ -234,8 +234,8 @@ class pool_ref {
 
 /// @brief Owns a pool, and perhaps the provider below it: destroys both at its end.
 ///
-/// What was not freed is invalid then. Pools made here record their memory, so that a pointer alone
-/// leads to its pool.
+/// Allocations that were not freed are invalid then. Pools made here record their memory, so that a
+/// pointer alone leads to its pool.
 class pool : public pool_ref {
   public:
     /// @brief Owns none.
@@ -263,7 +263,7 @@ class pool : public pool_ref {
     /// @param below its provider: an umf::provider that is moved belongs to the pool; any other
     ///        must outlive it
     /// @param ops the table
-    /// @param params what its `initialize` gets
+    /// @param params passed to its `initialize`
     /// @throws umf::exception if that fails; `below` stays as it was then
     template <class Provider>
     pool(Provider &&below, const umf_memory_pool_ops_t *ops, const void *params = nullptr)
@@ -297,7 +297,7 @@ class pool : public pool_ref {
     /// @brief Creates a pool over a provider that it owns from then on, without exceptions.
     /// @param below the provider
     /// @param ops table of the pool
-    /// @param params what its `initialize` gets
+    /// @param params passed to its `initialize`
     /// @return the pool, or why there is none; `below` stays as it was then
     static result<pool> create(umf::provider &&below, const umf_memory_pool_ops_t *ops,
                                const void *params = nullptr) {
@@ -311,7 +311,7 @@ class pool : public pool_ref {
     /// @brief Creates a pool over a provider that outlives it, without exceptions.
     /// @param below the provider
     /// @param ops table of the pool
-    /// @param params what its `initialize` gets
+    /// @param params passed to its `initialize`
     /// @return the pool, or why there is none
     static result<pool> create(provider_ref below, const umf_memory_pool_ops_t *ops,
                                const void *params = nullptr) {
@@ -322,7 +322,7 @@ class pool : public pool_ref {
     /// @param other the other object
     pool(pool &&other) noexcept : pool_ref(other.release()) {}
 
-    /// @brief Destroys what it has, and takes the pool of another object.
+    /// @brief Destroys its pool, and takes the pool of another object.
     /// @param other the other object
     /// @return this object
     pool &operator=(pool &&other) noexcept {
@@ -340,7 +340,7 @@ class pool : public pool_ref {
         return std::exchange(handle_, nullptr);
     }
 
-    /// @brief Destroys what it has, and takes another pool.
+    /// @brief Destroys its pool, and takes another pool.
     /// @param handle destroyed by this object from now on; NULL: none
     void reset(umf_memory_pool_handle_t handle = nullptr) noexcept {
         umf_memory_pool_handle_t old = std::exchange(handle_, handle);

@@ -14,7 +14,7 @@
 
 UMF_CPP_BEGIN
 
-/// @brief Names a provider that somebody else owns, or none. Copied freely.
+/// @brief Names a provider that another object owns, or none. Copied freely.
 class provider_ref {
   public:
     /// @brief Names a provider.
@@ -35,7 +35,7 @@ class provider_ref {
     /// @brief Allocates memory.
     /// @param size bytes
     /// @param alignment of the address; 0 leaves the choice to the provider
-    /// @return memory, to be given back by deallocate
+    /// @return memory, to be freed by deallocate
     /// @throws umf::bad_alloc if there is none
     void *allocate(std::size_t size, std::size_t alignment = 0) const {
         void *ptr = nullptr;
@@ -69,7 +69,7 @@ class provider_ref {
 
     /// @brief The smallest page size.
     /// @param ptr an allocation, or NULL for the smallest of all
-    /// @return bytes; 0 if the provider does not tell
+    /// @return bytes; 0 if the provider does not report it
     std::size_t min_page_size(const void *ptr = nullptr) const noexcept {
         std::size_t size = 0;
         umfMemoryProviderGetMinPageSize(handle_, ptr, &size);
@@ -154,7 +154,7 @@ class provider : public provider_ref {
 
     /// @brief Creates a provider from a table of operations.
     /// @param ops the table
-    /// @param params what its `initialize` gets
+    /// @param params passed to its `initialize`
     /// @throws umf::exception if that fails
     explicit provider(const umf_memory_provider_ops_t *ops, const void *params = nullptr)
         : provider(create(ops, params).value()) {}
@@ -184,7 +184,7 @@ class provider : public provider_ref {
 
     /// @brief Creates a provider from a table of operations, without exceptions.
     /// @param ops the table
-    /// @param params what its `initialize` gets
+    /// @param params passed to its `initialize`
     /// @return the provider, or why there is none
     static result<provider> create(const umf_memory_provider_ops_t *ops,
                                    const void *params = nullptr) {
@@ -200,7 +200,7 @@ class provider : public provider_ref {
     /// @param other the other object
     provider(provider &&other) noexcept : provider_ref(other.release()) {}
 
-    /// @brief Destroys what it has, and takes the provider of another object.
+    /// @brief Destroys its provider, and takes the provider of another object.
     /// @param other the other object
     /// @return this object
     provider &operator=(provider &&other) noexcept {
@@ -218,7 +218,7 @@ class provider : public provider_ref {
         return std::exchange(handle_, nullptr);
     }
 
-    /// @brief Destroys what it has, and takes another provider.
+    /// @brief Destroys its provider, and takes another provider.
     /// @param handle destroyed by this object from now on; NULL: none
     void reset(umf_memory_provider_handle_t handle = nullptr) noexcept {
         umf_memory_provider_handle_t old = std::exchange(handle_, handle);

@@ -9,7 +9,7 @@
  * void step(umf::pool &pool, umf_queue_t stream) {
  *     umf::buffer_on<float> values(pool, 1000, stream);
  *     launch(values.data(), values.size(), stream);
- * } // freed on the stream: used again behind the kernel, nobody waits
+ * } // freed on the stream: used again after the kernel, without a wait
  * @endcode
  */
 #ifndef UMF_CPP_QUEUE_HPP
@@ -100,7 +100,7 @@ template <class T> struct deleter_on {
     /// @param last that uses the memory last
     deleter_on(umf_queue_t last = nullptr) noexcept : queue(last) {}
 
-    /// @brief Allocates what it frees.
+    /// @brief Allocates memory that this object frees.
     /// @param from the pool
     /// @param size bytes
     /// @param alignment of the address
@@ -109,7 +109,7 @@ template <class T> struct deleter_on {
         return from.try_allocate_on(queue, size, alignment);
     }
 
-    /// @brief Frees the memory when the work that is on the queue now has passed.
+    /// @brief Frees the memory when the work that is on the queue now has completed.
     /// @param ptr memory of a pool; not NULL
     void operator()(std::remove_extent_t<T> *ptr) const noexcept {
         umfFreeOn(const_cast<std::remove_cv_t<std::remove_extent_t<T>> *>(ptr), queue);

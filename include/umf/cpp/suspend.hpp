@@ -1,12 +1,12 @@
 /** @file
- * Suspend as a scope: the physical memory of pools is given back while an object lives.
+ * Suspend as a scope: the physical memory of pools is released while an object lives.
  *
  * @code{.cpp}
  * #include <umf/umf.hpp>
  *
  * void sleep(umf::pool &weights, umf::pool &cache) {
- *     umf::suspend_scope asleep({weights, cache});
- *     // asleep.report().bytes are free for others
+ *     umf::suspend_scope suspended({weights, cache});
+ *     // suspended.report().bytes are free for others
  * } // everything is back, at the same addresses
  * @endcode
  */
@@ -25,9 +25,9 @@
 
 UMF_CPP_BEGIN
 
-/// @brief Sets what becomes of a pool's content at its next suspend.
+/// @brief Sets the treatment of a pool's content at its next suspend.
 /// @param pool a pool that is resident
-/// @param keep what becomes of it
+/// @param keep treatment of the content
 /// @param folder for ::UMF_SUSPEND_KEEP_FILE
 /// @param device for ::UMF_SUSPEND_KEEP_PEER
 /// @return success, or why not: see ::umfPoolSetSuspendPolicy
@@ -79,14 +79,15 @@ class [[nodiscard]] suspend_scope {
 
     suspend_scope &operator=(suspend_scope &&) = delete;
 
-    /// Resumes the pools. Call resume to hear whether that succeeds: without memory they stay
+    /// Resumes the pools. Call resume to get the result of that: without memory they stay
     /// suspended.
     ~suspend_scope() {
         static_cast<void>(resume());
     }
 
     /// @brief Resumes the pools now. Does nothing if that was done.
-    /// @return what came back; or why not: they stay suspended, and it may be called again
+    /// @return report of the memory brought back; or an error: the pools stay suspended, and it may
+    ///        be called again
     result<umf_suspend_report_t> resume() {
         umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
         if (!pools_.empty()) {
@@ -101,7 +102,7 @@ class [[nodiscard]] suspend_scope {
         return report;
     }
 
-    /// @brief What the suspend did.
+    /// @brief Report of the suspend.
     /// @return valid as long as this
     const umf_suspend_report_t &report() const noexcept {
         return report_;

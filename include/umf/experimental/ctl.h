@@ -52,7 +52,7 @@ umf_result_t umfCtlGet(const char *path, void *arg, size_t size, ...);
 /// @param path of the node
 /// @param arg the value, of the node's type; copied, never written
 /// @param size of `arg` in bytes
-/// @param ... one argument for each "{}"; not allowed behind "default"
+/// @param ... one argument for each "{}"; not allowed after "default"
 /// @return ::UMF_RESULT_SUCCESS;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `path` or `arg` is NULL, if `size` is 0 or does
 ///         not fit, if the node cannot be written, or if the value is not allowed;
@@ -60,7 +60,7 @@ umf_result_t umfCtlGet(const char *path, void *arg, size_t size, ...);
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if it can be written only before creation, as a
 ///         default, or if a default is named with "{}";
 ///         otherwise the result of the pool's or provider's own `ext_ctl`. Writing through a name
-///         reaches every pool of that name and gives the first error.
+///         writes to every pool of that name and gives the first error.
 umf_result_t umfCtlSet(const char *path, void *arg, size_t size, ...);
 
 /// @brief Runs a node.

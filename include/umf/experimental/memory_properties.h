@@ -1,5 +1,5 @@
 /** @file
- * What is known about the memory at an address.
+ * Properties of the memory at an address.
  *
  * Known is memory of pools that record it, and memory opened through umf/ipc.h. Where pools are
  * nested, the innermost one counts. Properties describe the whole allocation of the provider, which
@@ -17,7 +17,7 @@ extern "C" {
 /// @brief Finds the properties of the memory at an address. Thread-safe.
 ///
 /// @param ptr any address inside the memory
-/// @param props_handle [out] the properties. Not to be freed; valid until the memory goes back to
+/// @param props_handle [out] the properties. Not to be freed; valid until the memory is returned to
 ///        its provider or the IPC mapping is closed.
 /// @return ::UMF_RESULT_SUCCESS;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is NULL or the memory is not known;

@@ -23,7 +23,7 @@ typedef const struct umf_mempolicy_t *umf_const_mempolicy_handle_t;
 
 /// @brief How memory is placed on the targets of a memspace.
 typedef enum umf_mempolicy_membind_t {
-    /// On the targets in turn, page by page or part by part.
+    /// On the targets round robin, page by page or part by part.
     UMF_MEMPOLICY_INTERLEAVE = 0,
     /// Only on the targets.
     UMF_MEMPOLICY_BIND = 1,
@@ -57,8 +57,8 @@ umf_result_t umfMempolicyCreate(umf_mempolicy_membind_t bind, umf_mempolicy_hand
 /// @return ::UMF_RESULT_SUCCESS
 umf_result_t umfMempolicyDestroy(umf_mempolicy_handle_t hPolicy);
 
-/// @brief Sets how many bytes go to one target before the next one's turn. Default: 0, page by
-///        page.
+/// @brief Sets how many bytes are placed on one target before the next one is used. Default: 0,
+///        page by page.
 ///
 /// @param hPolicy a policy ::UMF_MEMPOLICY_INTERLEAVE
 /// @param partSize bytes; rounded up to whole pages when a provider is created
@@ -72,7 +72,7 @@ umf_result_t umfMempolicySetInterleavePartSize(umf_mempolicy_handle_t hPolicy, s
 /// @param hPolicy a policy ::UMF_MEMPOLICY_SPLIT
 /// @param partList parts in order of addresses; copied. Weights and targets are checked when a
 ///        provider is created.
-/// @param partListLen how many; 0 goes back to the default
+/// @param partListLen how many; 0 restores the default
 /// @return ::UMF_RESULT_SUCCESS;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hPolicy` is NULL or another policy, or if
 ///         `partList` is NULL and `partListLen` is not 0;

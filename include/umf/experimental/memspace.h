@@ -2,14 +2,14 @@
  * Memspaces: lists of memory targets, from which providers and pools are made.
  *
  * A memspace is made from node numbers, target by target, or by filtering a copy of a predefined
- * one. Predefined memspaces describe this machine. The library makes them when a program first asks
- * for them, and keeps them until its last ::umfTearDown. They must not be changed or destroyed:
- * functions that would do so give ::UMF_RESULT_ERROR_INVALID_ARGUMENT. To start from one, clone it.
+ * one. Predefined memspaces describe this machine. The library makes them at their first use, and
+ * keeps them until its last ::umfTearDown. They must not be changed or destroyed: functions that
+ * would do so give ::UMF_RESULT_ERROR_INVALID_ARGUMENT. To start from one, clone it.
  *
- * What needs knowledge of the machine asks hwloc, which is opened at run time (libhwloc.so.15). The
- * library reads the machine once, when that is first needed; a child of fork keeps what its parent
- * knew. Nodes that the process may not use, because a control group or container forbids it, are in
- * no predefined memspace. Without hwloc the predefined memspaces and capacities are missing, and
+ * Facts about the machine come from hwloc, which is opened at run time (libhwloc.so.15). The
+ * library reads the machine once, when that is first needed; a child of fork keeps the facts of its
+ * parent. Nodes that the process may not use, because a control group or container forbids it, are
+ * in no predefined memspace. Without hwloc the predefined memspaces and capacities are missing, and
  * everything else works.
  *
  * All functions are thread-safe, but one memspace must not be changed by a thread while another one
@@ -118,14 +118,14 @@ umf_const_memspace_handle_t umfMemspaceHighestCapacityGet(void);
 ///        from its CPUs, the best node local to them. By number, each once.
 ///
 /// @return the same handle each time; NULL if the machine's topology cannot be read, or if the
-///         machine's firmware does not tell bandwidths, as is common
+///         machine's firmware does not report bandwidths, as is common
 umf_const_memspace_handle_t umfMemspaceHighestBandwidthGet(void);
 
 /// @brief The predefined memspace of the nodes with the lowest latency: for each NUMA node, seen
 ///        from its CPUs, the best node local to them. By number, each once.
 ///
 /// @return the same handle each time; NULL if the machine's topology cannot be read, or if the
-///         machine's firmware does not tell latencies, as is common
+///         machine's firmware does not report latencies, as is common
 umf_const_memspace_handle_t umfMemspaceLowestLatencyGet(void);
 
 /// @brief Creates an empty memspace.
@@ -204,7 +204,8 @@ umf_result_t umfMemspaceFilterById(umf_memspace_handle_t hMemspace, unsigned *id
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hMemspace` is NULL or predefined, or `size` is
 ///         negative;
 ///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-///         otherwise, if the machine's topology cannot be read, what ::umfMemtargetGetCapacity says
+///         otherwise, if the machine's topology cannot be read, the result of
+///         ::umfMemtargetGetCapacity
 umf_result_t umfMemspaceFilterByCapacity(umf_memspace_handle_t hMemspace, int64_t size);
 
 /// @brief Keeps the targets that a function of the caller chooses and removes the others.

@@ -20,7 +20,7 @@ typedef struct umf_memtarget_t *umf_memtarget_handle_t;
 /// @brief A memory target that is not changed through this handle.
 typedef const struct umf_memtarget_t *umf_const_memtarget_handle_t;
 
-/// @brief What a memory target stands for.
+/// @brief Kind of a memory target.
 typedef enum umf_memtarget_type_t {
     /// Not known. No target has this type.
     UMF_MEMTARGET_TYPE_UNKNOWN = 0,
@@ -28,7 +28,7 @@ typedef enum umf_memtarget_type_t {
     UMF_MEMTARGET_TYPE_NUMA = 1
 } umf_memtarget_type_t;
 
-/// @brief What a target stands for.
+/// @brief Kind of a target.
 ///
 /// @param hMemtarget target
 /// @param type [out] its type; written only on success

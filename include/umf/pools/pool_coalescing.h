@@ -8,7 +8,7 @@
  * allocation calls no provider.
  *
  * - It keeps all its metadata elsewhere (64 bytes for each block), so it works with memory that the
- *   CPU cannot reach. Only umfPoolCalloc and umfPoolRealloc touch the memory.
+ *   CPU cannot access. Only umfPoolCalloc and umfPoolRealloc touch the memory.
  * - Where the provider's memory is of a device (its property UMF_MEMORY_PROPERTY_POINTER_TYPE says
  *   UMF_MEMORY_TYPE_DEVICE), these two use the operations `fill` and `copy` of the provider
  *   (umf/plugin.h) and wait for them. Without these operations they give NULL, and the last error
@@ -16,45 +16,45 @@
  *   umfPoolRealloc of it.
  * - Every wrong pointer is refused: freed already, inside an allocation, or of another owner.
  * - A pool is one shard with one short lock, until threads meet there. Then it gets more shards, up
- *   to one for each CPU and 16 in all. What does not fit in one shard is taken from any other
- *   before the provider is asked; for a block of up to an eighth of the span size a span that
- *   nobody uses moves to the shard as a whole. Threads that meet while they allocate such blocks,
- *   or often take them from each other's shards, do not wait. Such a thread may get a span of the
- *   smallest size although other shards have room, if their locks are taken, or if the pool holds
- *   less than one span for each shard, or if a third of what it holds is in use. Before an
- *   allocation fails for lack of memory, all shards are asked.
+ *   to one for each CPU and 16 in all. A block that does not fit in one shard is taken from any
+ *   other before the pool takes a span from the provider; for a block of up to an eighth of the
+ *   span size an unused span moves to the shard as a whole. Threads that meet while they allocate
+ *   such blocks, or often take them from each other's shards, do not wait. Such a thread may get a
+ *   span of the smallest size although other shards have room, if their locks are taken, or if the
+ *   pool holds less than one span for each shard, or if a third of its memory is in use. Before an
+ *   allocation fails for lack of memory, all shards are searched.
  * - A thread that frees a block and allocates the same size again and again gets the same block
  *   without a lock, from the reuse slot of the thread. A block in the slot is free in every
- * respect: other requests take it before the provider is asked, it joins its neighbours before
- * anything is counted or given back, and a second free of it is refused. With a limit for free
- * spans (umfCoalescingPoolParamsSetRetain) there are no reuse slots. For many small objects a
- * disjoint or jemalloc pool is faster.
+ *   respect: other requests take it before the pool takes a span from the provider, it joins its
+ *   neighbours before memory is counted or released, and a second free of it is refused. With a
+ *   limit for free spans (umfCoalescingPoolParamsSetRetain) there are no reuse slots. For many
+ *   small objects a disjoint or jemalloc pool is faster.
  *
- * Giving memory back. A span that is wholly free is kept up to the limit that
- * umfCoalescingPoolParamsSetRetain sets, by default without limit. It goes back
+ * Releasing memory. A span that is wholly free is kept up to the limit that
+ * umfCoalescingPoolParamsSetRetain sets, by default without limit. It is returned to the provider
  *
- * - when a request fits nowhere: as many bytes of wholly free spans go back first as the new span
- *   has, so that a change of sizes does not make the pool grow;
- * - before an allocation fails for lack of memory: all of them go back, and then the provider is
- *   asked once more, for just what the allocation needs;
- * - on umfPoolTrimMemory, which keeps at least as many bytes as it is told, as far as there are,
- *   and unless it is told SIZE_MAX lets the provider drop the content of all free pages, if that
- *   can purge;
+ * - when a request fits nowhere: first wholly free spans of as many bytes as the new span are
+ *   released, so that a change of sizes does not make the pool grow;
+ * - before an allocation fails for lack of memory: all of them are released, and then the provider
+ *   gets one more request, for no more than the allocation needs;
+ * - on umfPoolTrimMemory, which keeps at least the given number of bytes, as far as there are, and
+ *   unless that is SIZE_MAX lets the provider drop the content of all free pages, if that can
+ *   purge;
  * - with the pool.
  *
  * The content of pages that were free for five to ten seconds is dropped, if the provider can
- * purge: then a span that is kept has addresses only. Where the provider cannot, what is kept stays
- * as it is, because a limit for free spans is the way to say otherwise.
+ * purge: then a span that is kept has addresses only. Where the provider cannot, kept spans stay as
+ * they are, because a limit for free spans is the setting for that.
  *
  * Size 0 is an allocation of its own. Blocks are multiples of the granule and aligned to it;
- * umfPoolMallocUsableSize tells the rounded size. The last allocation error is that of the
+ * umfPoolMallocUsableSize gives the rounded size. The last allocation error is that of the
  * provider, or UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if a size is too large or there is no memory for
  * metadata, or UMF_RESULT_ERROR_INVALID_ALIGNMENT. All functions on pools are thread-safe.
  *
  * Counters by path (`umf.pool.by_handle.{}.stats.<name>`, all size_t): used_memory, the bytes of
  * all blocks, rounded; reserved_memory, the bytes of all spans; spans, how many; largest_free, the
- * largest block there is room for without asking the provider; parts, how many shards, 1 until
- * threads met.
+ * largest block there is room for without a request to the provider; parts, how many shards, 1
+ * until threads met.
  *
  * Parameters are created with defaults, set, and copied by umfPoolCreate. They may be destroyed or
  * reused directly afterwards. NULL instead of parameters means defaults. Two threads must not use
@@ -86,8 +86,8 @@ umf_result_t umfCoalescingPoolParamsCreate(umf_coalescing_pool_params_handle_t *
 /// @return ::UMF_RESULT_SUCCESS
 umf_result_t umfCoalescingPoolParamsDestroy(umf_coalescing_pool_params_handle_t hParams);
 
-/// @brief Sets what sizes of blocks are rounded up to and blocks are aligned to. Default: 512
-///        bytes, or the provider's cache line if that is larger.
+/// @brief Sets the unit of the sizes and alignments of blocks. Default: 512 bytes, or the
+///        provider's cache line if that is larger.
 ///
 /// A granule of at least a cache line keeps two blocks out of one line, which a host and a device
 /// could otherwise write to at once. Kernels and copy engines of GPUs work best with 512 bytes, and
@@ -103,10 +103,10 @@ umf_result_t umfCoalescingPoolParamsSetGranule(umf_coalescing_pool_params_handle
 /// @brief Sets the smallest request to the provider. Default: 2 MiB, or the provider's page if that
 ///        is larger.
 ///
-/// Requests grow with the pool: a sixteenth of what it holds, up to 1 GiB. A larger allocation
-/// gets a span of its size. Requests are multiples of the provider's page, and have eight pages
-/// where rounding one block up to whole pages would waste more than a sixteenth. If the provider
-/// has no such span left, the pool asks for just what an allocation needs.
+/// Requests grow with the pool: a sixteenth of its memory, up to 1 GiB. A larger allocation gets a
+/// span of its size. Requests are multiples of the provider's page, and have eight pages where
+/// rounding one block up to whole pages would waste more than a sixteenth. If the provider has no
+/// such span left, the pool requests no more than an allocation needs.
 ///
 /// @param hParams parameters
 /// @param spanSize in bytes; 0 for the default
@@ -117,7 +117,7 @@ umf_result_t umfCoalescingPoolParamsSetSpanSize(umf_coalescing_pool_params_handl
 /// @brief Sets how many bytes of wholly free spans are kept. Default: SIZE_MAX, all.
 ///
 /// @param hParams parameters
-/// @param retain in bytes; a span that would exceed them goes back when its last block is freed
+/// @param retain in bytes; a span that would exceed them is released when its last block is freed
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL
 umf_result_t umfCoalescingPoolParamsSetRetain(umf_coalescing_pool_params_handle_t hParams,
                                               size_t retain);

@@ -2,9 +2,9 @@
  * The disjoint pool: small allocations out of slabs, large ones directly from the provider. Its
  * name is "disjoint" unless another is set.
  *
- * All of its metadata lies outside the memory it serves, so the CPU need not reach that memory.
+ * All of its metadata is outside the memory it serves, so the CPU need not access that memory.
  * Therefore it does not offer umfPoolCalloc and umfPoolRealloc. Sizes are rounded up to the next
- * bucket size; a size of 0 gives NULL. The control nodes of a pool (umf/experimental/ctl.h) tell
+ * bucket size; a size of 0 gives NULL. The control nodes of a pool (umf/experimental/ctl.h) give
  * its parameters, buckets and statistics.
  *
  * Parameters are created with defaults, set, and copied by umfPoolCreate. They may be destroyed or
@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-/// @brief Smallest bucket in bytes if the provider does not tell its cache line size.
+/// @brief Smallest bucket in bytes if the provider does not report its cache line size.
 #define UMF_DISJOINT_POOL_MIN_BUCKET_DEFAULT_SIZE ((size_t)8)
 
 /// @brief A limit on unused memory that several pools share.
@@ -83,9 +83,9 @@ umf_result_t umfDisjointPoolParamsSetMaxPoolableSize(umf_disjoint_pool_params_ha
 ///
 /// Buckets of at most half a slab keep one, whatever the capacity is. While several threads free
 /// slabs of one object, of up to 2 MiB, each of them may keep one beyond the capacity; at 0 none
-/// does. Over a provider that keeps what its pools free (the OS provider), a bucket of such slabs
-/// that has given 64 of them back keeps more, as long as they are in use now and then, until the
-/// pool is trimmed.
+/// does. Over a provider that caches memory freed by pools (the OS provider), a bucket of such
+/// slabs that has released 64 of them keeps more, as long as they are in use now and then, until
+/// the pool is trimmed.
 ///
 /// @param hParams parameters
 /// @param maxCapacity slabs per bucket
@@ -104,7 +104,7 @@ umf_result_t umfDisjointPoolParamsSetCapacity(umf_disjoint_pool_params_handle_t 
 umf_result_t umfDisjointPoolParamsSetMinBucketSize(umf_disjoint_pool_params_handle_t hParams,
                                                    size_t minBucketSize);
 
-/// @brief Sets what is counted and logged. Default: 0.
+/// @brief Sets the counters and logs of the pool. Default: 0.
 ///
 /// @param hParams parameters
 /// @param poolTrace 0: nothing; 1: slabs are counted; 2: also allocations and frees, with a summary

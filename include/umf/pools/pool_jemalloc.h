@@ -3,7 +3,7 @@
  * set.
  *
  * It needs a provider that can split allocations. It keeps no metadata in the memory it serves, so
- * it works with memory that the CPU cannot reach. Only umfPoolCalloc and umfPoolRealloc touch the
+ * it works with memory that the CPU cannot access. Only umfPoolCalloc and umfPoolRealloc touch the
  * memory. Where the memory is of a device (its property UMF_MEMORY_PROPERTY_POINTER_TYPE says
  * UMF_MEMORY_TYPE_DEVICE), these two use the operations `fill` and `copy` of the provider
  * (umf/plugin.h) and wait for them. Without these operations they give NULL, and the last error is
@@ -15,10 +15,10 @@
  * takes a thread-specific key (pthread_key_create); where none is left, creation gives
  * UMF_RESULT_ERROR_OUT_OF_RESOURCES.
  *
- * umfPoolTrimMemory returns what is unused and ignores its byte count.
+ * umfPoolTrimMemory returns unused memory and ignores its byte count.
  *
- * Pages that hold a live object keep the span around them, which only goes back whole. Under a
- * limit (umfPoolGroupCreate, or a provider that is full) a few live objects in many spans can so
+ * Pages that hold a live object keep the span around them, which is released only as a whole. Under
+ * a limit (umfPoolGroupCreate, or a provider that is full) a few live objects in many spans can so
  * keep most of it, and a large block is refused although little is live: with 3 MiB live in four
  * threads and trims all the time, a block of 20 MiB was refused in 4 to 17 of 40 tries under a
  * limit of 64 MiB. The pools `disjoint` and `coalescing` serve such blocks.

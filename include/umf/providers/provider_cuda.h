@@ -54,8 +54,8 @@ umf_result_t umfCUDAMemoryProviderParamsDestroy(umf_cuda_memory_provider_params_
 /// @brief Sets the context whose memory is allocated.
 ///
 /// @param hParams parameters
-/// @param hContext a `CUcontext`; see the head of this file for what happens when it is destroyed
-///        before the providers made from these parameters
+/// @param hContext a `CUcontext`; see the head of this file for its destruction before the
+///        providers made from these parameters
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the library was built without this provider
 umf_result_t umfCUDAMemoryProviderParamsSetContext(umf_cuda_memory_provider_params_handle_t hParams,

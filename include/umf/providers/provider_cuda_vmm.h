@@ -8,54 +8,56 @@
  *
  * Sizes are rounded up to the driver's granularity, 2 MiB on current GPUs. Memory comes in pieces,
  * each one handle of the driver: a large allocation is one piece, small ones share pieces of the
- * piece size. A piece goes back to the driver when nothing in it is allocated any more.
+ * piece size. A piece is returned to the driver when nothing in it is allocated any more.
  *
- * When freed memory goes back. Unmapping memory that a kernel uses ends the context, and the driver
- * does not wait by itself. So freed memory stays mapped until everything has passed that was queued
- * before in the provider's context, in the primary context of its device, and in those of the
- * devices that were given access. The provider cannot find other contexts of these devices: wait
- * for them before you free. Nobody waits for that: memory that goes together is put behind one
- * event, and goes back in a later call, or a tick (umf/reclaim.h). ::umfPoolTrimMemory waits for
- * it, and so does a request that finds no memory; ::umfPoolWaitPending on demand. A driver before
- * 12.5 has no such event; then the thread that gives memory back waits. It also waits before it
- * unmaps what was opened of another process.
+ * When freed memory is returned to the driver. Unmapping memory that a kernel uses ends the
+ * context, and the driver does not wait by itself. So freed memory stays mapped until all work has
+ * completed that was queued before in the provider's context, in the primary context of its device,
+ * and in those of the devices that were given access. The provider cannot find other contexts of
+ * these devices: wait for them before you free. No thread waits for that: memory that is released
+ * together waits for one event, and is returned in a later call, or a tick (umf/reclaim.h).
+ * ::umfPoolTrimMemory waits for it, and so does a request that finds no memory;
+ * ::umfPoolWaitPending on demand. A driver before 12.5 has no such event; then the thread that
+ * releases memory waits. It also waits before it unmaps memory opened from another process.
  *
- * While a queue is captured nothing is recorded, and nothing goes back: see umf/capture.h. Such
- * memory goes when the provider next gives something back. A provider that is destroyed meanwhile
- * leaves what it could not wait for mapped until the process ends, and logs that. A program that
- * has always waited before a free avoids all that by ::umfCUDAVmmMemoryProviderParamsSetFreePolicy.
+ * While a queue is captured no event is recorded, and nothing is returned: see umf/capture.h. Such
+ * memory is returned with the next release of the provider. A provider that is destroyed meanwhile
+ * leaves memory whose work it could not wait for mapped until the process ends, and logs that. A
+ * program that has always waited before a free avoids all that by
+ * ::umfCUDAVmmMemoryProviderParamsSetFreePolicy.
  *
  * Sharing by descriptor. With UMF_CUDA_VMM_SHARE_FD memory can be shared with other processes of
  * the machine (umf/ipc.h); without it all IPC operations give UMF_RESULT_ERROR_INVALID_ARGUMENT. A
  * file descriptor travels, so the consumer must be able to take one from the producer (ptrace; see
  * prctl(PR_SET_PTRACER, ...)) or to reach its broker (the setting umf.ipc.transports). The
- * consumer's provider must share, too, but may be of another device that can reach the memory. A
- * piece is mapped as a whole, so a consumer can reach what else is in it: set the piece size, or
- * share from a provider of its own, where that matters. Opening works in the producing process as
- * well and gives another address.
+ * consumer's provider must share, too, but may be of another device that can access the memory. A
+ * piece is mapped as a whole, so a consumer can access the other allocations in it: set the piece
+ * size, or share from a provider of its own, where that matters. Opening works in the producing
+ * process as well and gives another address.
  *
  * Sharing by fabric handle. With UMF_CUDA_VMM_SHARE_FABRIC the physical memory travels as a fabric
  * handle of the driver, 64 bytes of our handle, instead of a descriptor. The device must offer it
  * and the machine must be set up for it (IMEX channels). The provider tries that when it is
  * created; where it does not work, creation gives UMF_RESULT_ERROR_NOT_SUPPORTED and logs the
  * driver's reason. Everything else is as with a descriptor. In particular handles hold within one
- * machine: a file of the producer tells whether one still holds. Both sides must share in the same
- * way. No memory pool of the driver (cuMemPoolExportToShareableHandle) is used here.
+ * machine: a file of the producer shows whether one is still valid. Producer and consumer must
+ * share in the same way. No memory pool of the driver (cuMemPoolExportToShareableHandle) is used
+ * here.
  *
  * Sharing beyond the machine. With UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE only the fabric handle and
- * the place in its piece travel, so that a process on another machine of the fabric can open it.
+ * the offset in its piece travel, so that a process on another machine of the fabric can open it.
  * That promises less. The consumer reads no file of the producer, so a handle of memory that was
  * freed, split or merged is *not* refused as long as its piece of physical memory exists: it opens
- * what lies there by now. The driver decides whether to refuse a handle of a piece that is gone,
- * because all of it was freed or its pool was suspended, and one whose producer has ended;
- * producers of the same machine are checked as always. Whoever has the bytes of such a handle, and
- * the fabric's permission (an IMEX channel), can open the memory: no user id is compared. Tell
- * consumers by other means before memory is freed.
+ * the memory that is there by then. The driver decides whether to refuse a handle of a piece that
+ * is gone, because all of it was freed or its pool was suspended, and one whose producer has ended;
+ * producers of the same machine are checked as always. Any process with the bytes of such a handle,
+ * and with the fabric's permission (an IMEX channel), can open the memory: no user id is compared.
+ * Notify consumers by other means before memory is freed.
  *
- * How long a handle holds. In the other two ways a handle holds until its memory is freed, split,
- * merged or suspended, and is refused from then on. What was opened before stays mapped, and keeps
- * its whole piece of physical memory, until it is closed. The counters of the producer
- * (umfPoolGetResidency, and the bytes that a suspend reports) count the piece as given back, while
+ * How long a handle is valid. In the other two ways a handle is valid until its memory is freed,
+ * split, merged or suspended, and is refused from then on. Memory opened before stays mapped, and
+ * keeps its whole piece of physical memory, until it is closed. The counters of the producer
+ * (umfPoolGetResidency, and the bytes that a suspend reports) count the piece as released, while
  * the device still holds it. After a resume the producer has new memory, and the consumer sees the
  * old memory until it opens a new handle. A handle that is requested while the pool is suspended
  * gives UMF_RESULT_ERROR_OUT_OF_RESOURCES.
@@ -65,9 +67,9 @@
  * library that was built without CUDA every function here gives UMF_RESULT_ERROR_NOT_SUPPORTED and
  * the table is NULL.
  *
- * Results of the driver are those of the CUDA provider (umf/providers/provider_cuda.h), and so is
- * what happens when the context is destroyed or the driver shuts down. The exception: virtual
- * memory outlives its context, so it goes back when it is freed. Every call leaves the caller's
+ * Results of the driver are those of the CUDA provider (umf/providers/provider_cuda.h), and so are
+ * the effects of destroying the context or of a shutdown of the driver. The exception: virtual
+ * memory outlives its context, so it is returned when it is freed. Every call leaves the caller's
  * current context as it was.
  *
  * Parameters are created, set, and copied by umfMemoryProviderCreate. They may be destroyed or
@@ -93,14 +95,14 @@ typedef enum umf_cuda_vmm_share_t {
     UMF_CUDA_VMM_SHARE_FD = 1,
     /// By a fabric handle of the driver: see the head of this file.
     UMF_CUDA_VMM_SHARE_FABRIC = 2,
-    /// By a fabric handle alone, also with other machines of the fabric, where nothing tells
-    /// whether a handle still holds: see the head of this file.
+    /// By a fabric handle alone, also with other machines of the fabric, where no check shows
+    /// whether a handle is still valid: see the head of this file.
     UMF_CUDA_VMM_SHARE_FABRIC_ANYWHERE = 3
 } umf_cuda_vmm_share_t;
 
-/// @brief What happens before memory that was freed goes back to the driver.
+/// @brief Policy for freed memory before it is returned to the driver.
 typedef enum umf_cuda_vmm_free_policy_t {
-    /// The provider keeps it until the work of the device has passed: see the head of this file.
+    /// The provider keeps it until the work of the device has completed: see the head of this file.
     UMF_CUDA_VMM_FREE_POLICY_WAIT = 0,
     /// Nothing: the thread that frees has waited for all work that uses the memory.
     UMF_CUDA_VMM_FREE_POLICY_IMMEDIATE = 1
@@ -171,7 +173,7 @@ umf_result_t
 umfCUDAVmmMemoryProviderParamsSetShare(umf_cuda_vmm_memory_provider_params_handle_t hParams,
                                        umf_cuda_vmm_share_t share);
 
-/// @brief Sets what happens before memory that was freed goes back to the driver.
+/// @brief Sets the policy for freed memory before it is returned to the driver.
 ///
 /// @param hParams parameters
 /// @param policy default: ::UMF_CUDA_VMM_FREE_POLICY_WAIT
@@ -194,7 +196,7 @@ umf_result_t
 umfCUDAVmmMemoryProviderParamsSetPieceSize(umf_cuda_vmm_memory_provider_params_handle_t hParams,
                                            size_t size);
 
-/// @brief Sets whether others on the bus, such as network cards, can reach memory of the device
+/// @brief Sets whether others on the bus, such as network cards, can access memory of the device
 ///        (GPUDirect RDMA). Default: yes, if the device has that for virtual memory. Memory that
 ///        the driver refuses for this alone is made without it.
 ///
@@ -206,7 +208,7 @@ umf_result_t
 umfCUDAVmmMemoryProviderParamsSetGPUDirectRDMA(umf_cuda_vmm_memory_provider_params_handle_t hParams,
                                                int capable);
 
-/// @brief Sets what the NULL stream means where streams are named (umf/suspend.h). Default: the
+/// @brief Sets the meaning of the NULL stream where streams are named (umf/suspend.h). Default: the
 ///        default stream of the process.
 ///
 /// Programs built with CUDA_API_PER_THREAD_DEFAULT_STREAM (nvcc --default-stream per-thread) set

@@ -2,9 +2,9 @@
  * The DevDax provider: memory of a DAX device such as /dev/dax0.0, that is persistent memory, CXL
  * memory or memory reserved at boot. Its name is "DEVDAX" unless another is set.
  *
- * The provider maps the device when it is created, as much of it as was asked for in whole pages of
- * 2 MiB (of 1 GiB if the device has such), and cuts allocations out of it from its start. The
- * provider neither clears nor writes the memory: it reads as it was left.
+ * The provider maps the device when it is created, the requested size in whole pages of 2 MiB (of 1
+ * GiB if the device has such), and cuts allocations out of it from its start. The provider neither
+ * clears nor writes the memory: it reads as it was left.
  *
  * Only one provider, in one process, may allocate from a device at a time, and nothing checks that.
  * Other processes that can open the device can open the memory through umf/ipc.h, for which they
@@ -12,7 +12,7 @@
  *
  * Memory is handed out in pages of 2 MiB. An alignment is 0 (a page) or a power of two; any other
  * gives UMF_RESULT_ERROR_INVALID_ALIGNMENT. No room gives UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY.
- * Freeing, splitting or merging what is not an allocation of that size gives
+ * Freeing, splitting or merging anything but an allocation of that size gives
  * UMF_RESULT_ERROR_INVALID_ARGUMENT. The provider cannot purge lazily. Purging by force unmaps the
  * pages from the process; the device keeps their content.
  *
@@ -38,11 +38,11 @@ typedef struct umf_devdax_memory_provider_params_t *umf_devdax_memory_provider_p
 typedef enum umf_devdax_memory_provider_native_error {
     /// "success"
     UMF_DEVDAX_RESULT_SUCCESS = UMF_DEVDAX_RESULTS_START_FROM,
-    /// "memory allocation failed": mapping what an IPC handle describes
+    /// "memory allocation failed": mapping the memory of an IPC handle
     UMF_DEVDAX_RESULT_ERROR_ALLOC_FAILED = 2001,
     /// "allocated address is not aligned"; not used by this library
     UMF_DEVDAX_RESULT_ERROR_ADDRESS_NOT_ALIGNED = 2002,
-    /// "memory deallocation failed": closing what was opened
+    /// "memory deallocation failed": closing opened memory
     UMF_DEVDAX_RESULT_ERROR_FREE_FAILED = 2003,
     /// "force purging failed"
     UMF_DEVDAX_RESULT_ERROR_PURGE_FORCE_FAILED = 2004

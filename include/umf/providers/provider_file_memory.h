@@ -5,27 +5,27 @@
  * The provider opens the file when it is created, and makes it with mode 0600 if there is none. The
  * file is 2 MiB long at first and grows as needed. It never becomes shorter, not even at the end,
  * and is never removed. A longer file keeps its length and content: allocations begin at its start
- * and show what is there, so memory does not in general read as zero.
+ * and show its content, so memory does not in general read as zero.
  *
- * With visibility UMF_MEM_MAP_PRIVATE (the default) what is written stays in the process, and the
- * file itself is never written. With UMF_MEM_MAP_SHARED it goes to the file, and other processes
- * that can open its path can open the memory through umf/ipc.h. The handle names the path, made
- * absolute at creation, and the file's identity: a file that has taken its place is refused.
+ * With visibility UMF_MEM_MAP_PRIVATE (the default) writes stay in the process, and the file itself
+ * is never written. With UMF_MEM_MAP_SHARED they change the file, and other processes that can open
+ * its path can open the memory through umf/ipc.h. The handle names the path, made absolute at
+ * creation, and the file's identity: a file that has taken its place is refused.
  *
  * Only one provider, in one process, may allocate from a file at a time. Others, also on the same
  * path, may open handles. After a fork that means either the parent or the child. Nothing checks
  * that: two that allocate from one file get the same bytes.
  *
- * What is allocated has its space on the disk. If the disk is full, allocating fails, allocations
- * are not affected, and allocating works again after room was made. File systems that cannot
- * reserve space (NFS before 4.2) are the exception: there a write to memory may end the process
- * with SIGBUS. So does memory of a file that another program shortens.
+ * Each allocation has its space on the disk. If the disk is full, allocating fails, allocations are
+ * not affected, and allocating works again after room was made. File systems that cannot reserve
+ * space (NFS before 4.2) are the exception: there a write to memory may end the process with
+ * SIGBUS. So does memory of a file that another program shortens.
  *
  * Memory is handed out in whole pages: of 2 MiB if it is shared and the file system is on
  * persistent memory and mapped directly (FSDAX), otherwise of the system. An alignment is 0 (a
  * page) or a power of two; any other gives UMF_RESULT_ERROR_INVALID_ALIGNMENT. Size 0 and a size
  * that cannot be rounded up give UMF_RESULT_ERROR_INVALID_ARGUMENT, a file that cannot grow
- * UMF_RESULT_ERROR_UNKNOWN. Freeing, splitting or merging what is not an allocation of that size
+ * UMF_RESULT_ERROR_UNKNOWN. Freeing, splitting or merging anything but an allocation of that size
  * gives UMF_RESULT_ERROR_INVALID_ARGUMENT. Freed memory is used again.
  *
  * The provider cannot purge lazily. Purging by force makes whole pages of shared memory read as
@@ -53,9 +53,9 @@ typedef struct umf_file_memory_provider_params_t *umf_file_memory_provider_param
 typedef enum umf_file_memory_provider_native_error {
     /// "success"
     UMF_FILE_RESULT_SUCCESS = UMF_FILE_RESULTS_START_FROM,
-    /// "memory allocation failed": mapping what an IPC handle describes
+    /// "memory allocation failed": mapping the memory of an IPC handle
     UMF_FILE_RESULT_ERROR_ALLOC_FAILED = 3001,
-    /// "memory deallocation failed": closing what was opened
+    /// "memory deallocation failed": closing opened memory
     UMF_FILE_RESULT_ERROR_FREE_FAILED = 3002,
     /// "force purging failed"
     UMF_FILE_RESULT_ERROR_PURGE_FORCE_FAILED = 3003

@@ -4,14 +4,14 @@
  *
  * The range may be any memory, aligned or not, also an allocation of another pool or a part of one.
  * It stays the caller's and must outlive the provider. The provider never writes it, so the CPU
- * need not reach it. A pool over the provider finds that out when it first zeroes or copies
+ * need not access it. A pool over the provider finds that out when it first zeroes or copies
  * content: calloc and realloc then give NULL with UMF_RESULT_ERROR_NOT_SUPPORTED.
  *
  * Memory is handed out in whole pages of the system, upwards in a fresh range; free neighbours are
- * joined and used again. The bytes before the first page boundary of the range and behind the last
+ * joined and used again. The bytes before the first page boundary of the range and after the last
  * one are not used, so an array of 1 MiB serves 1 MiB only if it begins at a page. An alignment is
  * 0 (a page) or a power of two; any other gives UMF_RESULT_ERROR_INVALID_ALIGNMENT. No room gives
- * UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. Freeing, splitting or merging what is not an allocation of
+ * UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY. Freeing, splitting or merging anything but an allocation of
  * that size gives UMF_RESULT_ERROR_INVALID_ARGUMENT. The provider cannot purge lazily and cannot
  * share memory.
  *

@@ -11,7 +11,7 @@
  * the setting params.use_import_export_for_IPC (umf/experimental/ctl.h), as an exported DMA buffer.
  * Either way a descriptor travels, for which the consumer needs the permission to attach to the
  * producer, or to reach its broker (the setting umf.ipc.transports). A handle of memory that was
- * freed is refused; what is open stays usable.
+ * freed is refused; opened memory stays usable.
  *
  * After ::UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC, ::umfMemoryProviderGetLastNativeError gives
  * the `ze_result_t` with its name and meaning.
@@ -40,13 +40,13 @@ typedef struct _ze_context_handle_t *ze_context_handle_t;
 typedef struct umf_level_zero_memory_provider_params_t
     *umf_level_zero_memory_provider_params_handle_t;
 
-/// @brief What a free does about work on the device that still uses the memory.
+/// @brief Policy of a free for memory that work on the device still uses.
 typedef enum umf_level_zero_memory_provider_free_policy_t {
-    /// What the driver does on its own: wait before you free.
+    /// The driver's own policy: wait before you free.
     UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_DEFAULT = 0,
     /// A free waits for that work.
     UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_BLOCKING_FREE = 1,
-    /// A free returns at once; the memory goes when that work has ended.
+    /// A free returns at once; the memory is released when that work has completed.
     UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_DEFER_FREE = 2
 } umf_level_zero_memory_provider_free_policy_t;
 
@@ -109,7 +109,7 @@ umf_result_t umfLevelZeroMemoryProviderParamsSetResidentDevices(
     umf_level_zero_memory_provider_params_handle_t hParams, ze_device_handle_t *hDevices,
     uint32_t deviceCount);
 
-/// @brief Sets what a free does about work that still uses the memory.
+/// @brief Sets the policy of a free for memory that work still uses.
 ///
 /// @param hParams parameters
 /// @param policy default: ::UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_DEFAULT

@@ -9,15 +9,16 @@
  *
  * Sizes are rounded up to the driver's page size for large memory, 2 MiB on current GPUs. Memory
  * comes in pieces, each one physical memory of the driver: a large allocation is one piece, small
- * ones share pieces of the piece size. A piece goes back to the driver when nothing in it is
+ * ones share pieces of the piece size. A piece is returned to the driver when nothing in it is
  * allocated any more.
  *
- * If memory goes while work uses it, the device is lost. So before freed memory goes back to the
- * driver, the provider waits for all work on its device, and on the devices of the driver that
- * reach it. A suspend that names neither queues (`ze_command_queue_handle_t`) nor events
+ * If memory is released while work uses it, the device is lost. So before freed memory is returned
+ * to the driver, the provider waits for all work on its device, and on the devices of the driver
+ * that can access it. A suspend that names neither queues (`ze_command_queue_handle_t`) nor events
  * (`ze_event_handle_t`) waits in the same way. The specification of Level Zero has no such wait: it
  * needs a driver with the extension function `zeDeviceSynchronize`, which Intel's newer ones have,
- * and a loader from 1.3 on. With other drivers the provider waits only for what a suspend names:
+ * and a loader from 1.3 on. With other drivers the provider waits only for the queues and events
+ * named in a suspend:
  * the thread that frees, trims or destroys a pool, or suspends without names, must have waited
  * before. While a capture that the program has announced (umf/capture.h) is under way, the provider
  * does not wait, and freed memory stays mapped until it can.
@@ -50,7 +51,7 @@ extern "C" {
 typedef struct umf_level_zero_vmm_memory_provider_params_t
     *umf_level_zero_vmm_memory_provider_params_handle_t;
 
-/// @brief What happens before memory that was freed goes back to the driver.
+/// @brief Policy for freed memory before it is returned to the driver.
 typedef enum umf_level_zero_vmm_free_policy_t {
     /// The provider waits for the device, if the driver can: see the head of this file.
     UMF_LEVEL_ZERO_VMM_FREE_POLICY_WAIT = 0,
@@ -88,9 +89,9 @@ umf_result_t umfLevelZeroVmmMemoryProviderParamsSetContext(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, ze_context_handle_t hContext,
     ze_device_handle_t hDevice);
 
-/// @brief Takes memory of a device by its number, in a context that the provider makes and that the
-///        property ::UMF_MEMORY_PROPERTY_CONTEXT of its memory tells. A context that was set before
-///        is dropped.
+/// @brief Takes memory of a device by its number, in a context that the provider makes; the
+///        property ::UMF_MEMORY_PROPERTY_CONTEXT of its memory is this context. A context that was
+///        set before is dropped.
 ///
 /// @param hParams parameters
 /// @param number of the device, counted from 0 over the GPUs of its driver
@@ -125,7 +126,7 @@ umf_result_t umfLevelZeroVmmMemoryProviderParamsSetDriver(
 umf_result_t umfLevelZeroVmmMemoryProviderParamsSetAnyDevice(
     umf_level_zero_vmm_memory_provider_params_handle_t hParams, int isCounted);
 
-/// @brief Sets what happens before memory that was freed goes back to the driver.
+/// @brief Sets the policy for freed memory before it is returned to the driver.
 ///
 /// @param hParams parameters
 /// @param policy default: ::UMF_LEVEL_ZERO_VMM_FREE_POLICY_WAIT

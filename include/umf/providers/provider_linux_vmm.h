@@ -1,13 +1,13 @@
 /** @file
- * The linux_vmm provider: memory of the host whose physical memory can be given back and brought
- * back at the same addresses (umf/suspend.h). Its name is "LINUX_VMM" unless another is set.
+ * The linux_vmm provider: memory of the host whose physical memory can be released and brought back
+ * at the same addresses (umf/suspend.h). Its name is "LINUX_VMM" unless another is set.
  *
  * Memory comes in pieces, each an anonymous memory file mapped into reserved addresses. Allocations
- * are whole pages of the system, cut out of pieces. A piece goes back to the system when nothing in
- * it is allocated any more. Fresh memory reads as zero, memory used again does not.
+ * are whole pages of the system, cut out of pieces. A piece is returned to the system when nothing
+ * in it is allocated any more. Fresh memory reads as zero, memory used again does not.
  *
  * After a fork parent and child have the same memory, its free parts included. So only one of the
- * two may go on with the provider and with what it allocated.
+ * two may go on with the provider and its allocations.
  *
  * An alignment is 0 (a page) or a power of two; any other gives UMF_RESULT_ERROR_INVALID_ALIGNMENT.
  * When the system has no memory or no file descriptor left, an allocation gives
@@ -15,10 +15,10 @@
  *
  * Memory can be shared with other processes of the machine (umf/ipc.h), which take the descriptor
  * of its piece from this one; docs/guide/sharing.md has the permissions. A piece is mapped as a
- * whole, so a consumer can reach what else is in it. A handle holds until its memory is freed,
- * split, merged or suspended, and is refused from then on. What was opened before stays mapped, and
- * keeps the piece's memory, until it is closed. After a resume the producer has new memory, and
- * needs new handles. A handle that is requested while the pool is suspended gives
+ * whole, so a consumer can access the other allocations in it. A handle is valid until its memory
+ * is freed, split, merged or suspended, and is refused from then on. Memory opened before stays
+ * mapped, and keeps the piece's memory, until it is closed. After a resume the producer has new
+ * memory, and needs new handles. A handle that is requested while the pool is suspended gives
  * UMF_RESULT_ERROR_OUT_OF_RESOURCES.
  *
  * Parameters are created, set, and copied by umfMemoryProviderCreate. They may be destroyed or
@@ -54,7 +54,7 @@ umfLinuxVmmMemoryProviderParamsDestroy(umf_linux_vmm_memory_provider_params_hand
 
 /// @brief Sets the smallest piece. Default: 64 MiB.
 ///
-/// A piece costs a file descriptor; pages in it that nobody has touched cost no memory.
+/// A piece costs a file descriptor; untouched pages in it cost no memory.
 ///
 /// @param hParams parameters
 /// @param size in bytes, not 0; rounded up to pages

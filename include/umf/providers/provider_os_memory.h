@@ -7,23 +7,23 @@
  * with the native code UMF_OS_RESULT_ERROR_ALLOC_FAILED. umfMemoryProviderFree checks neither
  * address nor size beyond what the system checks.
  *
- * Private memory without a NUMA mode is arranged for huge pages. Allocations of 2 MiB and more lie
- * at multiples of 2 MiB and ask for huge pages. Those of up to 256 KiB are cut from mappings of 2
- * MiB, which ask for huge pages once the provider has more than 8 MiB of them.
+ * Private memory without a NUMA mode is arranged for huge pages. Allocations of 2 MiB and more
+ * start at multiples of 2 MiB and request huge pages. Those of up to 256 KiB are cut from mappings
+ * of 2 MiB, which request huge pages once the provider has more than 8 MiB of them.
  *
- * Memory that is freed goes back to the system at once, and touching it is a fault. Its addresses
- * are not used again while their mapping has other allocations, unless addresses run out. The
- * addresses of four mappings of 2 to 8 MiB stay reserved for the next. Protection that the program
- * changed is reset; NUMA policy and advice that it gave may stay.
+ * Freed memory is returned to the system at once, and touching it is a fault. Its addresses are not
+ * used again while their mapping has other allocations, unless addresses run out. The addresses of
+ * four mappings of 2 to 8 MiB stay reserved for the next. Protection that the program changed is
+ * reset; NUMA policy and advice that it gave may stay.
  *
  * The exception is memory that pools free, up to 8 MiB of it at once. It keeps its content and its
  * pages, and can be touched, for pools over the same provider: for 2 seconds if no pool takes it,
- * and until one of these pools is trimmed or destroyed. Memory that is kept and memory in use are
- * together no more than what was in use lately, and 64 MiB. So protection that the program changed
- * on memory of a pool must be changed back before it is freed.
+ * and until one of these pools is trimmed or destroyed. Cached memory and memory in use are
+ * together no more than the recent memory in use plus 64 MiB. So protection that the program
+ * changed on memory of a pool must be changed back before it is freed.
  *
  * Shared memory (visibility UMF_MEM_MAP_SHARED) can be opened by other processes through umf/ipc.h.
- * It lies in an anonymous file made by memfd_create (where that is denied, an unlinked file in
+ * It is in an anonymous file made by memfd_create (where that is denied, an unlinked file in
  * /dev/shm or the folder for temporary files), or in the named object `/dev/shm/<name>` if a name
  * is set. Where no file can be made, creation gives UMF_RESULT_ERROR_NOT_SUPPORTED. If the
  * environment variable UMF_MEM_FD_FUNC contains "memfd_secret", a memfd_secret file is used
@@ -34,7 +34,7 @@
  * Shared memory in /dev/shm or in a folder has its space there when it is allocated, so that a
  * write never fails for lack of it: if the file system is full, allocating fails. Such memory
  * cannot be purged (UMF_RESULT_ERROR_NOT_SUPPORTED), because others could take the space; freeing
- * gives it back.
+ * releases it.
  *
  * Parameters are created with defaults, set, and copied by umfMemoryProviderCreate. They may be
  * destroyed or reused directly afterwards. Two threads must not use one parameter object at once.
@@ -60,7 +60,8 @@ typedef enum umf_numa_mode_t {
     UMF_NUMA_MODE_DEFAULT = 0,
     /// Only on the nodes of the list, which must not be empty.
     UMF_NUMA_MODE_BIND = 1,
-    /// On the nodes of the list in turn, page by page or part by part. The list must not be empty.
+    /// On the nodes of the list round robin, page by page or part by part. The list must not be
+    /// empty.
     UMF_NUMA_MODE_INTERLEAVE = 2,
     /// On the nodes of the list while they have room, else on others. An empty list means local.
     UMF_NUMA_MODE_PREFERRED = 3,
@@ -105,7 +106,7 @@ typedef enum umf_os_memory_provider_native_error {
 /// @brief Creates parameters with defaults: private memory that can be read and written, no NUMA
 ///        policy.
 ///
-/// What is set is checked when the provider is created, which answers
+/// Parameters are checked when the provider is created, which returns
 /// ::UMF_RESULT_ERROR_NOT_SUPPORTED for shared memory with a NUMA mode and
 /// ::UMF_RESULT_ERROR_INVALID_ARGUMENT for other settings that do not go together: a mode and its
 /// list, a name with private memory, partitions or a part size with a mode that has none.
@@ -171,7 +172,7 @@ umf_result_t umfOsMemoryProviderParamsSetNumaList(umf_os_memory_provider_params_
 umf_result_t umfOsMemoryProviderParamsSetNumaMode(umf_os_memory_provider_params_handle_t hParams,
                                                   umf_numa_mode_t numa_mode);
 
-/// @brief Sets how many bytes go to one node before the next one's turn in mode
+/// @brief Sets how many bytes are placed on one node before the next one is used in mode
 ///        ::UMF_NUMA_MODE_INTERLEAVE. Default: 0, page by page.
 ///
 /// @param hParams parameters
