@@ -171,7 +171,7 @@ static void table_free(const umf_map_t *map, umf_map_entry_t w, int level) {
         }
     }
     if (!is_flat(map, table)) {
-        umf_meta_free((void *)table, umf_map_slots[level] * sizeof(umf_map_entry_t));
+        umf_map_free((void *)table, umf_map_slots[level] * sizeof(umf_map_entry_t));
     }
 }
 
@@ -264,9 +264,9 @@ static _Atomic umf_map_entry_t *table_below(_Atomic umf_map_entry_t *slot, int l
         return UMF_MAP_CHILD(w);
     }
     uint32_t slots = umf_map_slots[level + 1];
-    _Atomic umf_map_entry_t *made = umf_meta_alloc(slots * sizeof(umf_map_entry_t)), *table = NULL;
+    _Atomic umf_map_entry_t *made = umf_map_alloc(slots * sizeof(umf_map_entry_t)), *table = NULL;
     if (made && (table = table_publish(slot, made, slots)) != made) {
-        umf_meta_free((void *)made, slots * sizeof(umf_map_entry_t));
+        umf_map_free((void *)made, slots * sizeof(umf_map_entry_t));
     }
     return table;
 }

@@ -94,6 +94,10 @@ umf_result_t umf_map_init(umf_map_t *map); /* a private map, with one shard, not
 void umf_map_reserve(umf_map_t *map);      /* reserves the flat table of a new map, if possible */
 void umf_map_fini(umf_map_t *map);         /* frees the tables of a private map */
 
+/* Bytes of the tables and lists of all maps, a part of umf_meta_used. They are as many as the
+ * addresses that were divided so far, whether these are in use or not. */
+size_t umf_map_used(void);
+
 /* The walk from the root, for the cases that the fast walk below does not handle. */
 umf_map_entry_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr);
 

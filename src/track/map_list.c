@@ -37,8 +37,25 @@ static size_t list_bytes(uint32_t capacity) {
     return sizeof(umf_map_list_t) + capacity * sizeof(map_entry_t);
 }
 
+static atomic_size_t map_used;
+
+void *umf_map_alloc(size_t size) {
+    void *ptr = umf_meta_alloc(size);
+    atomic_fetch_add_explicit(&map_used, ptr ? size : 0, memory_order_relaxed);
+    return ptr;
+}
+
+void umf_map_free(void *ptr, size_t size) {
+    umf_meta_free(ptr, size);
+    atomic_fetch_sub_explicit(&map_used, size, memory_order_relaxed);
+}
+
+size_t umf_map_used(void) {
+    return atomic_load_explicit(&map_used, memory_order_relaxed);
+}
+
 void umf_map_list_free(umf_map_list_t *list) {
-    umf_meta_free(list, list_bytes(list->capacity));
+    umf_map_free(list, list_bytes(list->capacity));
 }
 
 static uint32_t entry_begin(uint32_t range) {
@@ -210,7 +227,7 @@ static umf_map_list_t *list_get(umf_map_shard_t *shard, uint32_t capacity) {
     umf_map_list_t **lists = lists_without_page(shard, capacity), *list = *lists;
     if (list) {
         *lists = list->next;
-    } else if ((list = umf_meta_alloc(list_bytes(capacity)))) {
+    } else if ((list = umf_map_alloc(list_bytes(capacity)))) {
         list->capacity = capacity;
     }
     return list;

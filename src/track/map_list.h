@@ -17,6 +17,10 @@ static inline umf_map_list_t *umf_map_list_of(umf_map_entry_t w) {
     return (umf_map_list_t *)(uintptr_t)(w - UMF_MAP_ENTRY_LIST);
 }
 
+/* Memory of tables and lists. */
+void *umf_map_alloc(size_t size);
+void umf_map_free(void *ptr, size_t size);
+
 /* The map entry of the innermost span that contains `addr`. `slot` is the slot of the page, which
  * may get or lose its list meanwhile. */
 umf_map_entry_t umf_map_list_find(const _Atomic umf_map_entry_t *slot, uintptr_t addr);
