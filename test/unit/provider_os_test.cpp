@@ -1510,19 +1510,19 @@ TEST(os, SlotsRunOutAndComeBack) {
     uint64_t generation = 0, last = 0;
     std::set<uint32_t> seen;
     for (uint32_t i = 0; i < count; i++) {
-        ASSERT_EQ(umf_os_share_claim_slot(share, &slot, &generation), UMF_RESULT_SUCCESS);
+        ASSERT_EQ(umf_board_claim(&share->board, &slot, &generation), UMF_RESULT_SUCCESS);
         ASSERT_GT(generation, last);
         last = generation;
         ASSERT_TRUE(seen.insert(slot).second);
     }
     EXPECT_EQ(*seen.begin(), UMF_OS_SHARE_FIRST_SLOT) << "the head of the file is no slot";
-    EXPECT_EQ(umf_os_share_claim_slot(share, &slot, &generation),
+    EXPECT_EQ(umf_board_claim(&share->board, &slot, &generation),
               UMF_RESULT_ERROR_OUT_OF_RESOURCES);
-    umf_os_share_retire_slot(share, 77, 1); /* not that slot's generation */
-    EXPECT_EQ(umf_os_share_claim_slot(share, &slot, &generation),
+    umf_board_retire(&share->board, 77, 1); /* not that slot's generation */
+    EXPECT_EQ(umf_board_claim(&share->board, &slot, &generation),
               UMF_RESULT_ERROR_OUT_OF_RESOURCES);
-    umf_os_share_retire_slot(share, slot, last);
-    EXPECT_EQ(umf_os_share_claim_slot(share, &slot, &generation), UMF_RESULT_SUCCESS);
+    umf_board_retire(&share->board, slot, last);
+    EXPECT_EQ(umf_board_claim(&share->board, &slot, &generation), UMF_RESULT_SUCCESS);
     EXPECT_EQ(generation, last + 1);
     umf_os_share_destroy(share);
 }

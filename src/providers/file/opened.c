@@ -46,32 +46,21 @@ free_copy:
     return error;
 }
 
-/* Takes the mapping out of the table, so that only one of two concurrent closes continues. */
-static umf_locator_t *opened_withdraw(umf_opened_t *opened, const void *ptr, size_t size) {
-    umf_lock(&opened->lock);
-    umf_locator_t *locator = umf_hash_get(&opened->table, (uintptr_t)ptr);
-    if (locator && umf_locator_fits(locator, size)) {
-        umf_hash_remove(&opened->table, (uintptr_t)ptr);
-    } else {
-        locator = NULL;
-    }
-    umf_unlock(&opened->lock);
-    return locator;
+static bool opened_fits(const void *locator, size_t size) {
+    return umf_locator_fits(locator, size);
 }
 
 int umf_opened_unmap(umf_opened_t *opened, void *ptr, size_t size) {
-    umf_locator_t *locator = opened_withdraw(opened, ptr, size);
+    umf_locator_t *locator =
+        umf_table_take_if(&opened->lock, &opened->table, ptr, opened_fits, size);
     if (!locator) {
         UMF_LOG_ERROR("%zu bytes at %p were not opened by this provider", size, ptr);
         return EINVAL;
     }
     umf_locator_extent_t extent = umf_locator_extent(locator);
     int error = umf_os_unmap((char *)ptr - extent.head, extent.size);
-    if (error && umf_table_put(&opened->lock, &opened->table, ptr, locator)) {
+    if (error && umf_table_put_back(&opened->lock, &opened->table, ptr, locator)) {
         return error;
-    }
-    if (error) {
-        UMF_LOG_ERROR("no memory to remember %p, which could not be unmapped", ptr);
     }
     umf_meta_free(locator, sizeof(*locator));
     return error;

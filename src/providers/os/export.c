@@ -55,12 +55,12 @@ static allocation_t *export_find_locked(const umf_os_export_t *export, const voi
 }
 
 /* A caller may name the size that it asked for, or that size in whole pages. */
-static bool allocation_matches(const umf_os_export_t *export, const allocation_t *allocation,
-                               size_t size) {
+static bool allocation_fits(const void *value, size_t size) {
+    const allocation_t *allocation = value;
     size_t rounded;
     return size != 0 &&
            (size == allocation->requested ||
-            (umf_round_up(size, export->page_size, &rounded) && rounded == allocation->size));
+            (umf_round_up(size, umf_os_page_size(), &rounded) && rounded == allocation->size));
 }
 
 /* --- alloc ------------------------------------------------------------------------------------ */
@@ -153,39 +153,26 @@ int umf_os_export_alloc(umf_os_export_t *export, size_t size, size_t alignment, 
 
 /* --- free ------------------------------------------------------------------------------------- */
 
-/* Takes the allocation out of the table, so that only one of two concurrent frees continues. */
-static allocation_t *export_withdraw(umf_os_export_t *export, void *ptr, size_t size) {
-    umf_lock(export->lock);
-    allocation_t *allocation = export_find_locked(export, ptr);
-    if (allocation && allocation_matches(export, allocation, size)) {
-        umf_hash_remove(&export->allocations, (uintptr_t)ptr);
-    } else {
-        allocation = NULL;
-    }
-    umf_unlock(export->lock);
-    return allocation;
-}
-
 /* Ends the export before the memory is released: no process may open it afterwards. An inherited
  * export belongs to the parent and stays. */
 static void export_retire(umf_os_export_t *export, allocation_t *allocation) {
     umf_lock(export->lock);
     if (umf_os_share_is_mine(allocation->share)) {
-        umf_os_share_retire_slot(allocation->share, allocation->slot, allocation->generation);
+        umf_board_retire(&allocation->share->board, allocation->slot, allocation->generation);
     }
     umf_unlock(export->lock);
 }
 
 int umf_os_export_free(umf_os_export_t *export, void *ptr, size_t size, size_t *requested) {
-    allocation_t *allocation = export_withdraw(export, ptr, size);
+    allocation_t *allocation =
+        umf_table_take_if(export->lock, &export->allocations, ptr, allocation_fits, size);
     if (!allocation) {
         UMF_LOG_ERROR("%p is not a shared allocation of %zu bytes of this provider", ptr, size);
         return EINVAL;
     }
     int error = umf_os_unmap(ptr, allocation->size);
     if (error) {
-        if (!umf_table_put(export->lock, &export->allocations, ptr, allocation)) {
-            UMF_LOG_ERROR("no memory to remember %p, which could not be unmapped", ptr);
+        if (!umf_table_put_back(export->lock, &export->allocations, ptr, allocation)) {
             umf_meta_free(allocation, sizeof(*allocation));
         }
         return error;
@@ -231,7 +218,7 @@ umf_result_t umf_os_export_split(umf_os_export_t *export, void *ptr, size_t tota
     umf_result_t result = UMF_RESULT_ERROR_UNKNOWN;
     if (!low) {
         UMF_LOG_ERROR("%p is not a shared allocation of this provider", ptr);
-    } else if (!allocation_matches(export, low, total) || first == 0 || first >= low->size ||
+    } else if (!allocation_fits(low, total) || first == 0 || first >= low->size ||
                first % export->page_size) {
         UMF_LOG_ERROR("the %zu bytes at %p cannot be split after %zu of %zu bytes; parts are whole "
                       "pages",
@@ -263,7 +250,7 @@ static umf_result_t export_merge_locked(umf_os_export_t *export, allocation_t *l
         return result;
     }
     if (high->slot != low->slot || high->generation != low->generation) {
-        umf_os_share_retire_slot(high->share, high->slot, high->generation);
+        umf_board_retire(&high->share->board, high->slot, high->generation);
     }
     low->size = whole;
     low->requested += high->requested;
@@ -301,10 +288,10 @@ umf_result_t umf_os_export_merge(umf_os_export_t *export, void *low_ptr, void *h
 /* --- handles ---------------------------------------------------------------------------------- */
 
 static umf_result_t export_claim_slot_locked(allocation_t *allocation) {
-    if (umf_os_share_slot_is_live(allocation->share, allocation->slot, allocation->generation)) {
+    if (umf_board_is_live(&allocation->share->board, allocation->slot, allocation->generation)) {
         return UMF_RESULT_SUCCESS;
     }
-    return umf_os_share_claim_slot(allocation->share, &allocation->slot, &allocation->generation);
+    return umf_board_claim(&allocation->share->board, &allocation->slot, &allocation->generation);
 }
 
 static umf_result_t export_describe_locked(umf_os_export_t *export, const void *ptr, size_t size,

@@ -17,25 +17,22 @@
 #include "providers/shared/table.h"
 #include "system/os.h"
 
-typedef struct umf_os_source_t {
-    struct umf_os_source_t *next; /* Sync: the provider's lock, also for `refs` */
-    size_t refs;
-    uint64_t dev, ino; /* Immutable after create, as all members below */
-    umf_kept_fd_t file;
-    uint64_t size;          /* of the file when last asked; it only grows. Sync: atomic, relaxed */
-    const uint64_t *header; /* written by the producer. Sync: atomic */
-    size_t header_size;
+typedef struct source_t {
+    umf_board_source_t board; /* the header of the file */
+    umf_kept_fd_t file;       /* Immutable after open */
+    uint64_t size;    /* of the file when last asked; it only grows. Sync: atomic, relaxed */
     uintptr_t layout; /* see below; 0: none. Sync: atomic; written with the provider's lock */
 } source_t;
+
+typedef struct description_t {
+    umf_os_handle_t handle;
+    const char *name;
+} description_t;
 
 typedef struct opened_t {
     source_t *source;
     size_t size;
 } opened_t;
-
-void umf_os_import_init(umf_os_import_t *import, umf_lock_t *lock) {
-    *import = (umf_os_import_t){.lock = lock, .page_size = umf_os_page_size()};
-}
 
 /* --- layouts ---------------------------------------------------------------------------------- */
 
@@ -90,11 +87,10 @@ static void *layout_request(uintptr_t layout, uint64_t offset) {
 
 /* --- sources ---------------------------------------------------------------------------------- */
 
-static void source_destroy(source_t *source) {
+static void source_close(umf_board_source_t *board) {
+    source_t *source = (source_t *)board;
     layout_give(source->layout);
-    umf_os_unmap((void *)(uintptr_t)source->header, source->header_size);
     umf_kept_fd_close(&source->file);
-    umf_meta_free(source, sizeof(*source));
 }
 
 static int source_check_file(const source_t *source) {
@@ -125,35 +121,36 @@ static umf_result_t source_check_size(source_t *source, uint64_t end) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t source_map_header(source_t *source) {
-    umf_result_t result = source_check_size(source, source->header_size);
+static umf_result_t source_map_header(source_t *source, size_t header_size) {
+    umf_result_t result = source_check_size(source, header_size);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     void *header = NULL;
-    int error =
-        umf_os_map(&header, source->header_size, PROT_READ, MAP_SHARED, source->file.number, 0);
+    int error = umf_os_map(&header, header_size, PROT_READ, MAP_SHARED, source->file.number, 0);
     if (error) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
                       "mapping the header of a producer's file failed");
         return umf_os_native_fail(UMF_OS_RESULT_ERROR_ALLOC_FAILED, error);
     }
-    source->header = header;
-    if (__atomic_load_n(&source->header[0], __ATOMIC_ACQUIRE) !=
-        umf_os_share_word0(source->header_size)) {
+    if (__atomic_load_n((const uint64_t *)header, __ATOMIC_ACQUIRE) !=
+        umf_os_share_word0(header_size)) {
         UMF_LOG_ERROR("the producer's file is not one of shared memory of an OS provider with a "
                       "header of %zu bytes",
-                      source->header_size);
-        umf_os_unmap(header, source->header_size);
+                      header_size);
+        umf_os_unmap(header, header_size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    source->board.words = header;
+    source->board.size = header_size;
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t source_open(source_t *source, const umf_os_handle_t *handle, const char *name) {
+static umf_result_t source_open_file(source_t *source, const umf_fd_ticket_t *ticket,
+                                     const char *name) {
     int fd;
-    umf_result_t opened = *name ? umf_named_open(name, &handle->ticket, &fd)
-                                : umf_ticket_redeem(&handle->ticket, &fd);
+    umf_result_t opened =
+        *name ? umf_named_open(name, ticket, &fd) : umf_ticket_redeem(ticket, &fd);
     if (opened != UMF_RESULT_SUCCESS) {
         return opened;
     }
@@ -161,129 +158,57 @@ static umf_result_t source_open(source_t *source, const umf_os_handle_t *handle,
     return error ? umf_os_native_fail(UMF_OS_RESULT_ERROR_ALLOC_FAILED, error) : UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t source_create(const umf_os_handle_t *handle, const char *name,
-                                  source_t **result) {
-    umf_result_t made;
-    source_t *source = umf_meta_alloc(sizeof(*source));
-    if (!source) {
-        UMF_LOG_ERROR("no memory to open shared memory");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+static umf_result_t source_open(umf_board_source_t *board, const umf_fd_ticket_t *ticket,
+                                const void *arg) {
+    source_t *source = (source_t *)board;
+    const description_t *description = arg;
+    umf_result_t result = source_open_file(source, ticket, description->name);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
-    source->refs = 1;
-    source->dev = handle->ticket.dev;
-    source->ino = handle->ticket.ino;
-    source->header_size = handle->header_size;
-    made = source_open(source, handle, name);
-    if (made != UMF_RESULT_SUCCESS) {
-        goto free_source;
-    }
-    if (!*name && umf_memory_file_check(source->file.number) != 0) {
+    if (!*description->name && umf_memory_file_check(source->file.number) != 0) {
         UMF_LOG_ERROR("the producer's file may become shorter while it is mapped; those of an OS "
                       "provider cannot");
-        made = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-        goto close_file;
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    made = source_map_header(source);
-    if (made != UMF_RESULT_SUCCESS) {
-        goto close_file;
+    if (result == UMF_RESULT_SUCCESS) {
+        result = source_map_header(source, description->handle.header_size);
     }
-    *result = source;
-    return UMF_RESULT_SUCCESS;
-
-close_file:
-    umf_kept_fd_close(&source->file);
-free_source:
-    umf_meta_free(source, sizeof(*source));
-    return made;
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_kept_fd_close(&source->file);
+    }
+    return result;
 }
 
-/* Device and inode identify the file: they are not reused while it is open. */
-static source_t *source_find_locked(const umf_os_import_t *import, const umf_os_handle_t *handle) {
-    umf_assert_locked(import->lock);
-    source_t *source = import->sources;
-    while (source && (source->dev != handle->ticket.dev || source->ino != handle->ticket.ino)) {
-        source = source->next;
-    }
-    return source;
-}
-
-/* Called from the second allocation of a file on: the first may stay the only one. */
-static void source_lay_out_locked(source_t *source) {
+/* The second allocation of the file; the first may stay the only one. */
+static void source_join_locked(umf_board_source_t *board) {
+    source_t *source = (source_t *)board;
     if (source->layout == 0) {
-        uintptr_t layout = layout_take((uintptr_t)source->header);
+        uintptr_t layout = layout_take((uintptr_t)board->words);
         __atomic_store_n(&source->layout, layout, __ATOMIC_RELAXED);
     }
 }
 
-/* The known source of the file with one more use, else `made`, which becomes known. NULL if there
- * is neither. */
-static source_t *source_join(umf_os_import_t *import, const umf_os_handle_t *handle,
-                             source_t *made) {
-    umf_lock(import->lock);
-    source_t *source = source_find_locked(import, handle);
-    if (source) {
-        source->refs++;
-        source_lay_out_locked(source);
-    } else if (made) {
-        made->next = import->sources;
-        import->sources = made;
-        source = made;
-    }
-    umf_unlock(import->lock);
-    return source;
-}
-
-static umf_result_t source_get(umf_os_import_t *import, const umf_os_handle_t *handle,
-                               const char *name, source_t **result) {
-    source_t *source = source_join(import, handle, NULL);
-    if (!source) {
-        source_t *made;
-        umf_result_t created = source_create(handle, name, &made);
-        if (created != UMF_RESULT_SUCCESS) {
-            return created;
-        }
-        source = source_join(import, handle, made);
-        if (source != made) {
-            source_destroy(made);
-        }
-    }
-    *result = source;
-    return UMF_RESULT_SUCCESS;
-}
-
-static void source_put(umf_os_import_t *import, source_t *source) {
-    umf_lock(import->lock);
-    bool last = --source->refs == 0;
-    if (last) {
-        source_t **link = &import->sources;
-        while (*link != source) {
-            link = &(*link)->next;
-        }
-        *link = source->next;
-    }
-    umf_unlock(import->lock);
-    if (last) {
-        source_destroy(source);
-    }
+void umf_os_import_init(umf_os_import_t *import, umf_lock_t *lock) {
+    static const umf_board_ops_t ops = {
+        .source_size = sizeof(source_t),
+        .open = source_open,
+        .close = source_close,
+        .join_locked = source_join_locked,
+    };
+    *import = (umf_os_import_t){
+        .lock = lock, .sources = {.lock = lock, .ops = &ops}, .page_size = umf_os_page_size()};
 }
 
 /* --- open ------------------------------------------------------------------------------------- */
 
 static umf_result_t source_check_generation(const source_t *source, const umf_os_handle_t *handle) {
-    if (handle->header_size != source->header_size) {
+    if (handle->header_size != source->board.size) {
         UMF_LOG_ERROR("the description does not fit its file: a header of %u instead of %zu bytes",
-                      handle->header_size, source->header_size);
+                      handle->header_size, source->board.size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    uint64_t now = __atomic_load_n(&source->header[handle->slot], __ATOMIC_ACQUIRE);
-    if (now != handle->generation) {
-        UMF_LOG_ERROR(
-            "the producer has freed the memory that was described (generation %llu of slot "
-            "%u, now %llu)",
-            (unsigned long long)handle->generation, handle->slot, (unsigned long long)now);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return UMF_RESULT_SUCCESS;
+    return umf_board_check(&source->board, handle->slot, handle->generation);
 }
 
 static umf_result_t import_remember(umf_os_import_t *import, source_t *source, void *ptr,
@@ -330,60 +255,49 @@ static umf_result_t import_map(umf_os_import_t *import, source_t *source,
 }
 
 umf_result_t umf_os_import_open(umf_os_import_t *import, const void *data, void **ptr) {
-    umf_os_handle_t handle;
-    const char *name;
-    source_t *source;
-    umf_result_t result = umf_os_handle_read(data, &handle, &name);
+    description_t description;
+    const umf_os_handle_t *handle = &description.handle;
+    umf_board_source_t *board;
+    umf_result_t result = umf_os_handle_read(data, &description.handle, &description.name);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_board_get(&import->sources, &handle->ticket, &description, &board);
+    }
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = source_get(import, &handle, name, &source);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    result = source_check_generation(source, &handle);
+    source_t *source = (source_t *)board;
+    result = source_check_generation(source, handle);
     if (result == UMF_RESULT_SUCCESS) {
-        result = source_check_size(source, handle.offset + handle.size);
+        result = source_check_size(source, handle->offset + handle->size);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = import_map(import, source, &handle, ptr);
+        result = import_map(import, source, handle, ptr);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        source_put(import, source);
+        umf_board_put(&import->sources, board);
     }
     return result;
 }
 
 /* --- close and watch -------------------------------------------------------------------------- */
 
-/* Takes the mapping out of the table, so that only one of two concurrent closes continues. */
-static opened_t *import_withdraw(umf_os_import_t *import, const void *ptr, size_t size) {
+static bool opened_fits(const void *value, size_t size) {
+    const opened_t *opened = value;
     size_t rounded;
-    umf_lock(import->lock);
-    opened_t *opened = umf_hash_get(&import->opened, (uintptr_t)ptr);
-    if (opened && umf_round_up(size, import->page_size, &rounded) && rounded == opened->size) {
-        umf_hash_remove(&import->opened, (uintptr_t)ptr);
-    } else {
-        opened = NULL;
-    }
-    umf_unlock(import->lock);
-    return opened;
+    return umf_round_up(size, umf_os_page_size(), &rounded) && rounded == opened->size;
 }
 
 int umf_os_import_close(umf_os_import_t *import, void *ptr, size_t size) {
-    opened_t *opened = import_withdraw(import, ptr, size);
+    opened_t *opened = umf_table_take_if(import->lock, &import->opened, ptr, opened_fits, size);
     if (!opened) {
         UMF_LOG_ERROR("%zu bytes at %p were not opened by this provider", size, ptr);
         return EINVAL;
     }
     int error = umf_os_unmap(ptr, opened->size);
-    if (error && umf_table_put(import->lock, &import->opened, ptr, opened)) {
+    if (error && umf_table_put_back(import->lock, &import->opened, ptr, opened)) {
         return error;
     }
-    if (error) {
-        UMF_LOG_ERROR("no memory to remember %p, which could not be unmapped", ptr);
-    }
-    source_put(import, opened->source);
+    umf_board_put(&import->sources, &opened->source->board);
     umf_meta_free(opened, sizeof(*opened));
     return error;
 }
@@ -411,22 +325,11 @@ umf_result_t umf_os_import_watch(umf_os_import_t *import, const void *data, cons
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    umf_lock(import->lock);
-    const source_t *source = source_find_locked(import, &handle);
-    umf_unlock(import->lock);
-    if (!source || handle.header_size != source->header_size) {
-        UMF_LOG_ERROR("nothing of the file that was described is open");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *word = &source->header[handle.slot];
     *expected = handle.generation;
-    return UMF_RESULT_SUCCESS;
+    return umf_board_watch(&import->sources, &handle.ticket, handle.slot, word);
 }
 
 void umf_os_import_fini(umf_os_import_t *import) {
     umf_table_fini(&import->opened, sizeof(opened_t));
-    for (source_t *source = import->sources, *next; source; source = next) {
-        next = source->next;
-        source_destroy(source);
-    }
+    umf_board_sources_fini(&import->sources);
 }

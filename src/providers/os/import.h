@@ -9,13 +9,14 @@
 
 #include "base/lock.h"
 #include "ds/hash.h"
+#include "peer/board.h"
 #include "providers/os/handle.h"
 
 typedef struct umf_os_import_t {
-    umf_lock_t *lock;                /* the provider's */
-    struct umf_os_source_t *sources; /* files with open allocations. Sync: lock */
-    umf_hash_t opened;               /* by address. Sync: lock */
-    size_t page_size;                /* Immutable after create */
+    umf_lock_t *lock;            /* the provider's */
+    umf_board_sources_t sources; /* headers of files with open allocations */
+    umf_hash_t opened;           /* by address. Sync: lock */
+    size_t page_size;            /* Immutable after create */
 } umf_os_import_t;
 
 void umf_os_import_init(umf_os_import_t *import, umf_lock_t *lock);

@@ -116,7 +116,11 @@ static int share_map_header(umf_os_share_t *share) {
             share->secret ? " (memfd_secret memory is locked: RLIMIT_MEMLOCK, ulimit -l)" : "");
         return error;
     }
-    share->header = header;
+    share->board = (umf_board_t){
+        .words = header,
+        .first = UMF_OS_SHARE_FIRST_SLOT,
+        .count = (uint32_t)(share->header_size / sizeof(uint64_t)),
+    };
     umf_named_sign(header, share->header_size);
     return 0;
 }
@@ -161,13 +165,9 @@ free_share:
 
 void umf_os_share_destroy(umf_os_share_t *share) {
     if (umf_os_share_is_mine(share)) {
-        for (uint32_t slot = UMF_OS_SHARE_FIRST_SLOT;
-             share->slots_used && slot < share->header_size / 8; slot++) {
-            share->slots_used -=
-                __atomic_exchange_n(&share->header[slot], 0, __ATOMIC_RELEASE) != 0;
-        }
+        umf_board_retire_all(&share->board);
     }
-    umf_os_unmap(share->header, share->header_size);
+    umf_os_unmap(share->board.words, share->header_size);
     share_close(share);
     if (share->range) {
         umf_range_destroy(share->range);
@@ -301,52 +301,4 @@ umf_result_t umf_os_share_split(umf_os_share_t *share, uint64_t offset, size_t t
 
 umf_result_t umf_os_share_merge(umf_os_share_t *share, uint64_t low, uint64_t high, size_t total) {
     return umf_range_merge(share->range, (uintptr_t)low, (uintptr_t)high, total);
-}
-
-/* --- slots ------------------------------------------------------------------------------------ */
-
-/* A free slot. 0 if none is, in spite of the count: consumers can write to the header. */
-static uint32_t share_find_slot(const umf_os_share_t *share, uint32_t count) {
-    uint32_t at = share->slot_last ? share->slot_last : UMF_OS_SHARE_FIRST_SLOT - 1;
-    for (uint32_t tries = 0; tries < count; tries++) {
-        at = at + 1 < count ? at + 1 : UMF_OS_SHARE_FIRST_SLOT;
-        if (__atomic_load_n(&share->header[at], __ATOMIC_RELAXED) == 0) {
-            return at;
-        }
-    }
-    return 0;
-}
-
-umf_result_t umf_os_share_claim_slot(umf_os_share_t *share, uint32_t *slot, uint64_t *generation) {
-    uint32_t count = (uint32_t)(share->header_size / sizeof(uint64_t));
-    if (share->slots_used == count - UMF_OS_SHARE_FIRST_SLOT) {
-        UMF_LOG_ERROR(
-            "%u allocations of this provider are exported, there is no room for more; free "
-            "some or use a second provider",
-            share->slots_used);
-        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-    }
-    uint32_t at = share_find_slot(share, count);
-    if (at == 0) {
-        UMF_LOG_ERROR("somebody who shares the file has overwritten its header");
-        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-    }
-    share->slot_last = at;
-    share->slots_used++;
-    share->generation_last++;
-    __atomic_store_n(&share->header[at], share->generation_last, __ATOMIC_RELEASE);
-    *slot = at;
-    *generation = share->generation_last;
-    return UMF_RESULT_SUCCESS;
-}
-
-bool umf_os_share_slot_is_live(const umf_os_share_t *share, uint32_t slot, uint64_t generation) {
-    return slot && __atomic_load_n(&share->header[slot], __ATOMIC_RELAXED) == generation;
-}
-
-void umf_os_share_retire_slot(umf_os_share_t *share, uint32_t slot, uint64_t generation) {
-    if (umf_os_share_slot_is_live(share, slot, generation)) {
-        __atomic_store_n(&share->header[slot], 0, __ATOMIC_SEQ_CST);
-        share->slots_used--;
-    }
 }

@@ -2,10 +2,8 @@
  * Share: the file behind an OS provider's shared memory, on the producer's side.
  *
  * The first pages of the file are a header of 64-bit words. The first words say what the file is
- * and which process made it (peer/named.h). Every other word is a slot. While an exported
- * allocation lives, its slot holds a generation, a number that no other allocation of the file ever
- * has. The slot is cleared before the memory is reused. So the holder of a description can tell
- * with one load whether it still describes the same memory.
+ * and which process made it (peer/named.h). Every other word is one of a board (peer/board.h), with
+ * a slot for each exported allocation.
  *
  * ds/range divides the file behind the header. The file grows on demand. Freed ranges are punched
  * out: the system has their memory back, and they read as zero when they are used again.
@@ -20,6 +18,7 @@
 
 #include "base/kept_fd.h"
 #include "ds/range.h"
+#include "peer/board.h"
 #include "peer/named.h"
 #include "providers/os/handle.h"
 
@@ -38,10 +37,8 @@ typedef struct umf_os_share_t {
     bool is_limited; /* on a file system that may become full: what is taken has its space */
     umf_fd_ticket_t ticket;
     char name[UMF_OS_SHM_NAME_MAX + 1]; /* "" for an anonymous file */
-    uint64_t *header;                   /* mapped, shared with consumers. Sync: atomic */
+    umf_board_t board;                  /* the header */
     size_t header_size;
-    uint32_t slots_used, slot_last;
-    uint64_t generation_last;
     umf_range_t *range; /* of offsets */
     uint64_t range_end;
     uint64_t file_size;
@@ -77,12 +74,5 @@ void umf_os_share_give(umf_os_share_t *share, uint64_t offset);
 
 umf_result_t umf_os_share_split(umf_os_share_t *share, uint64_t offset, size_t total, size_t first);
 umf_result_t umf_os_share_merge(umf_os_share_t *share, uint64_t low, uint64_t high, size_t total);
-
-/* Takes a slot with a new generation. OUT_OF_RESOURCES if all are taken. */
-umf_result_t umf_os_share_claim_slot(umf_os_share_t *share, uint32_t *slot, uint64_t *generation);
-bool umf_os_share_slot_is_live(const umf_os_share_t *share, uint32_t slot, uint64_t generation);
-/* Ends the export: the allocation can no longer be opened. No effect if the slot holds another
- * generation. */
-void umf_os_share_retire_slot(umf_os_share_t *share, uint32_t slot, uint64_t generation);
 
 #endif

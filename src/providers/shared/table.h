@@ -6,6 +6,7 @@
 #define UMF_SRC_PROVIDERS_SHARED_TABLE_H
 
 #include "base/lock.h"
+#include "base/log.h"
 #include "base/meta.h"
 #include "ds/hash.h"
 
@@ -24,6 +25,26 @@ static inline void *umf_table_take(umf_lock_t *lock, umf_hash_t *table, const vo
     void *value = umf_hash_remove(table, (uintptr_t)ptr);
     umf_unlock(lock);
     return value;
+}
+
+/* The same, for an entry of that size; `fits` compares. */
+static inline void *umf_table_take_if(umf_lock_t *lock, umf_hash_t *table, const void *ptr,
+                                      bool (*fits)(const void *value, size_t size), size_t size) {
+    umf_lock(lock);
+    void *value = umf_hash_get(table, (uintptr_t)ptr);
+    value = value && fits(value, size) ? umf_hash_remove(table, (uintptr_t)ptr) : NULL;
+    umf_unlock(lock);
+    return value;
+}
+
+/* Puts an entry back whose memory could not be unmapped. false, with a message: no memory. */
+static inline bool umf_table_put_back(umf_lock_t *lock, umf_hash_t *table, const void *ptr,
+                                      void *value) {
+    bool is_done = umf_table_put(lock, table, ptr, value);
+    if (!is_done) {
+        UMF_LOG_ERROR("no memory to remember %p, which could not be unmapped", ptr);
+    }
+    return is_done;
 }
 
 static inline void umf_table_free_value(uint64_t address, void *value, void *size) {

@@ -9,14 +9,15 @@
 #include "providers/vmm/import.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "base/meta.h"
 #include "peer/process.h"
 #include "providers/shared/table.h"
 #include "providers/vmm/handle.h"
 #include "providers/vmm/own.h"
-#include "providers/vmm/source.h"
 #include "system/checksum.h"
 #include "system/os.h"
 
@@ -43,7 +44,7 @@ typedef struct import_t {
     block_t *blocks;       /* the open ones: they ascend, and none overlaps another */
     size_t block_count, block_room;
     piece_key_t key; /* Immutable after creation, as all members below */
-    umf_vmm_source_t *source;
+    umf_board_source_t *source;
     uintptr_t base;
     size_t size;
     umf_physical_t physical;
@@ -151,18 +152,58 @@ static void import_unlink_locked(umf_vmm_t *vmm, import_t *import) {
     }
 }
 
+/* --- boards ----------------------------------------------------------------------------------- */
+
+static umf_result_t board_open(umf_board_source_t *source, const umf_fd_ticket_t *ticket,
+                               const void *description) {
+    (void)description;
+    int fd;
+    uint64_t dev, ino, size;
+    void *words = NULL;
+    umf_result_t result = umf_ticket_redeem(ticket, &fd);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    int error = umf_os_file_id(fd, &dev, &ino, &size);
+    if (!error && (size != UMF_VMM_BOARD_SIZE || umf_memory_file_check(fd) != 0)) {
+        UMF_LOG_ERROR("descriptor %d of process %u is not what the description says", ticket->fd,
+                      ticket->pid);
+        result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    } else if (!error) {
+        error = umf_os_map(&words, UMF_VMM_BOARD_SIZE, PROT_READ, MAP_SHARED, fd, 0);
+    }
+    if (error) {
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
+                      "opening the file that tells which descriptions still hold failed");
+        result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_os_close(fd);
+    source->words = words;
+    source->size = UMF_VMM_BOARD_SIZE;
+    return result;
+}
+
+void umf_vmm_imports_init(umf_vmm_t *vmm) {
+    static const umf_board_ops_t ops = {
+        .source_size = sizeof(umf_board_source_t),
+        .open = board_open,
+    };
+    vmm->imports.boards = (umf_board_sources_t){.lock = &vmm->carve.lock, .ops = &ops};
+}
+
 /* --- mapping pieces --------------------------------------------------------------------------- */
 
 /* open_import for a back end that has tokens. */
 static umf_result_t open_import_token(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
-                                      const umf_vmm_source_t *source, umf_physical_t *physical) {
+                                      const umf_board_source_t *source, umf_physical_t *physical) {
     umf_physical_t made;
     umf_result_t result =
         vmm->ops->import_token(vmm, handle->token, (size_t)handle->piece_size, &made);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = source ? umf_vmm_source_check(source, handle) : UMF_RESULT_SUCCESS;
+    result =
+        source ? umf_board_check(source, handle->word, handle->generation) : UMF_RESULT_SUCCESS;
     if (result != UMF_RESULT_SUCCESS) {
         vmm->ops->destroy(vmm, made);
         return result;
@@ -174,7 +215,7 @@ static umf_result_t open_import_token(umf_vmm_t *vmm, const umf_vmm_handle_t *ha
 /* Imports the physical memory of the piece. The board is checked after the descriptor was received,
  * because a descriptor closed before that may be another one by now. */
 static umf_result_t open_import(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
-                                const umf_vmm_source_t *source, umf_physical_t *physical) {
+                                const umf_board_source_t *source, umf_physical_t *physical) {
     int fd;
     if (vmm->ops->import_token) {
         return open_import_token(vmm, handle, source, physical);
@@ -184,7 +225,7 @@ static umf_result_t open_import(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = umf_vmm_source_check(source, handle);
+    result = umf_board_check(source, handle->word, handle->generation);
     if (result == UMF_RESULT_SUCCESS) {
         result = vmm->ops->import(vmm, fd, (size_t)handle->piece_size, physical);
     }
@@ -232,14 +273,14 @@ static umf_result_t import_unmap(umf_vmm_t *vmm, const import_t *import) {
 
 static void import_free(umf_vmm_t *vmm, import_t *import) {
     if (import->source) {
-        umf_vmm_source_put(vmm, import->source);
+        umf_board_put(&vmm->imports.boards, import->source);
     }
     umf_meta_free(import->blocks, import->block_room * sizeof(*import->blocks));
     umf_meta_free(import, sizeof(*import));
 }
 
 static umf_result_t import_make(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
-                                umf_vmm_source_t *source, import_t **made) {
+                                umf_board_source_t *source, import_t **made) {
     import_t *import = umf_meta_alloc(sizeof(*import));
     if (!import) {
         UMF_LOG_ERROR("no memory to open shared memory");
@@ -248,7 +289,7 @@ static umf_result_t import_make(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
     *import =
         (import_t){.key = key_of(handle), .source = source, .size = (size_t)handle->piece_size};
     if (source) {
-        umf_vmm_source_hold(vmm, source);
+        umf_board_hold(&vmm->imports.boards, source);
     }
     umf_result_t result = import_map(vmm, handle, import);
     if (result != UMF_RESULT_SUCCESS) {
@@ -309,7 +350,7 @@ static umf_result_t open_join(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, im
 
 /* If two threads map one piece at the same time, the second one unmaps its mapping. */
 static umf_result_t open_new(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
-                             umf_vmm_source_t *source, opened_t *opened, uintptr_t *address) {
+                             umf_board_source_t *source, opened_t *opened, uintptr_t *address) {
     import_t *made;
     umf_result_t result = import_make(vmm, handle, source, &made);
     if (result != UMF_RESULT_SUCCESS) {
@@ -324,7 +365,7 @@ static umf_result_t open_new(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
 }
 
 static umf_result_t open_from(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
-                              umf_vmm_source_t *source, void **ptr) {
+                              umf_board_source_t *source, void **ptr) {
     opened_t *opened = umf_meta_alloc(sizeof(*opened));
     if (!opened) {
         UMF_LOG_ERROR("no memory to open shared memory");
@@ -348,20 +389,20 @@ static umf_result_t open_from(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
  * piece that is already mapped opens without a message to the producer, so the board alone tells
  * whether the description is valid. */
 static umf_result_t open_watched(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, void **ptr) {
-    umf_vmm_source_t *source;
+    umf_board_source_t *source;
     umf_process_t producer = umf_ticket_producer(&handle->board);
-    umf_result_t result = umf_vmm_source_get(vmm, &handle->board, &source);
+    umf_result_t result = umf_board_get(&vmm->imports.boards, &handle->board, NULL, &source);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = umf_vmm_source_check(source, handle);
+    result = umf_board_check(source, handle->word, handle->generation);
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_process_check(&producer);
     }
     if (result == UMF_RESULT_SUCCESS) {
         result = open_from(vmm, handle, source, ptr);
     }
-    umf_vmm_source_put(vmm, source);
+    umf_board_put(&vmm->imports.boards, source);
     return result;
 }
 
@@ -463,16 +504,8 @@ umf_result_t umf_vmm_watch_handle(void *provider, const void *data, const uint64
     if (vmm->ops->is_boardless) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    umf_lock(&vmm->carve.lock);
-    const umf_vmm_source_t *source = umf_vmm_source_find_locked(vmm, &handle.board);
-    umf_unlock(&vmm->carve.lock);
-    if (!source) {
-        UMF_LOG_ERROR("nothing of the producer that was described is open");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *word = &source->words[handle.word];
     *expected = handle.generation;
-    return UMF_RESULT_SUCCESS;
+    return umf_board_watch(&vmm->imports.boards, &handle.board, handle.word, word);
 }
 
 static void imports_forget(uint64_t sum, void *value, void *arg) {

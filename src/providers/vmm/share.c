@@ -24,7 +24,7 @@ typedef struct share_export_t {
 /* --- the board -------------------------------------------------------------------------------- */
 
 static bool board_is_mine(const umf_vmm_share_t *share) {
-    return share->words && share->board.pid == umf_process_pid();
+    return share->board.words && share->ticket.pid == umf_process_pid();
 }
 
 static umf_result_t board_fail(int error, const char *what) {
@@ -62,7 +62,7 @@ static umf_result_t board_make(umf_vmm_share_t *share) {
     void *words = NULL;
     int error = umf_memory_file("umf_board", &fd);
     if (!error) {
-        error = umf_kept_fd_take(&share->board_file, fd);
+        error = umf_kept_fd_take(&share->file, fd);
     }
     if (error) {
         return board_fail(error, "making");
@@ -71,28 +71,31 @@ static umf_result_t board_make(umf_vmm_share_t *share) {
     if (result != UMF_RESULT_SUCCESS) {
         goto close_file;
     }
-    result = umf_ticket_make(fd, &share->board);
+    result = umf_ticket_make(fd, &share->ticket);
     if (result != UMF_RESULT_SUCCESS) {
         goto unmap;
     }
-    share->words = words;
-    share->words_used = 0;
-    share->cursor = 0;
+    share->board = (umf_board_t){
+        .words = words,
+        .first = 1,
+        .count = UMF_VMM_BOARD_WORDS,
+        .generation = share->board.generation,
+    };
     return UMF_RESULT_SUCCESS;
 
 unmap:
     umf_os_unmap(words, UMF_VMM_BOARD_SIZE);
 close_file:
-    umf_kept_fd_close(&share->board_file);
+    umf_kept_fd_close(&share->file);
     return result;
 }
 
 static void board_destroy(umf_vmm_share_t *share) {
-    if (share->words) {
-        umf_os_unmap(share->words, UMF_VMM_BOARD_SIZE);
-        umf_ticket_drop(&share->board);
-        umf_kept_fd_close(&share->board_file);
-        share->words = NULL;
+    if (share->board.words) {
+        umf_os_unmap(share->board.words, UMF_VMM_BOARD_SIZE);
+        umf_ticket_drop(&share->ticket);
+        umf_kept_fd_close(&share->file);
+        share->board.words = NULL;
     }
 }
 
@@ -116,41 +119,33 @@ static umf_result_t board_settle_locked(umf_vmm_share_t *share) {
     return board_make(share);
 }
 
-/* Takes a free word. 0 if none is free. */
-static uint32_t board_take_word(umf_vmm_share_t *share) {
-    if (share->words_used == UMF_VMM_BOARD_WORDS - 1) {
-        return 0;
-    }
-    do {
-        share->cursor = share->cursor + 1 < UMF_VMM_BOARD_WORDS ? share->cursor + 1 : 1;
-    } while (__atomic_load_n(&share->words[share->cursor], __ATOMIC_RELAXED) != 0);
-    share->words_used++;
-    return share->cursor;
-}
-
 /* --- the producer's side ---------------------------------------------------------------------- */
+
+/* A boardless description has a generation all the same, but no word. */
+static umf_result_t export_claim_locked(umf_vmm_share_t *share, share_export_t *export) {
+    if (share->board.words) {
+        return umf_board_claim(&share->board, &export->word, &export->generation);
+    }
+    export->generation = ++share->board.generation;
+    return UMF_RESULT_SUCCESS;
+}
 
 static umf_result_t export_make_locked(umf_vmm_share_t *share, umf_vmm_piece_share_t *piece,
                                        uintptr_t base, share_export_t **made) {
-    uint32_t word = share->words ? board_take_word(share) : 0;
-    if (share->words && word == 0) {
-        UMF_LOG_ERROR("%u allocations are shared already: share larger ones", share->words_used);
-        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-    }
     share_export_t *export = umf_meta_alloc(sizeof(*export));
     if (!export || !umf_hash_put(&share->exports, base, export)) {
         UMF_LOG_ERROR("no memory to share %p", (void *)base);
         umf_meta_free(export, sizeof(*export));
-        share->words_used -= word != 0;
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    export->base = base;
-    export->generation = ++share->generation;
-    export->word = word;
-    umf_list_add(&piece->exports, &export->siblings);
-    if (word) {
-        __atomic_store_n(&share->words[word], export->generation, __ATOMIC_RELEASE);
+    umf_result_t result = export_claim_locked(share, export);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_hash_remove(&share->exports, base);
+        umf_meta_free(export, sizeof(*export));
+        return result;
     }
+    export->base = base;
+    umf_list_add(&piece->exports, &export->siblings);
     *made = export;
     return UMF_RESULT_SUCCESS;
 }
@@ -185,12 +180,12 @@ umf_result_t umf_vmm_share_take_locked(umf_vmm_piece_share_t *piece, int fd) {
 /* Nobody must get what the program has opened under the number of a file of ours. A forked child
  * makes tickets of its own. */
 static umf_result_t share_check_files_locked(umf_vmm_share_t *share, umf_vmm_piece_share_t *piece) {
-    if ((share->words && umf_kept_fd_check(&share->board_file, "the board of shared memory")) ||
+    if ((share->board.words && umf_kept_fd_check(&share->file, "the board of shared memory")) ||
         (piece->descriptor.is_kept &&
          umf_kept_fd_check(&piece->descriptor, "a file of shared memory"))) {
         return UMF_RESULT_ERROR_UNKNOWN;
     }
-    bool is_inherited = piece->descriptor.is_kept && piece->ticket.pid != share->board.pid;
+    bool is_inherited = piece->descriptor.is_kept && piece->ticket.pid != share->ticket.pid;
     return is_inherited ? umf_ticket_make(piece->descriptor.number, &piece->ticket)
                         : UMF_RESULT_SUCCESS;
 }
@@ -211,17 +206,17 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
         return result;
     }
     if (piece->id == 0) {
-        piece->id = ++share->generation;
+        piece->id = ++share->board.generation;
     }
     if (piece->descriptor.is_kept) {
         umf_ticket_publish(&piece->ticket);
     }
-    if (share->words) {
-        umf_ticket_publish(&share->board);
+    if (share->board.words) {
+        umf_ticket_publish(&share->ticket);
     }
     umf_vmm_handle_t handle = {
-        .piece = piece->descriptor.is_kept ? piece->ticket : share->board,
-        .board = share->board,
+        .piece = piece->descriptor.is_kept ? piece->ticket : share->ticket,
+        .board = share->ticket,
         .piece_size = place->piece_size,
         .offset = place->offset,
         .size = place->size,
@@ -237,9 +232,8 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
 }
 
 static void export_drop_locked(umf_vmm_share_t *share, share_export_t *export) {
-    if (export->word && board_is_mine(share)) {
-        __atomic_store_n(&share->words[export->word], 0, __ATOMIC_RELEASE);
-        share->words_used--;
+    if (board_is_mine(share)) {
+        umf_board_retire(&share->board, export->word, export->generation);
     }
     umf_list_remove(&export->siblings);
 }
@@ -279,7 +273,7 @@ umf_result_t umf_vmm_put_handle(void *provider, void *data) {
     umf_lock(&vmm->carve.lock);
     bool is_mine = (vmm->ops->is_boardless || board_is_mine(&vmm->share)) &&
                    handle.maker == vmm->share.maker &&
-                   memcmp(&handle.board, &vmm->share.board, sizeof(handle.board)) == 0;
+                   memcmp(&handle.board, &vmm->share.ticket, sizeof(handle.board)) == 0;
     umf_unlock(&vmm->carve.lock);
     if (!is_mine) {
         UMF_LOG_ERROR("this description was made by another provider or process (%u)",

@@ -4,10 +4,10 @@
  * A description carries a descriptor of the piece's physical memory and the offset of the
  * allocation in it. The descriptor alone does not prove that the memory behind it is still the one
  * described: all descriptors of device memory name one device file, and their numbers are reused.
- * Therefore each provider that shares memory has a *board*: a file with one word for each described
- * allocation. The word holds the generation of the description. It is cleared when the allocation
- * is freed or changes its extent, or when its piece loses its physical memory; only then is the
- * descriptor closed. A consumer receives the descriptor first and checks the word afterwards.
+ * Therefore each provider that shares memory has a board (peer/board.h) in a file of its own. The
+ * word of an allocation is cleared when the allocation is freed or changes its extent, or when its
+ * piece loses its physical memory; only then is the descriptor closed. A consumer receives the
+ * descriptor first and checks the word afterwards.
  *
  * A back end may use tokens instead of descriptors: bytes that name physical memory on every
  * machine. It has a board all the same. A boardless back end has none: its descriptions can be
@@ -19,7 +19,7 @@
 #include "base/kept_fd.h"
 #include "ds/hash.h"
 #include "ds/list.h"
-#include "peer/transport.h"
+#include "peer/board.h"
 
 typedef struct umf_vmm_t umf_vmm_t;
 
@@ -27,13 +27,11 @@ typedef struct umf_vmm_t umf_vmm_t;
 
 /* The shared state of one provider. Sync: its lock. Zeroed, it shares nothing yet. */
 typedef struct umf_vmm_share_t {
-    umf_hash_t exports; /* described allocations by address */
-    uint64_t *words;    /* the board; NULL: none yet. Word 0 is not used */
-    umf_fd_ticket_t board;
-    umf_kept_fd_t board_file;
+    umf_hash_t exports;     /* described allocations by address */
+    umf_board_t board;      /* its generations also number pieces */
+    umf_fd_ticket_t ticket; /* of the board, as `file` */
+    umf_kept_fd_t file;
     uint32_t maker; /* see umf_vmm_handle_t; 0: none yet */
-    uint32_t words_used, cursor;
-    uint64_t generation; /* the last one used */
 } umf_vmm_share_t;
 
 /* The shared state of one piece. Sync: the lock of its provider. */

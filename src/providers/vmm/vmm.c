@@ -20,6 +20,7 @@ umf_result_t umf_vmm_init(umf_vmm_t *vmm, const umf_vmm_backend_t *ops, size_t g
         UMF_LOG_ERROR("a piece size of %zu bytes is too large", piece_size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_vmm_imports_init(vmm);
     return umf_carve_init(&vmm->carve, granularity);
 }
 
