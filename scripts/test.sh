@@ -88,9 +88,10 @@ if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)" -gt 28 ] &&
     wrapper=(setarch "$(uname -m)" -R)
 fi
 
+# Tests also wait, for each other's processes and for time to pass: half as many again keep all processors busy.
 run_tests() {
     ${wrapper[@]+"${wrapper[@]}"} ctest --test-dir build/all --output-on-failure \
-        --no-tests=error --no-label-summary ${some[@]+"${some[@]}"} -j "$(nproc)" | tee build/all/log
+        --no-tests=error --no-label-summary ${some[@]+"${some[@]}"} -j $((($(nproc) * 3 + 1) / 2)) | tee build/all/log
 }
 
 status=0

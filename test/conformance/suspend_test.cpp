@@ -23,6 +23,7 @@
 #include <umf/suspend.h>
 #include <umf/text.h>
 
+#include "fakes/content.h"
 #include "fakes/scale.h"
 #include "fakes/vmm_kinds.h"
 
@@ -115,32 +116,47 @@ class Suspend : public ::testing::TestWithParam<const VmmKind *> {
     }
 
     // A page that differs from one seed to the next, with its number in front, again and again.
-    static std::vector<char> content_of(size_t size, unsigned seed) {
-        std::vector<char> content(size);
+    template <typename Use> static void each_page(size_t size, unsigned seed, Use use) {
         uint64_t page[512];
         std::mt19937_64 random(seed);
         std::generate(std::begin(page), std::end(page), random);
         for (size_t at = 0; at < size; at += sizeof(page)) {
             page[0] = at ^ seed;
-            memcpy(&content[at], page, std::min(sizeof(page), size - at));
+            use(at, page, std::min(sizeof(page), size - at));
         }
-        return content;
+    }
+
+    // The same memory each time: fresh pages cost more than the copies.
+    static char *buffer_of(size_t size) {
+        thread_local std::vector<char> buffer;
+        if (buffer.size() < size) {
+            buffer.resize(size);
+        }
+        return buffer.data();
     }
 
     void write(void *ptr, size_t size, unsigned seed) {
-        kind.write(ptr, content_of(size, seed).data(), size);
+        char *content = buffer_of(size);
+        each_page(size, seed, [&](size_t at, const void *page, size_t length) {
+            memcpy(content + at, page, length);
+        });
+        kind.write(ptr, content, size);
     }
 
     bool holds(const void *ptr, size_t size, unsigned seed) {
-        std::vector<char> content = content_of(size, seed), now(size);
-        kind.read(now.data(), ptr, size);
-        return memcmp(content.data(), now.data(), size) == 0;
+        char *now = buffer_of(size);
+        kind.read(now, ptr, size);
+        bool is_same = true;
+        each_page(size, seed, [&](size_t at, const void *page, size_t length) {
+            is_same &= memcmp(now + at, page, length) == 0;
+        });
+        return is_same;
     }
 
     bool is_zero(const void *ptr, size_t size) {
-        std::vector<char> now(size), zero(size);
-        kind.read(now.data(), ptr, size);
-        return memcmp(now.data(), zero.data(), size) == 0;
+        char *now = buffer_of(size);
+        kind.read(now, ptr, size);
+        return are_all(now, size, 0);
     }
 };
 

@@ -142,10 +142,11 @@ class Faults : public ::testing::TestWithParam<size_t> {
         after.insert(system_counts.begin(), system_counts.end());
         return after;
     }
-    // Of `count` calls all, or in the usual run the first, the last and some between.
+    // Of `count` calls all, or in the usual run the first, the last and some between: under
+    // ThreadSanitizer, to which all faults of one call are alike, none between.
     static std::vector<long> chosen(long count) {
         std::vector<long> all;
-        long step = does_all() ? 1 : std::max(1L, count / 3);
+        long step = does_all() ? 1 : std::max(1L, UMF_TEST_TSAN ? count - 1 : count / 3);
         for (long n = 1; n <= count; n += step) {
             all.push_back(n);
         }
@@ -190,6 +191,9 @@ class Faults : public ::testing::TestWithParam<size_t> {
 };
 
 TEST_P(Faults, LoseNothingAndLeaveNothing) {
+    if (backend.keeps.empty()) { // threads meet where content is kept
+        ONE_THREAD_ONLY()
+    }
     size_t rounds = std::max<size_t>(1, backend.keeps.size());
     for (size_t i = 0; i < backend.pools.size(); i++) {
         for (size_t round = 0; round < rounds; round++) {

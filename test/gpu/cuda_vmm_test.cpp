@@ -12,6 +12,7 @@
 #include "fakes/calls.h"
 #include "fakes/content.h"
 #include "fakes/log_file.h"
+#include "fakes/scale.h"
 #include "gpu.h"
 
 #include <umf.h>
@@ -510,6 +511,7 @@ TEST_F(CudaVmm, AFreeMarksUnlessTheCallerHasWaited) {
 
 // Until its work has passed memory stays mapped, and nobody waits for that.
 TEST_F(CudaVmm, AFreeLeavesMappedWhatWorkUses) {
+    ONE_THREAD_ONLY()
     NEEDS_FAKE();
     create_pool();
     CUstream stream = nullptr;
@@ -538,6 +540,7 @@ TEST_F(CudaVmm, AFreeLeavesMappedWhatWorkUses) {
 
 // Memory that waits is waited for before there is none.
 TEST_F(CudaVmm, MemoryThatWorkUsesIsWaitedForBeforeNone) {
+    ONE_THREAD_ONLY()
     NEEDS_FAKE();
     ASSERT_EQ(create(), OK);
     CUstream stream = nullptr;
@@ -725,6 +728,7 @@ TEST_F(CudaVmm, MemoryReallyComesBack) {
 // --- pinned memory is allocated in chunks, and no larger than the content ------------------------
 
 TEST_F(CudaVmm, PinnedMemoryIsNotRoundedToPowersOfTwo) {
+    ONE_THREAD_ONLY() // in unit.store threads meet over pinned memory
     NEEDS_FAKE();
     create_pool();
     constexpr size_t size = 264 * MiB;

@@ -59,10 +59,11 @@ class Queues : public testing::Test {
         ASSERT_EQ(umfPoolCreateFromText(text.c_str(), &pool), OK) << umfTextError();
     }
     // Queues work on the memory, which has not passed until somebody waits for it: each time the
-    // software driver is asked, one piece of it passes.
+    // software driver is asked, one piece of it passes. The first piece uses all bytes.
     static void work(void *ptr, unsigned char value, size_t size, CUstream stream) {
         for (int i = 0; i < 20; i++) {
-            CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(ptr), value, size, stream));
+            CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(ptr), value,
+                               i ? std::min(size, SMALL) : size, stream));
         }
     }
     static bool is_all(const void *ptr, char value, size_t size) {

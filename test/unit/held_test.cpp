@@ -126,6 +126,7 @@ class Held : public testing::TestWithParam<std::tuple<PoolKind, SourceKind>> {
 };
 
 TEST_P(Held, FreeMemoryOfOneSizeServesTheFirstRequestOfAnother) {
+    ONE_THREAD_ONLY()
     NEEDS_TO_FIT(kind(), std::get<1>(GetParam()));
     std::vector<void *> blocks = take_all(smallest());
     free_all(blocks);

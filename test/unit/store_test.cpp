@@ -46,6 +46,7 @@ class Store : public ::testing::TestWithParam<const VmmKind *> {
     bool is_started = false;
     umf_memory_pool_handle_t pool = nullptr;
     std::vector<std::pair<char *, Bytes>> blocks;
+    Bytes buffer; // the same memory each time: fresh pages cost more than the copies
 
     void SetUp() override {
         std::string why = kind.start();
@@ -101,9 +102,9 @@ class Store : public ::testing::TestWithParam<const VmmKind *> {
     }
     bool is_as_it_was() {
         for (auto &[ptr, model] : blocks) {
-            Bytes now(model.size());
-            kind.read(now.data(), ptr, now.size());
-            if (now != model) {
+            buffer.resize(std::max(buffer.size(), model.size()));
+            kind.read(buffer.data(), ptr, model.size());
+            if (memcmp(buffer.data(), model.data(), model.size()) != 0) {
                 return false;
             }
         }
@@ -154,6 +155,7 @@ TEST_P(Store, of_another_device_that_becomes_full_meanwhile_leaves_the_pool_as_i
     if (kind.name != std::string("cuda_vmm") || driver().is_real || !kind.has_peer) {
         GTEST_SKIP() << "the software driver's memory is limited";
     }
+    ONE_THREAD_ONLY() // the device copies
     take(514 * MiB);
     ASSERT_TRUE(set(UMF_SUSPEND_KEEP_PEER));
     size_t room = driver().control()->device_memory[1];
