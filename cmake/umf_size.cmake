@@ -4,9 +4,9 @@
 set(umf_cold_sources ${UMF_SOURCES})
 foreach(hot IN ITEMS
     "base/(thread_slot|lock|meta)" "system/checksum" "cache/(depot|magazine)" "ds/[a-z]+" "track/[a-z_]+"
-    "core/(content|event|listener|pool|provider|recorded|tracked_provider|properties)"
-    "record/(events|live|objects|stacks|walk)" "ctl/stats" "ipc/(export|import|ipc|mapping|mapping_provider|wire)"
-    "movement/(copy|cpu|move|place|queue|quick|route|stage_memory|transfer)" "suspend/store_copy"
+    "object/(content|event|listener|recorded|tracked_provider)" "core/(pool|provider|properties)"
+    "ext/record/(events|live|objects)" "ext/record/stack/(stacks|walk)" "ctl/stats" "ipc/(export|import|ipc|mapping|mapping_provider|wire)"
+    "ext/movement/(copy|cpu|move|place|quick|route|staged_copy|transfer)" "ext/staging/queue" "ext/suspend/store_copy"
     "providers/os/(os|extent|pages|dirty)" "providers/file/(window|opened)"
     "pools/proxy" "pools/shared/starts" "pools/disjoint/(disjoint|reuse|slab)" "pools/coalescing/(coalescing|reuse|shards)"
     "pools/jemalloc/(jemalloc|arenas|blocks|fill|pages|pages_shards|pages_spans)"

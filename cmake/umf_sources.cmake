@@ -102,7 +102,7 @@ umf_read_list(pools/pools.def UMF_POOL UMF_POOL_KINDS umf_pool_sources)
 
 file(GLOB_RECURSE umf_other_sources CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/src"
     "${PROJECT_SOURCE_DIR}/src/*.c")
-list(FILTER umf_other_sources EXCLUDE REGEX "^(providers|pools|proxy_lib|umem)/")
+list(FILTER umf_other_sources EXCLUDE REGEX "^(providers|pools)/")
 list(TRANSFORM umf_other_sources PREPEND "${PROJECT_SOURCE_DIR}/src/")
 
 if(umf_feature_HWLOC)

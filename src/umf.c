@@ -4,19 +4,19 @@
 #include "base/dl.h"
 #include "base/log.h"
 #include "core/ctl_nodes.h"
-#include "core/object.h"
-#include "core/reclaim_thread.h"
 #include "core/registry.h"
 #include "ctl/ctl.h"
+#include "ext/movement/movement.h"
+#include "ext/queue/lanes.h"
+#include "ext/record/attach/attach.h"
+#include "ext/record/record.h"
+#include "ext/suspend/suspend.h"
 #include "ipc/ipc.h"
 #include "ipc/settings.h"
-#include "movement/movement.h"
 #include "numa/memspace.h"
+#include "object/object.h"
 #include "peer/broker.h"
-#include "queue/lanes.h"
-#include "record/attach.h"
-#include "record/record.h"
-#include "suspend/suspend.h"
+#include "reclaim/reclaim_thread.h"
 #include "system/keep_errno.h"
 #include "topology/topology.h"
 #include "track/span.h"
@@ -61,7 +61,7 @@ UMF_API_1_0 umf_result_t umfInit(void) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Does this library serve the program's malloc (src/proxy_lib)? Then allocations must stay known,
+/* Does this library serve the program's malloc (lib/proxy)? Then allocations must stay known,
  * however often the program calls umfTearDown. */
 static bool is_malloc(void) {
     return umf_dl_is_from("malloc_usable_size", "libumf_proxy.so");

@@ -24,7 +24,8 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_INIT,        /* umf.c: start and stop of the library */
     UMF_RANK_TOPOLOGY,    /* topology/topology.c: reading the machine, which allocates */
     UMF_RANK_BROKER,      /* peer/server.c: start and stop of a thread, which allocates */
-    UMF_RANK_BACKGROUND,  /* core/reclaim_thread.c: start and stop of its thread, which allocates */
+    UMF_RANK_BACKGROUND,  /* reclaim/reclaim_thread.c: start and stop of its thread, which allocates
+                           */
     UMF_RANK_RECORDER,    /* record/: start and stop of recordings */
     UMF_RANK_REGISTRY,    /* kinds of providers and pools */
     UMF_RANK_CTL,         /* stored defaults */
@@ -39,7 +40,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_ARENA,       /* pools: arenas, or records, of one pool */
     UMF_RANK_JEMALLOC,    /* the rank of jemalloc's own locks; ours do not use it */
     UMF_RANK_PAGES,       /* pools: page cache below an allocator */
-    UMF_RANK_LIMITS,      /* shared limits; core/pressure.c */
+    UMF_RANK_LIMITS,      /* shared limits; reclaim/pressure.c */
     UMF_RANK_GROW,        /* providers: growth of one file */
     UMF_RANK_PROVIDER,    /* state of one provider */
     UMF_RANK_VIEW,        /* spans of one pool */

@@ -50,13 +50,14 @@ typedef struct umf_thread_slot_tls_t {
     uint8_t moves;          /* to other parts of page caches (pools/jemalloc/pages_shards.c) */
     bool is_inside;         /* between enter and leave. Sync: atomic, only its thread writes */
     bool is_ending : 1;     /* thread exit handlers are running, or have run */
-    bool is_reclaiming : 1; /* core/reclaim.c */
-    bool is_telling : 1;    /* core/pressure.c: the thread is in a callback */
-    bool is_nested : 1;     /* core/reclaim.c: it serves a request of one */
-    bool is_background : 1; /* core/reclaim_thread.c: it is the background thread */
+    bool is_reclaiming : 1; /* reclaim/reclaim.c */
+    bool is_telling : 1;    /* reclaim/pressure.c: the thread is in a callback */
+    bool is_nested : 1;     /* reclaim/reclaim.c: it serves a request of one */
+    bool is_background : 1; /* reclaim/reclaim_thread.c: it is the background thread */
     bool is_short : 1;      /* pools/jemalloc: a hook found no pages, so the page cache must grow */
-    uint32_t frees_left;    /* until the next tick, see core/reclaim.h */
-    uint32_t recorded_pool; /* core/recorded.c: index of the pool whose call is recorded; 0: none */
+    uint32_t frees_left;    /* until the next tick, see reclaim/reclaim.h */
+    uint32_t
+        recorded_pool; /* object/recorded.c: index of the pool whose call is recorded; 0: none */
     struct umf_thread_slot_table_t *table;
     uint64_t next_id; /* the next id of a span (track/span.h); reserved for this thread */
     uint64_t number;  /* of the thread, from 1; 0: not assigned yet */

@@ -3,7 +3,7 @@
  *
  * A pool makes a decay pass over what it holds at most once in a period. The first thread that
  * takes a slow path after the period makes it, or the thread that ticks for all pools
- * (core/reclaim.h). Memory that is free at
+ * (reclaim/reclaim.h). Memory that is free at
  * two passes in a row has decayed: it was free for one to two periods.
  */
 #ifndef UMF_SRC_CACHE_DECAY_H

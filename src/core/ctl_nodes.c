@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "core/group.h"
-#include "core/names.h"
-#include "core/object.h"
 #include "ctl/ctl.h"
 #include "ctl/field.h"
+#include "object/group.h"
+#include "object/names.h"
+#include "object/object.h"
 
 /* A child of a node. */
 typedef struct node_t {

@@ -2,7 +2,7 @@
 #include <umf/memory_provider_gpu.h>
 
 #include "base/log.h"
-#include "core/object.h"
+#include "object/object.h"
 
 /* A properties handle is the span itself. */
 static umf_span_t *span_of(umf_memory_properties_handle_t handle) {

@@ -5,14 +5,14 @@
 
 #include "base/meta.h"
 #include "core/ctl_nodes.h"
-#include "core/event.h"
-#include "core/listener.h"
-#include "core/names.h"
-#include "core/provider_own.h"
 #include "core/registry.h"
-#include "core/tables.h"
 #include "ctl/ctl.h"
 #include "ctl/text.h"
+#include "object/event.h"
+#include "object/listener.h"
+#include "object/names.h"
+#include "object/provider_own.h"
+#include "object/tables.h"
 #include "system/keep_errno.h"
 
 const umf_handle_kind_t umf_handle_provider = {"a provider"};

@@ -6,9 +6,9 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "core/tracked_provider.h"
 #include "ctl/text.h"
 #include "ds/list.h"
+#include "object/tracked_provider.h"
 
 /* The longest name, without NUL. */
 #define KIND_NAME_LENGTH 63

@@ -6,9 +6,9 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "core/object.h"
 #include "core/registry.h"
 #include "ctl/text.h"
+#include "object/object.h"
 
 /* One part of the text, `kind[:settings]`. The strings are in a copy of the text. */
 typedef struct text_part_t {

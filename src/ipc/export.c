@@ -28,10 +28,10 @@
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "core/object.h"
 #include "ds/list.h"
 #include "ipc/ipc.h"
 #include "ipc/wire.h"
+#include "object/object.h"
 #include "peer/process.h"
 
 typedef struct umf_export_t {

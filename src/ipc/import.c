@@ -8,11 +8,11 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "core/object.h"
 #include "ds/hash.h"
 #include "ipc/ipc.h"
 #include "ipc/mapping.h"
 #include "ipc/wire.h"
+#include "object/object.h"
 
 /* Handlers are the owners of mappings. A handler that the user passes is looked up before it is
  * read. */

@@ -10,11 +10,11 @@
 #include <umf/ipc_ext.h>
 
 #include "base/log.h"
-#include "core/object.h"
 #include "ipc/export.h"
 #include "ipc/import.h"
 #include "ipc/mapping.h"
 #include "ipc/wire.h"
+#include "object/object.h"
 #include "peer/named.h"
 
 /* The number in an environment variable. 0, no limit, if its text is not a number. */

@@ -29,9 +29,9 @@
 #include "base/event_count.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "core/event.h"
 #include "ds/hash.h"
 #include "ipc/mapping_own.h"
+#include "object/event.h"
 #include "peer/process.h"
 
 /* A thread that waits for the outcome of an OPENING mapping; on its stack. */

@@ -12,10 +12,10 @@
 #include "base/short_result.h"
 #include "cache/magazine.h"
 #include "cache/withheld.h"
-#include "core/reclaim.h"
-#include "core/walk.h"
+#include "object/walk.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
+#include "reclaim/reclaim.h"
 
 #define PROXY_PAGE ((size_t)4096)
 #define PROXY_BINS 64u  /* a bin is the pages of a span, less one */

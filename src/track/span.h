@@ -19,7 +19,7 @@
 #define UMF_TRACK_MAX_DEPTH 8
 
 typedef enum umf_span_kind_t {
-    /* The set belongs to a tracked provider (core/tracked_provider.h). The cookie belongs to its
+    /* The set belongs to a tracked provider (object/tracked_provider.h). The cookie belongs to its
      * pool, for example a slab. */
     UMF_SPAN_POOL = 1,
     UMF_SPAN_IMPORT = 2,  /* the cookie is a mapping (ipc/mapping.h) */

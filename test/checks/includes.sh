@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks who includes whom: includes.sh <project root>
 #
-# The table stands in docs/ARCHITECTURE.md, too: change both. A row is a folder of src/ and what its files may include beside
+# The table stands in docs/ARCHITECTURE.md, too: change both. A row is a folder of src/ or lib/ and what its files may include beside
 # each other: a folder, or one header; "public" is any public header, "umf/base.h" that one alone. A folder
 # inside of another has what that one's row says and what its own adds, if it has one.
 set -euo pipefail
@@ -17,22 +17,26 @@ ctl       system base ds public
 track     system base ds
 topology  system base public
 peer      system base ds umf/base.h
-core      system base ds cache ctl track providers/providers.def pools/pools.def public
-providers system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h core/provider_query.h core/foreign.h topology peer providers/shared public
-pools     system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h track/span.h core/tracked_provider.h core/reclaim.h core/content.h core/walk.h pools/shared public
-ipc       system base ds ctl/ctl.h ctl/field.h track peer core public
+object    system base ds cache ctl track public
+reclaim   system base ds cache ctl track object public
+core      system base ds cache ctl track object reclaim providers/providers.def pools/pools.def public
+providers system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h object/provider_query.h object/foreign.h topology peer providers/shared public
+pools     system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h track/span.h object/tracked_provider.h object/content.h object/walk.h reclaim/reclaim.h pools/shared public
+ipc       system base ds ctl/ctl.h ctl/field.h track peer object public
 numa      system base topology public
-suspend   system base ds track core movement public
-movement  system base ds track core public
-queue     system base ds cache track core public
-record    system base ds cache ctl/ctl.h ctl/field.h track peer core public
-proxy_lib public
+ext          system base ds track object public
+ext/staging
+ext/movement ext/staging
+ext/suspend  ext/staging reclaim
+ext/queue    cache reclaim
+ext/record   cache reclaim ctl/ctl.h ctl/field.h peer core/ctl_nodes.h ext/record ext/record/stack ext/record/snapshot ext/record/attach
+proxy     public
 umem      public
 providers/cuda       providers/gpu providers/vmm
 providers/level_zero providers/gpu providers/vmm
 '
 
-find src -mindepth 2 -name '*.[ch]' | sort | xargs -r awk -v table="$table" '
+find src lib -mindepth 2 -name '*.[ch]' | sort | xargs -r awk -v table="$table" '
     function fail(why) {
         printf "%s:%d: %s may not include %s: %s\n", FILENAME, FNR, place, header, why
         failed = 1
@@ -56,12 +60,12 @@ find src -mindepth 2 -name '*.[ch]' | sort | xargs -r awk -v table="$table" '
     }
     FNR == 1 {
         place = FILENAME
-        sub(/^src\//, "", place)
+        sub(/^(src|lib)\//, "", place)
         sub(/\/[^\/]*$/, "", place)
         layer = place
         sub(/\/.*/, "", layer)
         if (!(layer in known)) {
-            printf "src/%s: a folder the table of test/checks/includes.sh does not know\n", layer
+            printf "%s: a folder the table of test/checks/includes.sh does not know\n", layer
             failed = 1
             nextfile
         }
@@ -74,7 +78,7 @@ find src -mindepth 2 -name '*.[ch]' | sort | xargs -r awk -v table="$table" '
             if (header !~ /^umf(\/|\.h$)/) next
             if (may(place, header)) next
             if (!may(place, "public")) fail("this public header is above it")
-            else if (layer ~ /^(core|ipc|suspend|movement|queue|record)$/ && header ~ /^umf\/(providers|pools)\//)
+            else if (layer ~ /^(object|reclaim|core|ipc|ext)$/ && header ~ /^umf\/(providers|pools)\//)
                 fail("it knows no provider or pool by name")
             else if (layer ~ /^(numa|topology)$/ && header == "umf/ipc.h") fail("it knows no IPC")
             next
@@ -86,7 +90,7 @@ find src -mindepth 2 -name '*.[ch]' | sort | xargs -r awk -v table="$table" '
     END { exit failed }
 '
 
-# Outside src everything sees the public headers only. Unit tests are the exception.
+# Outside src and lib everything sees the public headers only. Unit tests are the exception.
 outside=$(find examples benchmark tools test/conformance test/ipc test/preload test/umem test/stress test/vm \
     -name '*.[ch]*' 2>/dev/null || true)
 layers=$(awk 'NF { sub(/\/.*/, "", $1); printf "%s%s", sep, $1; sep = "|" }' <<<"$table")

@@ -8,7 +8,7 @@ trap 'rm -rf "$tree"' EXIT
 
 reset_tree() {
     rm -rf "${tree:?}"/*
-    mkdir -p "$tree"/src/{base,core,providers/cuda,providers/os}
+    mkdir -p "$tree"/lib "$tree"/src/{base,core,providers/cuda,providers/os}
     echo '#include "base/log.h"' >"$tree/src/core/good.c"
     printf '#include "%s"\n' providers/os/numa.h providers/shared/name.h peer/process.h \
         >"$tree/src/providers/os/os.c"
@@ -28,7 +28,7 @@ expect_caught() {
 reset_tree
 bash "$check" "$tree" >/dev/null || { echo "a good tree was refused"; exit 1; }
 
-expect_caught src/base/x.c '"core/tracked_provider.h"'
+expect_caught src/base/x.c '"object/tracked_provider.h"'
 expect_caught src/base/x.c '<umf/memory_pool.h>'
 expect_caught src/ds/x.c '"track/span.h"'
 expect_caught src/core/x.c '"providers/os/os.h"'
@@ -40,11 +40,15 @@ expect_caught src/providers/fixed.c '"track/span.h"'
 expect_caught src/providers/fixed.c '"ctl/ctl.h"'
 expect_caught src/providers/vmm/x.c '"providers/cuda/driver.h"'
 expect_caught src/pools/disjoint/x.c '"pools/jemalloc/pages.h"'
-expect_caught src/suspend/x.c '"ipc/wire.h"'
+expect_caught src/ext/suspend/x.c '"ipc/wire.h"'
+expect_caught src/ext/staging/x.c '"ext/movement/move.h"'
+expect_caught src/object/x.c '"reclaim/reclaim.h"'
+expect_caught src/reclaim/x.c '"ext/queue/lanes.h"'
+expect_caught lib/umem/x.c '"object/object.h"'
 expect_caught src/pools/x.c '"ipc/wire.h"'
 expect_caught src/numa/x.c '<umf/ipc.h>'
 expect_caught src/topology/x.c '"numa/memspace.h"'
-expect_caught src/peer/x.c '"core/object.h"'
+expect_caught src/peer/x.c '"object/object.h"'
 expect_caught src/core/x.c '"view.h"'
 expect_caught src/unknown/x.c '"base/log.h"'
 expect_caught examples/x.c '"base/log.h"'

@@ -33,7 +33,7 @@ paths_in() {
 }
 
 status=0
-variables=$(grep -rhoE 'getenv\("[A-Z_]+"' src | sed 's/.*"\(.*\)"/\1/' | sort -u)
+variables=$(grep -rhoE 'getenv\("[A-Z_]+"' src lib | sed 's/.*"\(.*\)"/\1/' | sort -u)
 compare "environment variables" "$variables" "$(grep -E '^[A-Z_]+$' <<<"$cells")" || status=1
 
 # The rows of a table of parameters, as the page has them: | `kind setting` | default | help |
@@ -73,7 +73,7 @@ elif ! diff <(echo "$rows") <(grep -E "$pattern" "$page"); then
     status=1
 fi
 
-paths=$(paths_in $(find src -name '*.c') | grep -v '^params\.' | sort -u)
+paths=$(paths_in $(find src lib -name '*.c') | grep -v '^params\.' | sort -u)
 compare "paths" "$paths" \
     "$(grep -E '^[a-z_.{}]+$' <<<"$cells" | sed -E 's/^umf\.(logger|ipc|reclaim|record)\.//' | grep -v '^\(umf\|params\)\.' |
         sort -u)" || status=1

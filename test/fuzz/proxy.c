@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proxy_lib/options.c"
+#include "proxy/options.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

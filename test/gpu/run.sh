@@ -64,8 +64,8 @@ if [ -n "$pack" ]; then
     mkdir -p "$pack/software"
     cp -L "$build"/test/umf_gpu_*_test "$build"/test/umf_conformance_suspend*_test \
         "$build/libumf.so.1" "$0" "$root"/benchmark/torch_*.py "$pack"
-    [ ! -e "$build/src/umem/libumem.so.0" ] ||
-        cp -L "$build"/test/umf_umem_{cuda,rmm}_test "$build/src/umem/libumem.so.0" "$pack"
+    [ ! -e "$build/lib/umem/libumem.so.0" ] ||
+        cp -L "$build"/test/umf_umem_{cuda,rmm}_test "$build/lib/umem/libumem.so.0" "$pack"
     [ ! -x "$build/benchmark/umf-bench-gpu" ] || cp "$build/benchmark/umf-bench-gpu" "$pack"
     cp -L "$build/test/fakes/libcuda.so.1" "$pack/software"
     strip "$pack"/umf* "$pack"/lib*.so.* "$pack/software/libcuda.so.1"

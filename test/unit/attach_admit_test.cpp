@@ -1,4 +1,4 @@
-// Whom the attach socket answers (src/record/attach_admit.c).
+// Whom the attach socket answers (src/ext/record/attach/attach_admit.c).
 #include <csignal>
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 extern "C" {
-#include "core/names.h"
+#include "object/names.h"
 }
 
 #include <atomic>

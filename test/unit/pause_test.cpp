@@ -24,7 +24,7 @@
 
 extern "C" {
 #include "base/lock.h"
-#include "core/names.h"
+#include "object/names.h"
 #include "system/pause.h"
 }
 

@@ -1,6 +1,6 @@
 #include "provider_shim.h"
 
-#include "core/object.h"
+#include "object/object.h"
 
 umf_result_t shim_view_acquire(umf_memory_provider_handle_t provider,
                                umf_memory_provider_handle_t *view) {

@@ -1,2 +1,2 @@
 /* The parser is part of the proxy library, whose other objects would replace malloc here. */
-#include "proxy_lib/options.c"
+#include "proxy/options.c"

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "proxy_lib/options.h"
+#include "proxy/options.h"
 }
 
 namespace {

@@ -1,6 +1,6 @@
 #include "recorded_shim.h"
 
-#include "core/event.h"
+#include "object/event.h"
 
 static void (*told_listener)(const told_t *told);
 

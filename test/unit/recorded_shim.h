@@ -1,4 +1,4 @@
-// core/event.h for C++.
+// object/event.h for C++.
 #ifndef UMF_TEST_UNIT_RECORDED_SHIM_H
 #define UMF_TEST_UNIT_RECORDED_SHIM_H
 

@@ -1,4 +1,4 @@
-/* core/tables.c: what is said of tables of operations that are not whole. */
+/* object/tables.c: what is said of tables of operations that are not whole. */
 #include <initializer_list>
 #include <string>
 

@@ -8,7 +8,7 @@
 #include "fakes/fake_provider.h"
 
 extern "C" {
-#include "core/provider_query.h"
+#include "object/provider_query.h"
 }
 
 namespace {

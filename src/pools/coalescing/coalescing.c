@@ -22,10 +22,10 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/short_result.h"
-#include "core/reclaim.h"
 #include "pools/coalescing/release.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
+#include "reclaim/reclaim.h"
 
 /* A new span has 1 / GROWTH_PARTS of the pool's memory, up to GROWTH_MAX. */
 #define GROWTH_PARTS 16

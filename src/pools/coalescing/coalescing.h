@@ -9,9 +9,9 @@
 #include "base/thread_slot.h"
 #include "cache/decay.h"
 #include "cache/withheld.h"
-#include "core/content.h"
 #include "ctl/params.h"
 #include "ds/range.h"
+#include "object/content.h"
 #include "pools/shared/purge.h"
 
 #define UMF_COALESCING_SHARDS_MAX 16

@@ -18,9 +18,9 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/short_result.h"
-#include "core/reclaim.h"
 #include "pools/shared/kind.h"
 #include "pools/shared/settings.h"
+#include "reclaim/reclaim.h"
 #include "system/annotate.h"
 #include "system/os.h"
 

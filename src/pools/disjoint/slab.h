@@ -16,9 +16,9 @@
 #include <stdatomic.h>
 
 #include "cache/magazine.h"
-#include "core/tracked_provider.h"
 #include "ds/list.h"
 #include "ds/quota.h"
+#include "object/tracked_provider.h"
 
 /* What all bins of one pool have in common. */
 typedef struct umf_slab_owner_t {

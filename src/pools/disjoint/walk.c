@@ -1,5 +1,5 @@
 /* What slabs are divided into. */
-#include "core/walk.h"
+#include "object/walk.h"
 
 #include "pools/disjoint/disjoint.h"
 #include "system/annotate.h"

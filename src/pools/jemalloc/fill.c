@@ -2,7 +2,7 @@
 #include "pools/jemalloc/jemalloc.h"
 
 #include "base/thread_slot.h"
-#include "core/reclaim.h"
+#include "reclaim/reclaim.h"
 
 #define BATCH 64 /* objects that are moved at once, through an array on the stack */
 

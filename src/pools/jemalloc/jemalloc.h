@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "cache/magazine.h"
-#include "core/content.h"
+#include "object/content.h"
 #include "pools/jemalloc/arenas.h"
 #include "pools/jemalloc/pages.h"
 #include "pools/jemalloc/sizes.h"

@@ -21,9 +21,9 @@
 
 #include "base/lock.h"
 #include "cache/withheld.h"
-#include "core/tracked_provider.h"
 #include "ds/list.h"
 #include "ds/range.h"
+#include "object/tracked_provider.h"
 #include "pools/shared/purge.h"
 
 /* The unit of the cache, whatever the pages of the machine are. The provider supplies whole pages

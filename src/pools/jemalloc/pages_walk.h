@@ -2,7 +2,7 @@
 #ifndef UMF_SRC_POOLS_JEMALLOC_PAGES_WALK_H
 #define UMF_SRC_POOLS_JEMALLOC_PAGES_WALK_H
 
-#include "core/walk.h"
+#include "object/walk.h"
 #include "pools/jemalloc/pages.h"
 
 /* `lock`: of the records, which are umf_starts_t. */

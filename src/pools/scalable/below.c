@@ -12,9 +12,9 @@
 #include <pthread.h>
 
 #include "base/log.h"
-#include "core/reclaim.h"
 #include "pools/scalable/purge.h"
 #include "pools/scalable/scalable.h"
+#include "reclaim/reclaim.h"
 
 #define SIZE_IMPOSSIBLE (SIZE_MAX >> 8)
 

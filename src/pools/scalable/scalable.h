@@ -9,7 +9,7 @@
 #include "base/stripes.h"
 #include "cache/magazine.h"
 #include "cache/withheld.h"
-#include "core/tracked_provider.h"
+#include "object/tracked_provider.h"
 #include "pools/scalable/records.h"
 #include "pools/scalable/sizes.h"
 #include "pools/scalable/tbb.h"

@@ -2,7 +2,7 @@
 #ifndef UMF_SRC_POOLS_SCALABLE_WALK_H
 #define UMF_SRC_POOLS_SCALABLE_WALK_H
 
-#include "core/walk.h"
+#include "object/walk.h"
 #include "pools/shared/starts.h"
 #include "track/span.h"
 

@@ -13,9 +13,9 @@
 
 #include "base/lock.h"
 #include "cache/withheld.h"
-#include "core/tracked_provider.h"
 #include "ds/list.h"
 #include "ds/range.h"
+#include "object/tracked_provider.h"
 
 typedef struct umf_purge_part_t umf_purge_part_t;
 

@@ -1,9 +1,9 @@
-/* Walks (core/walk.h) of spans that are divided by ds/range. */
+/* Walks (object/walk.h) of spans that are divided by ds/range. */
 #ifndef UMF_SRC_POOLS_SHARED_WALK_H
 #define UMF_SRC_POOLS_SHARED_WALK_H
 
-#include "core/walk.h"
 #include "ds/range.h"
+#include "object/walk.h"
 #include "pools/shared/purge.h"
 
 typedef struct umf_walk_range_t {

@@ -3,7 +3,7 @@
  * copied on the default stream of the calling thread in the context of the memory, so it comes
  * after what the program put on its own default stream.
  */
-#include "core/foreign.h"
+#include "object/foreign.h"
 
 #include "providers/cuda/copy.h"
 

@@ -1,0 +1,21 @@
+/*
+ * Pending: copies that were put on a queue of the caller. The spans that they use stay in use until
+ * the queue has passed. Whoever wants such a span waits for it.
+ */
+#ifndef UMF_SRC_EXT_MOVEMENT_PENDING_H
+#define UMF_SRC_EXT_MOVEMENT_PENDING_H
+
+#include "ext/movement/place.h"
+
+/* Marks the queue, whose work `mover` does. The spans of the sides stay in use; the sides give them
+ * up. Where the provider cannot mark a queue, and if `waits`, it is waited for; a captured queue
+ * never is. Returns the error of that. */
+umf_result_t umf_pending_add(const umf_side_t *mover, void *queue, umf_side_t *sides, size_t count,
+                             bool waits);
+
+/* Ends what is done; waits for what uses `span`. */
+void umf_pending_settle(uint32_t span);
+/* Waits for the work of a provider, which is about to be destroyed. */
+void umf_pending_drop(umf_memory_provider_handle_t provider);
+
+#endif

@@ -1,0 +1,341 @@
+/*
+ * Lanes: the records of blocks. A block has one record at most, in one lane. A record is made, or
+ * moves to another lane, or gets a use, under the lock of the list of lanes; that its block is
+ * freed on its own queue, or ends, needs only the lock of its lane.
+ */
+#include "base/log.h"
+#include "base/meta.h"
+#include "ext/queue/lanes.h"
+
+/* --- watched frees --- */
+
+static _Atomic uint32_t *hint_of(umf_lanes_t *lanes, uintptr_t addr) {
+    return &lanes->hints[(addr * UINT64_C(0x9E3779B97F4A7C15)) >> 52];
+}
+
+/* Can the address have a record? The answer is no for most blocks that never saw a queue. */
+static bool may_have_record(umf_lanes_t *lanes, const void *ptr) {
+    return atomic_load_explicit(hint_of(lanes, (uintptr_t)ptr), memory_order_acquire) != 0;
+}
+
+/* The lane that has the record of a block, with its lock held. NULL: none has. */
+static umf_lane_t *lock_home(umf_lanes_t *lanes, const void *ptr, umf_lane_block_t **block) {
+    *block = NULL;
+    if (!may_have_record(lanes, ptr)) {
+        return NULL;
+    }
+    UMF_LANES_EACH(lanes, lane) {
+        umf_lock(&lane->lock);
+        *block = umf_lane_find_locked(lane, ptr);
+        if (*block) {
+            return lane;
+        }
+        umf_unlock(&lane->lock);
+    }
+    return NULL;
+}
+
+/* Ends the record of a block in use, if there is one. false: the block was freed before; logged. */
+static bool end_record(umf_lanes_t *lanes, const void *ptr) {
+    umf_lane_block_t *block;
+    umf_lane_t *home = lock_home(lanes, ptr, &block);
+    if (!home) {
+        return true;
+    }
+    bool is_used = block->state == UMF_LANE_USED;
+    umf_queue_t queue = home->queue;
+    if (is_used) {
+        umf_lane_remove_locked(home, block);
+    }
+    umf_unlock(&home->lock);
+    if (is_used) {
+        umf_lanes_forget(lanes, block);
+    } else {
+        UMF_LOG_ERROR("%p was freed before, on queue %p", ptr, queue);
+    }
+    return is_used;
+}
+
+static umf_lanes_t *lanes_of_entry(umf_map_entry_t entry) {
+    return umf_lanes_of(
+        atomic_load_explicit(&umf_pool_table[umf_map_entry_pool(entry)], memory_order_acquire));
+}
+
+umf_result_t umf_lanes_watched_free(void *self, void *ptr, umf_map_entry_t entry) {
+    umf_lanes_t *lanes = lanes_of_entry(entry);
+    return end_record(lanes, ptr) ? lanes->free_below(self, ptr, entry)
+                                  : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+bool umf_lanes_watched_try_free(void *self, void *ptr, umf_map_entry_t entry) {
+    umf_lanes_t *lanes = lanes_of_entry(entry);
+    return !may_have_record(lanes, ptr) && lanes->try_free_below(self, ptr, entry);
+}
+
+bool umf_lanes_resizes(umf_memory_pool_handle_t pool, const void *ptr) {
+    umf_lanes_t *lanes = umf_lanes_of(pool);
+    return !lanes || end_record(lanes, ptr);
+}
+
+/* --- records --- */
+
+umf_lane_block_t *umf_lanes_record(umf_lanes_t *lanes, void *ptr, uint32_t class, size_t size) {
+    umf_lane_block_t *block = umf_meta_alloc(sizeof(*block));
+    umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
+    if (!block || !span) {
+        umf_meta_free(block, sizeof(*block));
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return NULL;
+    }
+    block->addr = (uintptr_t)ptr;
+    block->class = class;
+    block->size = size;
+    atomic_fetch_add_explicit(hint_of(lanes, block->addr), 1, memory_order_release);
+    umf_hold_watch_span(span);
+    return block;
+}
+
+void umf_lanes_forget(umf_lanes_t *lanes, umf_lane_block_t *block) {
+    atomic_fetch_sub_explicit(hint_of(lanes, block->addr), 1, memory_order_release);
+    umf_lane_block_delete(block);
+}
+
+/* The largest class whose blocks `size` bytes can serve; UMF_LANE_CLASSES: none. */
+static uint32_t class_within(size_t size) {
+    uint32_t class = umf_lane_class(size ? size : 1);
+    if (class >= UMF_LANE_CLASSES || size < UMF_LANE_SIZE_MIN) {
+        return UMF_LANE_CLASSES;
+    }
+    return umf_lane_class_size(class) > size ? class - 1 : class;
+}
+
+/* The size of an object. A pool that gets each from its provider does not tell it: it is the span.
+ */
+static umf_result_t size_of(umf_lanes_t *lanes, const void *ptr, size_t *size) {
+    if (!lanes->each_from_provider) {
+        return lanes->pool->ops.malloc_usable_size(lanes->pool->self, ptr, size);
+    }
+    const umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
+    if (!span || span->base != (uintptr_t)ptr) {
+        UMF_LOG_ERROR("%p is no object of pool %p", ptr, (void *)lanes->pool);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *size = span->size;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t out_of_memory(void) {
+    UMF_LOG_ERROR("no memory for bookkeeping");
+    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+/* The record of a block that was allocated without a queue. */
+static umf_result_t make_record(umf_lanes_t *lanes, void *ptr, umf_lane_block_t **block) {
+    size_t size = 0;
+    umf_result_t result = size_of(lanes, ptr, &size);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_hold_check(lanes->pool, ptr); /* the pool takes it for allocated */
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return result; /* no object: logged */
+    }
+    *block = umf_lanes_record(lanes, ptr, class_within(size), size);
+    return *block ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+/* --- use and free, of blocks that may have no record --- */
+
+static bool has_record(umf_lanes_t *lanes, const void *ptr) {
+    umf_lane_block_t *block;
+    umf_lane_t *home = lock_home(lanes, ptr, &block);
+    if (home) {
+        umf_unlock(&home->lock);
+    }
+    return home != NULL;
+}
+
+/* Adds a new record to the lane, or forgets it: another thread may have made one meanwhile. */
+static umf_result_t record_publish(umf_lanes_t *lanes, umf_lane_t *lane, umf_lane_block_t *made) {
+    umf_lock(&lanes->lock);
+    bool is_first = !has_record(lanes, (void *)made->addr);
+    bool is_put = is_first && umf_lane_adopt(lane, made);
+    umf_unlock(&lanes->lock);
+    if (!is_put) {
+        umf_lanes_forget(lanes, made);
+    }
+    return is_put || !is_first ? UMF_RESULT_SUCCESS : out_of_memory();
+}
+
+/* Makes a record in the lane if the block has none. The pool is asked for the size of the block, so
+ * no lock is held. */
+static umf_result_t record_ensure(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr) {
+    umf_lane_block_t *made;
+    if (has_record(lanes, ptr)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_result_t result = make_record(lanes, ptr, &made);
+    return result == UMF_RESULT_SUCCESS ? record_publish(lanes, lane, made) : result;
+}
+
+/* Of a block in use, which is locked. Otherwise NULL; `queue`: on which it was freed. */
+static umf_lane_t *lock_used(umf_lanes_t *lanes, const void *ptr, umf_lane_block_t **block,
+                             umf_queue_t *queue) {
+    umf_lane_t *home = lock_home(lanes, ptr, block);
+    *queue = home ? home->queue : NULL;
+    if (home && (*block)->state != UMF_LANE_USED) {
+        umf_unlock(&home->lock);
+        home = NULL;
+    }
+    return home;
+}
+
+static umf_result_t refuse(const void *ptr, umf_queue_t queue) {
+    UMF_LOG_ERROR("%p was freed before, on queue %p", ptr, queue);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static bool is_named(const umf_lane_block_t *block, const umf_lane_t *lane) {
+    const umf_lane_use_t *use = block->uses;
+    while (use && use->lane != lane) {
+        use = use->next;
+    }
+    return use != NULL;
+}
+
+/* Takes `use` over unless the block names the lane already. */
+static void add_use(umf_lane_block_t *block, umf_lane_t *lane, umf_lane_use_t **use) {
+    if (is_named(block, lane)) {
+        return;
+    }
+    atomic_fetch_add_explicit(&lane->pins, 1, memory_order_relaxed);
+    **use = (umf_lane_use_t){.lane = lane, .block = block, .next = block->uses};
+    block->uses = *use;
+    *use = NULL;
+}
+
+umf_result_t umf_lanes_use(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr) {
+    umf_lane_block_t *block;
+    umf_queue_t queue;
+    umf_lane_use_t *use = umf_meta_alloc(sizeof(*use));
+    umf_result_t result = use ? record_ensure(lanes, lane, ptr) : out_of_memory();
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_lock(&lanes->lock);
+        umf_lane_t *home = lock_used(lanes, ptr, &block, &queue);
+        if (home) {
+            add_use(block, lane, &use);
+            umf_unlock(&home->lock);
+        }
+        umf_unlock(&lanes->lock);
+        result = home ? UMF_RESULT_SUCCESS : refuse(ptr, queue);
+    }
+    umf_meta_free(use, sizeof(*use));
+    return result;
+}
+
+/* Takes out the use of the lane itself, which the block's own place in the lane stands for. Returns
+ * how many there are of others. */
+static size_t others_locked(umf_lane_t *lane, umf_lane_block_t *block) {
+    size_t others = 0;
+    umf_assert_locked(&lane->lock);
+    for (umf_lane_use_t **link = &block->uses, *use; (use = *link) != NULL;) {
+        if (use->lane != lane) {
+            others++;
+            link = &use->next;
+            continue;
+        }
+        *link = use->next;
+        atomic_fetch_sub_explicit(&lane->pins, 1, memory_order_relaxed);
+        umf_meta_free(use, sizeof(*use));
+    }
+    return others;
+}
+
+/* Returns how many other lanes the block waits for. */
+static size_t free_locked(umf_lanes_t *lanes, umf_lane_t *lane, umf_lane_block_t *block) {
+    size_t others = others_locked(lane, block);
+    block->is_leaving =
+        block->class >= UMF_LANE_CLASSES || umf_lanes_is_exported(lanes, (void *)block->addr);
+    if (others) {
+        umf_lane_wait_locked(lane, block, others);
+    } else if (block->is_leaving) {
+        umf_lane_leave_locked(lane, block);
+    } else {
+        umf_lane_push_locked(lane, block);
+    }
+    return others;
+}
+
+/* Moves the record of a block in use from the lane `home`, whose lock is held, to the lane, whose
+ * lock is held instead. On failure none is held, and nothing has changed. */
+static umf_result_t move_locked(umf_lane_t *home, umf_lane_t *lane, const void *ptr,
+                                umf_lane_block_t **block) {
+    if (home == lane) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_unlock(&home->lock);
+    umf_lane_lock_both(home, lane);
+    *block = umf_lane_find_locked(home, ptr); /* another thread may have freed it */
+    bool is_used = *block && (*block)->state == UMF_LANE_USED;
+    bool is_put = is_used && umf_lane_add_locked(lane, *block);
+    if (is_put) {
+        umf_lane_remove_locked(home, *block);
+    } else {
+        umf_unlock(&lane->lock);
+    }
+    umf_unlock(&home->lock);
+    return is_put    ? UMF_RESULT_SUCCESS
+           : is_used ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+                     : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* The lock of the list of lanes is held, so that no other thread moves the record or adds a use.
+ * `is_absent`: there is none. */
+static umf_result_t free_on_locked(umf_lanes_t *lanes, umf_lane_t *lane, const void *ptr,
+                                   umf_queue_t *queue, bool *is_absent) {
+    umf_lane_block_t *block;
+    umf_assert_locked(&lanes->lock);
+    umf_lane_t *home = lock_used(lanes, ptr, &block, queue);
+    *is_absent = block == NULL;
+    umf_result_t result =
+        home ? move_locked(home, lane, ptr, &block) : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    if (result == UMF_RESULT_SUCCESS) {
+        size_t others = free_locked(lanes, lane, block);
+        umf_unlock(&lane->lock);
+        if (others) {
+            umf_lane_await(block);
+        }
+    }
+    return result;
+}
+
+static umf_result_t free_on(umf_lanes_t *lanes, umf_lane_t *lane, const void *ptr,
+                            umf_queue_t *queue, bool *is_absent) {
+    umf_lock(&lanes->lock);
+    umf_result_t result = free_on_locked(lanes, lane, ptr, queue, is_absent);
+    umf_unlock(&lanes->lock);
+    return result;
+}
+
+umf_result_t umf_lanes_free(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr) {
+    umf_queue_t queue;
+    bool is_absent;
+    umf_result_t result = free_on(lanes, lane, ptr, &queue, &is_absent);
+    if (is_absent) {
+        umf_result_t ensured = record_ensure(lanes, lane, ptr);
+        if (ensured != UMF_RESULT_SUCCESS) {
+            return ensured;
+        }
+        result = free_on(lanes, lane, ptr, &queue, &is_absent);
+    }
+    return result == UMF_RESULT_ERROR_INVALID_ARGUMENT     ? refuse(ptr, queue)
+           : result == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY ? out_of_memory()
+                                                           : result;
+}
+
+bool umf_lanes_is_exported(const umf_lanes_t *lanes, const void *ptr) {
+    if (!lanes->each_from_provider) {
+        return __atomic_load_n(&lanes->pool->holds, __ATOMIC_RELAXED) != NULL;
+    }
+    umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
+    return span && atomic_load_explicit(&span->export, memory_order_acquire);
+}

@@ -1,0 +1,34 @@
+/*
+ * Stage: copies in parts, by several threads. Each thread has a buffer of two halves, so that one
+ * is filled while the other is emptied.
+ *
+ * What is copied is a row of bytes between two ends. An end is a range of memory, or whatever can
+ * give and take parts of a row: files, pieces of memory at many addresses.
+ */
+#ifndef UMF_SRC_EXT_STAGING_STAGE_H
+#define UMF_SRC_EXT_STAGING_STAGE_H
+
+#include "ext/staging/undone.h"
+
+/* All parts but the last have this size, or divide it. */
+#define UMF_STAGE_PART ((size_t)8 << 20)
+
+typedef struct umf_stage_end_t umf_stage_end_t;
+struct umf_stage_end_t {
+    const umf_side_t *side; /* its provider copies, on a queue; NULL: the calling thread does */
+    const void *what;       /* for the operations below */
+    /* Copies `size` bytes at `at` of the row into the buffer, or out of it. Without a queue it is
+     * done on return. */
+    umf_result_t (*copy)(const umf_stage_end_t *end, void *queue, size_t at, size_t size,
+                         char *buffer, bool is_into_buffer);
+    /* NULL, or: parts need no buffer, because the other end copies straight to and from here. */
+    char *(*locate)(const umf_stage_end_t *end, size_t at);
+    umf_undone_memory_t *memory; /* what is located, if it is of the library; else NULL */
+};
+
+/* The host waits for the work. On a failure `*done` is the number of bytes from the start that are
+ * right. */
+umf_result_t umf_stage_run(const umf_stage_end_t *to, const umf_stage_end_t *from, size_t size,
+                           size_t *done);
+
+#endif

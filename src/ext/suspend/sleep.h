@@ -1,0 +1,74 @@
+/*
+ * Sleep: the state of a pool that may be suspended. It exists from the pool's first policy or
+ * suspend until the pool is destroyed.
+ */
+#ifndef UMF_SRC_EXT_SUSPEND_SLEEP_H
+#define UMF_SRC_EXT_SUSPEND_SLEEP_H
+
+#include <string.h>
+
+#include "base/lock.h"
+#include "ext/suspend/store.h"
+#include "ext/suspend/watch.h"
+#include "object/object.h"
+
+typedef struct umf_sleep_piece_t {
+    char *base;
+    size_t size;
+    size_t content; /* bytes allocated in the piece: its parts */
+    size_t parts;   /* number of parts that lie in this piece or in one before it */
+    bool is_away;   /* it was detached when the state was last set */
+    bool gone;      /* its last allocation was freed while suspended: it is no longer ours */
+} umf_sleep_piece_t;
+
+typedef struct umf_sleep_t {
+    umf_memory_pool_handle_t pool; /* Immutable */
+    umf_suspend_policy_t policy;   /* Sync: umf_sleep_lock, as the next two */
+    char *folder;                  /* a copy of the policy's */
+    size_t away, kept; /* bytes allocated in detached pieces; bytes with content in a store */
+    _Atomic umf_suspend_state_t state; /* Sync: umf_sleep_lock; a hint if read without it */
+    umf_watch_t watch;                 /* see watch.h */
+    /*
+     * The plan (plan.h), while the pool is not resident. It belongs to the call that suspends or
+     * resumes; while the pool is suspended, to the holder of umf_sleep_lock.
+     */
+    umf_sleep_piece_t *pieces; /* by address; claimed at the provider */
+    void **bases;              /* of pieces, for the provider's operations */
+    umf_store_part_t *parts;   /* the allocated memory of the pieces: only its content is kept */
+    size_t count, part_count, room;
+    size_t bytes;      /* of all pieces */
+    size_t part_bytes; /* of all parts */
+    umf_store_t *store;
+    umf_memory_pool_ops_t awake; /* the operations of the resident pool */
+} umf_sleep_t;
+
+/* Guards the states of all pools. */
+extern umf_lock_t *const umf_sleep_lock;
+
+static inline umf_memory_provider_handle_t umf_sleep_provider(const umf_sleep_t *sleep) {
+    return sleep->pool->provider;
+}
+
+/* Bytes of a text with its NUL, for its allocation and its free; 0 for NULL. */
+static inline size_t umf_sleep_text_bytes(const char *text) {
+    return text ? strlen(text) + 1 : 0;
+}
+
+/* The sleep of a pool. NULL: it has none yet. */
+umf_sleep_t *umf_sleep_of(umf_memory_pool_handle_t pool);
+/* The sleep of a pool, created on first use. NOT_SUPPORTED: the pool cannot be suspended. */
+umf_result_t umf_sleep_get(umf_memory_pool_handle_t pool, umf_sleep_t **out);
+/* Destroys the sleep when the pool is destroyed, after its memory is back at the provider. */
+void umf_sleep_drop(umf_memory_pool_handle_t pool);
+
+/* Ends a call: sets the state and the numbers that belong to it. Takes the lock. */
+void umf_sleep_set_state(umf_sleep_t *sleep, umf_suspend_state_t state);
+/* Called when the last allocation of the piece at `base` was freed. true: it was a piece of a
+ * suspended pool, and the caller releases it. Takes the lock. */
+bool umf_sleep_piece_gone(umf_sleep_t *sleep, const void *base);
+
+/* Between close and open, all operations of the pool that allocate refuse. */
+void umf_sleep_close_pool(umf_sleep_t *sleep);
+void umf_sleep_open_pool(umf_sleep_t *sleep);
+
+#endif

@@ -1,0 +1,501 @@
+/*
+ * Suspend and resume of pools: one transaction over any number of pools.
+ *
+ * A suspend claims all pools, plans each (which pieces can be detached; the provider withholds
+ * these from others), saves their content, and only then detaches memory. A resume creates all
+ * memory, maps it, and restores the content. A step that fails undoes the steps before it. What
+ * cannot be undone stays for the next call: every step passes over pieces that are already in the
+ * wanted state.
+ */
+#include "ext/suspend/suspend.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "ext/staging/pinned.h"
+#include "ext/staging/queue.h"
+#include "ext/staging/undone.h"
+#include "ext/suspend/plan.h"
+#include "ext/suspend/sleep.h"
+#include "object/event.h"
+
+/* The pools of one call. */
+typedef struct sleepers_t {
+    umf_sleep_t **list;
+    size_t count;
+    const umf_suspend_params_t *params;
+    umf_suspend_report_t report;
+} sleepers_t;
+
+/* --- claiming, notifying, waiting ------------------------------------------------------------- */
+
+static bool sleepers_have(const sleepers_t *all, const umf_sleep_t *sleep) {
+    for (size_t i = 0; i < all->count; i++) {
+        if (all->list[i] == sleep) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Moves a pool from state `from` to `to`. A pool that is in the end state already is left out. */
+static umf_result_t claim_locked(sleepers_t *all, umf_sleep_t *sleep, umf_suspend_state_t from,
+                                 umf_suspend_state_t to, umf_suspend_state_t end) {
+    if (sleep->state == end || (sleep->state == to && sleepers_have(all, sleep))) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (sleep->state != from) {
+        UMF_LOG_ERROR("pool %p is being suspended or resumed by another call", (void *)sleep->pool);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    if (to == UMF_SUSPEND_STATE_SUSPENDING && sleep->watch.forbids > 0) {
+        UMF_LOG_ERROR("pool %p must not be suspended: umfPoolForbidSuspend was called %zu times "
+                      "more than umfPoolAllowSuspend",
+                      (void *)sleep->pool, sleep->watch.forbids);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    sleep->state = to;
+    all->list[all->count++] = sleep;
+    return UMF_RESULT_SUCCESS;
+}
+
+static void unclaim(sleepers_t *all, umf_suspend_state_t state) {
+    for (size_t i = 0; i < all->count; i++) {
+        umf_sleep_set_state(all->list[i], state);
+    }
+}
+
+static umf_result_t claim(sleepers_t *all, umf_memory_pool_handle_t *pools, size_t num,
+                          umf_suspend_state_t from, umf_suspend_state_t to,
+                          umf_suspend_state_t end) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < num && result == UMF_RESULT_SUCCESS; i++) {
+        umf_sleep_t *sleep = NULL;
+        result = umf_sleep_get(pools[i], &sleep);
+        if (result == UMF_RESULT_SUCCESS) {
+            umf_lock(umf_sleep_lock);
+            result = claim_locked(all, sleep, from, to, end);
+            umf_unlock(umf_sleep_lock);
+        }
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        unclaim(all, from);
+    }
+    return result;
+}
+
+/* Notifies the watchers of all pools before the first pool changes. */
+static umf_result_t tell_suspend(const sleepers_t *all) {
+    for (size_t i = 0; i < all->count; i++) {
+        umf_result_t result = umf_watch_tell_suspend(&all->list[i]->watch, all->list[i]->pool);
+        if (result != UMF_RESULT_SUCCESS) {
+            for (size_t told = 0; told < i; told++) {
+                umf_watch_tell_resume(&all->list[told]->watch, all->list[told]->pool);
+            }
+            return result;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static const umf_suspend_params_t params_default = UMF_SUSPEND_PARAMS_INIT;
+
+static umf_result_t wait_for(const sleepers_t *all, const umf_suspend_params_t *params) {
+    for (size_t i = 0; i < all->count; i++) {
+        umf_memory_provider_handle_t provider = umf_sleep_provider(all->list[i]);
+        if (i > 0 && provider == umf_sleep_provider(all->list[i - 1])) {
+            continue; /* waited for */
+        }
+        umf_result_t result = provider->ext->wait(
+            provider->self, params->queues, params->num_queues, params->events, params->num_events);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Waits for copies that an earlier call could not wait for (ext/staging/undone.h). Until that
+ * succeeds the memory of the pool must not go. */
+static umf_result_t sleep_settle(const umf_sleep_t *sleep) {
+    umf_result_t result = umf_undone_settle(umf_sleep_provider(sleep)->root);
+    if (result != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("pool %p keeps its memory, because copies of its content could not be waited "
+                      "for: suspend or resume it again later",
+                      (void *)sleep->pool);
+    }
+    return result;
+}
+
+static umf_result_t settle_all(const sleepers_t *all) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
+        result = sleep_settle(all->list[i]);
+    }
+    return result;
+}
+
+/* Waits before a resume. No work can use memory that is detached. So only the named queues and
+ * events are waited for, and the copies of a call that failed. */
+static umf_result_t wait_before_resume(const sleepers_t *all) {
+    const umf_suspend_params_t *named = all->params;
+    umf_result_t result = settle_all(all);
+    return result == UMF_RESULT_SUCCESS && (named->num_queues || named->num_events)
+               ? wait_for(all, named)
+               : result;
+}
+
+/* --- saving and restoring --------------------------------------------------------------------- */
+
+static bool is_kept(const umf_sleep_t *sleep) {
+    return sleep->policy.keep != UMF_SUSPEND_ZERO && sleep->policy.keep != UMF_SUSPEND_DISCARD;
+}
+
+static umf_result_t sleep_save(umf_sleep_t *sleep) {
+    if (sleep->count == 0 || !is_kept(sleep)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (!umf_store_can(umf_sleep_provider(sleep), sleep->policy.keep)) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_result_t result = umf_store_create(umf_sleep_provider(sleep), &sleep->policy,
+                                           sleep->part_bytes, &sleep->store);
+    return result == UMF_RESULT_SUCCESS
+               ? umf_store_save(sleep->store, sleep->parts, sleep->part_count)
+               : result;
+}
+
+static umf_result_t queue_zeroes(const umf_side_t *side, void *queue, void *arg) {
+    const umf_sleep_t *sleep = arg;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < sleep->part_count && result == UMF_RESULT_SUCCESS; i++) {
+        result = side->ext->fill(side->self, queue, sleep->parts[i].base, 0, sleep->parts[i].size);
+    }
+    return result;
+}
+
+static umf_result_t sleep_zero(umf_sleep_t *sleep) {
+    umf_side_t side;
+    umf_side_of_provider(&side, umf_sleep_provider(sleep));
+    return umf_queue_run(&side, queue_zeroes, sleep, NULL);
+}
+
+static umf_result_t sleep_load(umf_sleep_t *sleep) {
+    if (sleep->count == 0 || sleep->policy.keep == UMF_SUSPEND_DISCARD) {
+        return UMF_RESULT_SUCCESS;
+    }
+    return sleep->policy.keep == UMF_SUSPEND_ZERO
+               ? sleep_zero(sleep)
+               : umf_store_load(sleep->store, sleep->parts, sleep->part_count);
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static umf_result_t sleep_create(umf_sleep_t *sleep, size_t *missing) {
+    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    return sleep->count
+               ? provider->ext->vm_create(provider->self, sleep->bases, sleep->count, missing)
+               : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t sleep_attach(umf_sleep_t *sleep) {
+    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    return sleep->count ? provider->ext->vm_attach(provider->self, sleep->bases, sleep->count)
+                        : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t sleep_detach(umf_sleep_t *sleep) {
+    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    return sleep->count ? provider->ext->vm_detach(provider->self, sleep->bases, sleep->count)
+                        : UMF_RESULT_SUCCESS;
+}
+
+/* --- the transactions ------------------------------------------------------------------------- */
+
+/* Creates the memory of all pools. After a failure some exists, which take_back releases. */
+static umf_result_t make_memory(sleepers_t *all) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    size_t created = 0, missing = 0;
+    while (created < all->count && result == UMF_RESULT_SUCCESS) {
+        result = sleep_create(all->list[created], &missing);
+        created += result == UMF_RESULT_SUCCESS;
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        for (size_t i = created + 1; i < all->count; i++) {
+            missing += all->list[i]->bytes;
+        }
+        all->report.missing = missing;
+        UMF_LOG_ERROR("%zu bytes of memory are missing; the pools stay suspended", missing);
+    }
+    for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
+        result = sleep_attach(all->list[i]);
+    }
+    return result;
+}
+
+/* Releases the memory that a failed resume has created. */
+static void take_back(sleepers_t *all) {
+    for (size_t i = 0; i < all->count; i++) {
+        if (sleep_settle(all->list[i]) == UMF_RESULT_SUCCESS &&
+            sleep_detach(all->list[i]) != UMF_RESULT_SUCCESS) {
+            UMF_LOG_ERROR("pool %p stays suspended, but not all of its memory could be given back; "
+                          "the next resume uses that",
+                          (void *)all->list[i]->pool);
+        }
+        umf_sleep_set_state(all->list[i], UMF_SUSPEND_STATE_SUSPENDED);
+    }
+}
+
+/* Restores what was detached of a pool before a failure: all, some or none of its pieces. */
+static umf_result_t sleep_restore(umf_sleep_t *sleep) {
+    size_t missing;
+    if (umf_plan_away(sleep) == 0) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_result_t result = sleep_create(sleep, &missing);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = sleep_attach(sleep);
+    }
+    return result == UMF_RESULT_SUCCESS ? sleep_load(sleep) : result;
+}
+
+/* Ends the suspension of a pool that has its memory again. */
+static void sleep_end(umf_sleep_t *sleep) {
+    umf_plan_forget(sleep);
+    umf_sleep_open_pool(sleep);
+}
+
+/* Undoes a failed suspend. */
+static void suspend_undo(sleepers_t *all) {
+    for (size_t i = 0; i < all->count; i++) {
+        umf_sleep_t *sleep = all->list[i];
+        if (sleep_restore(sleep) == UMF_RESULT_SUCCESS) {
+            sleep_end(sleep);
+            umf_watch_tell_resume(&sleep->watch, sleep->pool);
+            umf_sleep_set_state(sleep, UMF_SUSPEND_STATE_RESIDENT);
+        } else {
+            UMF_LOG_ERROR("pool %p stays suspended, its content is kept: resume it when there is "
+                          "memory for it",
+                          (void *)sleep->pool);
+            umf_sleep_set_state(sleep, UMF_SUSPEND_STATE_SUSPENDED);
+        }
+    }
+}
+
+static bool find_used(umf_span_t *span, void *found) {
+    bool is_used = umf_is_used(umf_span_index(span));
+    if (is_used) {
+        *(uint32_t *)found = umf_span_index(span);
+    }
+    return !is_used;
+}
+
+/* Waits for copies from and to the pool (umf/copy.h). No new ones begin, because it is closed. */
+static void wait_for_copies(umf_memory_pool_handle_t pool) {
+    for (uint32_t used = 1; used;) {
+        used = 0;
+        umf_tracked_each_span(pool->tracked, find_used, &used);
+        umf_use_wait(used);
+    }
+}
+
+static umf_result_t suspend_all(sleepers_t *all) {
+    umf_result_t result = tell_suspend(all);
+    if (result != UMF_RESULT_SUCCESS) {
+        unclaim(all, UMF_SUSPEND_STATE_RESIDENT);
+        return result;
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        umf_sleep_close_pool(all->list[i]);
+        wait_for_copies(all->list[i]->pool);
+    }
+    result = wait_for(all, all->params);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = settle_all(all);
+    }
+    for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
+        umf_core_gives_back(all->list[i]->pool, true);
+        umf_provider_free_pending(all->list[i]->pool->provider, true);
+        result = umf_plan_make(all->list[i], &all->report);
+    }
+    for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
+        result = sleep_save(all->list[i]);
+    }
+    for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
+        result = sleep_detach(all->list[i]);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        suspend_undo(all);
+        return result;
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        all->report.bytes += all->list[i]->bytes;
+        all->report.kept += all->list[i]->store ? umf_plan_content(all->list[i]) : 0;
+        umf_sleep_set_state(all->list[i], UMF_SUSPEND_STATE_SUSPENDED);
+        UMF_EVENT(.kind = UMF_RECORD_SUSPEND, .pool = all->list[i]->pool,
+                  .size = all->list[i]->bytes);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t resume_all(sleepers_t *all) {
+    for (size_t i = 0; i < all->count; i++) {
+        umf_plan_prune(all->list[i]);
+    }
+    umf_result_t result = wait_before_resume(all);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = make_memory(all);
+    }
+    for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
+        result = sleep_load(all->list[i]);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        take_back(all);
+        return result;
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        umf_sleep_t *sleep = all->list[i];
+        all->report.bytes += sleep->bytes;
+        all->report.kept += sleep->store ? umf_plan_content(sleep) : 0;
+        UMF_EVENT(.kind = UMF_RECORD_RESUME, .pool = sleep->pool, .size = sleep->bytes);
+        sleep_end(sleep);
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        umf_watch_tell_resume(&all->list[i]->watch, all->list[i]->pool);
+        umf_sleep_set_state(all->list[i], UMF_SUSPEND_STATE_RESIDENT);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- entrances -------------------------------------------------------------------------------- */
+
+umf_result_t umf_suspend_check(umf_memory_pool_handle_t *pools, size_t num,
+                               const umf_suspend_params_t *params,
+                               const umf_suspend_report_t *report, const char *function) {
+    bool is_valid = pools && num > 0 &&
+                    (!params || (params->struct_size >= sizeof(*params) &&
+                                 (params->queues || params->num_queues == 0) &&
+                                 (params->events || params->num_events == 0))) &&
+                    (!report || report->struct_size >= sizeof(*report));
+    if (!is_valid) {
+        UMF_LOG_ERROR("no pools, an array that is NULL, or a struct_size that is too small");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    for (size_t i = 0; i < num; i++) {
+        if (!umf_pool_check(pools[i], function)) {
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t run(bool is_resume, umf_memory_pool_handle_t *pools, size_t num,
+                        const umf_suspend_params_t *params, umf_suspend_report_t *report) {
+    size_t bytes;
+    if (!umf_mul(num, sizeof(umf_sleep_t *), &bytes)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    sleepers_t all = {.list = umf_meta_alloc(bytes),
+                      .params = params ? params : &params_default,
+                      .report = UMF_SUSPEND_REPORT_INIT};
+    if (!all.list) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result;
+    if (is_resume) {
+        result = claim(&all, pools, num, UMF_SUSPEND_STATE_SUSPENDED, UMF_SUSPEND_STATE_RESUMING,
+                       UMF_SUSPEND_STATE_RESIDENT);
+    } else {
+        result = claim(&all, pools, num, UMF_SUSPEND_STATE_RESIDENT, UMF_SUSPEND_STATE_SUSPENDING,
+                       UMF_SUSPEND_STATE_SUSPENDED);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = is_resume ? resume_all(&all) : suspend_all(&all);
+    }
+    if (report) {
+        all.report.struct_size = report->struct_size;
+        *report = all.report;
+    }
+    umf_meta_free(all.list, bytes);
+    return result;
+}
+
+UMF_API_EXT_1 umf_result_t umfPoolsSuspend(umf_memory_pool_handle_t *pools, size_t num,
+                                           const umf_suspend_params_t *params,
+                                           umf_suspend_report_t *report) {
+    umf_result_t result = umf_suspend_check(pools, num, params, report, __func__);
+    return result == UMF_RESULT_SUCCESS ? run(false, pools, num, params, report) : result;
+}
+
+UMF_API_EXT_1 umf_result_t umfPoolsResume(umf_memory_pool_handle_t *pools, size_t num,
+                                          const umf_suspend_params_t *params,
+                                          umf_suspend_report_t *report) {
+    umf_result_t result = umf_suspend_check(pools, num, params, report, __func__);
+    return result == UMF_RESULT_SUCCESS ? run(true, pools, num, params, report) : result;
+}
+
+static void residency_of_asleep(umf_sleep_t *sleep, umf_residency_t *now) {
+    umf_lock(umf_sleep_lock);
+    umf_suspend_keep_t keep = sleep->policy.keep;
+    size_t away = sleep->away, kept = sleep->kept;
+    now->state = sleep->state;
+    umf_unlock(umf_sleep_lock);
+    now->resident -= away < now->resident ? away : now->resident;
+    now->pinned = keep == UMF_SUSPEND_KEEP_PINNED ? kept : 0;
+    now->host = keep == UMF_SUSPEND_KEEP_HOST ? kept : 0;
+    now->file = keep == UMF_SUSPEND_KEEP_FILE ? kept : 0;
+    now->peer = keep == UMF_SUSPEND_KEEP_PEER ? kept : 0;
+}
+
+UMF_API_EXT_1 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool,
+                                               umf_residency_t *residency) {
+    if (!umf_pool_check(pool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!residency || residency->struct_size < sizeof(*residency)) {
+        UMF_LOG_ERROR("residency is NULL, or its struct_size is too small");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!pool->tracked) {
+        UMF_LOG_ERROR("pool %p does not track its memory", (void *)pool);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_residency_t now = {.struct_size = residency->struct_size};
+    umf_sleep_t *sleep = umf_sleep_of(pool);
+    now.reserved = umf_tracked_bytes(pool->tracked);
+    now.resident = now.reserved;
+    if (sleep) {
+        residency_of_asleep(sleep, &now);
+    }
+    *residency = now;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfSuspendTrim(void) {
+    umf_pinned_trim();
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- what the core calls ---------------------------------------------------------------------- */
+
+/* Called when a pool has given an allocation back to the provider. If that was the last one of a
+ * detached piece, the piece and its addresses are released. */
+static void suspend_freed(umf_memory_pool_handle_t pool, const void *ptr) {
+    umf_sleep_t *sleep = umf_sleep_of(pool);
+    if (!sleep || sleep->state != UMF_SUSPEND_STATE_SUSPENDED) {
+        return;
+    }
+    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    umf_vm_piece_t piece;
+    if (provider->ext->vm_find(provider->self, ptr, &piece) == UMF_RESULT_SUCCESS &&
+        piece.allocations == 0 && umf_sleep_piece_gone(sleep, piece.base)) {
+        provider->ext->vm_release(provider->self, &piece.base, 1);
+    }
+}
+
+void umf_suspend_init(void) {
+    static umf_listener_t listener = {.freed_asleep = suspend_freed,
+                                      .pool_ends = umf_sleep_drop,
+                                      .provider_ends = umf_pinned_drop};
+    umf_core_listen(&listener);
+}

@@ -1,0 +1,172 @@
+/*
+ * The objects behind the public handles. Only core, ipc, suspend, movement, queue, record and umf.c
+ * look inside.
+ */
+#ifndef UMF_SRC_OBJECT_OBJECT_H
+#define UMF_SRC_OBJECT_OBJECT_H
+
+#include <stdatomic.h>
+
+#include <umf/memory_pool.h>
+#include <umf/memory_provider.h>
+#include <umf/plugin.h>
+#include <umf/reclaim.h>
+
+#include "base/handle.h"
+#include "cache/magazine.h"
+#include "object/hold.h"
+#include "object/listener.h"
+#include "object/names.h"
+#include "object/tracked_provider.h"
+
+/* A number for a new pool or provider. With its handle it names the object: the next one may have
+ * the same handle. Never 0. */
+uint32_t umf_birth_next(void);
+
+/* A provider, or a pool's tracked provider, which has the same operations on the same provider and
+ * records its allocations. */
+struct umf_memory_provider_t {
+    umf_memory_provider_ops_t ops; /* of the current version. Immutable after create */
+    void *self;
+    const umf_memory_provider_ext_ops_t *ext;     /* never NULL, but its operations may be */
+    const umf_memory_provider_descriptor_t *kind; /* NULL: the kind is not registered */
+    umf_memory_provider_handle_t
+        root; /* the user's handle; this object itself if it is not a tracked provider */
+    _Atomic size_t pools;            /* number of pools over it; counted in the root */
+    uint32_t birth;                  /* umf_birth_next; of a root. Immutable after create */
+    char name[UMF_NAMES_LENGTH + 1]; /* of the root, for object/view.c; "": it is not valid */
+    /* ext/movement/place.c and queue.c, in the root: */
+    _Atomic int place; /* what its memory is; 0: it has not been asked */
+    _Atomic(void *)
+        queues[24]; /* made by queue_create, kept for the next copy. Taken by exchange */
+    /* Only for tracked providers: */
+    bool is_tracked;
+    bool is_direct; /* an in-tree pool records in it; else it records in one of its own, see
+                       umf_tracked_acquire */
+    /* The operations that an in-tree pool calls: those for reuse if the provider has them. */
+    umf_result_t (*pool_alloc)(void *self, size_t size, size_t alignment, void **ptr);
+    umf_result_t (*pool_free)(void *self, void *ptr, size_t size);
+    umf_map_t *private_map;        /* NULL: the spans are in the map of the process */
+    umf_tracked_provider_t *inner; /* those that record for this one. Sync: the lock of `spans` */
+    umf_tracked_provider_t *next;  /* of the same outer one */
+    umf_tracked_provider_t *outer; /* NULL: none. Immutable */
+    _Atomic(umf_pool_group_handle_t) group; /* object/group.c; NULL: none */
+    umf_span_set_t spans;
+};
+
+/* The tracked provider of a span of kind UMF_SPAN_POOL. */
+static inline umf_tracked_provider_t *umf_tracked_of(const umf_span_t *span) {
+    return UMF_CONTAINER_OF(umf_span_set_of(span), umf_tracked_provider_t, spans);
+}
+
+/* The functions behind the public ones of their names. */
+typedef struct umf_pool_calls_t {
+    void *(*malloc)(umf_memory_pool_handle_t pool, size_t size); /* if the magazines have none */
+    void *(*aligned_malloc)(umf_memory_pool_handle_t pool, size_t size, size_t alignment);
+    void *(*calloc)(umf_memory_pool_handle_t pool, size_t num, size_t size);
+    void *(*realloc)(umf_memory_pool_handle_t pool, void *ptr, size_t size);
+} umf_pool_calls_t;
+
+struct umf_memory_pool_t {
+    /* Hot: */
+    const umf_small_sizes_t *small; /* never NULL */
+    size_t small_max;               /* the largest size in `small`; 0: it has none */
+    /* Index of the thread slots where umfPoolMalloc finds the magazines; 0: it asks the pool. Sync:
+     * atomic, relaxed; umf_pool_small_close replaces it */
+    uint32_t small_index;
+    uint32_t index;                   /* in umf_pool_table */
+    const umf_magazine_slab_t *slabs; /* by class offset, for pools with `fast->slabs` */
+    void *self;
+    umf_pool_calls_t calls; /* Sync: atomic, relaxed; object/recorded.c replaces them */
+    /* Sync: atomic, relaxed, as try_free; object/hold.c replaces them */
+    umf_result_t (*free_at)(void *pool, void *ptr, umf_map_entry_t entry);
+    void *free_self; /* the first argument of free_at */
+    umf_result_t (*usable_size)(umf_memory_pool_handle_t pool, const void *ptr, size_t *size);
+    bool (*try_free)(void *pool, void *ptr, umf_map_entry_t entry);
+    uint32_t counter_index; /* index of `counters`; 0: there are none, or it is too high */
+    /* Immutable after create, except operations that ext/suspend/sleep.c replaces. Sync: atomic,
+     * relaxed */
+    umf_memory_pool_ops_t ops;
+
+    const umf_pool_fast_ops_t *fast;          /* NULL: a user pool */
+    const umf_memory_pool_descriptor_t *kind; /* of a user pool; NULL: the kind is not registered */
+    umf_tracked_provider_t *tracked;          /* NULL: tracking is disabled */
+    umf_memory_provider_handle_t provider;
+    umf_pool_create_flags_t flags;
+    _Atomic(void *) tag;
+    _Atomic(void *) ipc_handler; /* ipc/import.c; Sync: atomic, published once */
+    _Atomic(void *) sleep;       /* ext/suspend/sleep.c; Sync: atomic, published once */
+    _Atomic bool is_asleep;      /* ext/suspend/sleep.c: its memory may be away */
+    _Atomic bool is_recorded;    /* object/recorded.c. Written under the lock of object/hold.c */
+    uint32_t small_closed;       /* how many have closed it. Sync: the lock of small_close */
+    uint32_t birth;              /* umf_birth_next. Immutable after create */
+
+    /* object/hold.c: */
+    umf_hold_t *holds;    /* Sync: its lock; a hint if read without it */
+    _Atomic bool is_held; /* there are holds, or it is watched. Written under that lock */
+    bool is_watched;      /* a layer above must hear of each free. Sync: its lock */
+    /* What free_at and try_free are without a record, and without holds, too. Sync: atomic */
+    umf_result_t (*free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
+    bool (*try_free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
+    umf_result_t (*free_unrecorded)(void *pool, void *ptr, umf_map_entry_t entry);
+    _Atomic size_t aside;  /* freed objects that are set aside */
+    _Atomic(void *) lanes; /* ext/queue/lanes.c; Sync: atomic, published once */
+
+    umf_named_t named;                /* object/names.c */
+    umf_thread_slot_owner_t counters; /* pools without `fast` */
+    _Atomic int64_t retired_count;    /* sum of the counters of ended threads */
+};
+
+/* The kinds of their handles. The handle of a tracked provider is valid wherever the memory of its
+ * provider is read or changed. */
+extern const umf_handle_kind_t umf_handle_provider, umf_handle_tracked, umf_handle_pool;
+
+/* Checks a handle. Every public function calls it, except those that allocate and free. `function`
+ * is its name. false: the handle is wrong; this is logged, and the result must be
+ * INVALID_ARGUMENT. */
+static inline bool umf_pool_check(const struct umf_memory_pool_t *pool, const char *function) {
+    return umf_handle_check(pool, &umf_handle_pool, function);
+}
+bool umf_provider_check(const struct umf_memory_provider_t *provider, const char *function);
+
+/* Pools by index; slot 0 stays NULL. */
+extern UMF_HIDDEN _Atomic(umf_memory_pool_handle_t)
+    umf_pool_table[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
+/* The highest index of all pools that ever existed. It and the table are in object/view.c. */
+extern UMF_HIDDEN _Atomic uint32_t umf_pool_highest;
+uint32_t umf_pool_highest_index(void);
+
+/* Those of a pool that is not recorded. */
+const umf_pool_calls_t *umf_pool_calls_of(umf_memory_pool_handle_t pool);
+
+/* Frees an object of the pool which its user has freed already. */
+umf_result_t umf_pool_free_at(umf_memory_pool_handle_t pool, void *ptr);
+
+/* As umfPoolTrimMemory, without what the provider caches. `waits`: for work of a device that uses
+ * what was freed. */
+umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep, bool waits);
+
+/* No pointer leads to a pool any more: code that runs after the teardown gets an error instead of a
+ * crash. */
+void umf_core_teardown(void);
+
+/* How often the library was started; 0: it is not. umf.c counts. */
+extern _Atomic unsigned umf_started;
+static inline bool umf_is_started(void) {
+    return atomic_load_explicit(&umf_started, memory_order_acquire) != 0;
+}
+
+/* Close: umfPoolMalloc asks the pool. Open ends one close; after the last umfPoolMalloc serves
+ * small sizes from the magazines again. */
+void umf_pool_small_open(umf_memory_pool_handle_t pool);
+void umf_pool_small_close(umf_memory_pool_handle_t pool);
+
+/* Records the provider whose operation failed, for umfGetLastFailedMemoryProvider. */
+void umf_provider_failed(umf_memory_provider_handle_t provider);
+
+umf_result_t umf_tracked_create(umf_memory_provider_handle_t provider, uint32_t pool_index,
+                                umf_tracked_provider_t **tracked);
+/* Withdraws the remaining spans and frees the tracked provider. */
+void umf_tracked_destroy(umf_tracked_provider_t *tracked);
+
+#endif

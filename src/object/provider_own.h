@@ -1,0 +1,43 @@
+/* Helpers of public functions that take a provider: they check arguments, call the table and record
+ * a provider that failed. */
+#ifndef UMF_SRC_OBJECT_PROVIDER_OWN_H
+#define UMF_SRC_OBJECT_PROVIDER_OWN_H
+
+#include "base/log.h"
+#include "object/object.h"
+
+/* Records the provider as the last one that failed, and logs the result of `function`. */
+UMF_COLD void umf_provider_tell_failed(umf_memory_provider_handle_t provider, const char *function,
+                                       umf_result_t result);
+
+#define answer(provider, call)                                                                     \
+    __extension__({                                                                                \
+        umf_result_t answer_result = (call);                                                       \
+        if (umf_unlikely(answer_result != UMF_RESULT_SUCCESS)) {                                   \
+            umf_provider_tell_failed(provider, __func__, answer_result);                           \
+        }                                                                                          \
+        answer_result;                                                                             \
+    })
+
+/* The same for an operation that not every provider has. */
+#define answer_if_offered(provider, operation, ...)                                                \
+    answer(provider, (provider)->ops.operation                                                     \
+                         ? (provider)->ops.operation((provider)->self, __VA_ARGS__)                \
+                         : UMF_RESULT_ERROR_NOT_SUPPORTED)
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (umf_unlikely(!(condition))) {                                                          \
+            UMF_LOG_ERROR("invalid argument: " #condition " does not hold");                       \
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;                                              \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_PROVIDER(provider)                                                                   \
+    do {                                                                                           \
+        if (umf_unlikely(!umf_provider_check(provider, __func__))) {                               \
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;                                              \
+        }                                                                                          \
+    } while (0)
+
+#endif

@@ -1,0 +1,697 @@
+/*
+ * Memory of a provider: alloc, free, split and merge. Operations through a tracked provider are
+ * recorded as spans, see tracked_provider.h.
+ */
+#include "object/tracked_provider.h"
+
+#include "base/meta.h"
+#include "base/native.h"
+#include "object/event.h"
+#include "object/group.h"
+#include "object/listener.h"
+#include "object/provider_own.h"
+#include "object/provider_query.h"
+#include "system/keep_errno.h"
+#include "system/os.h"
+
+umf_result_t umf_tracked_create(umf_memory_provider_handle_t provider, uint32_t pool_index,
+                                umf_tracked_provider_t **out) {
+    umf_tracked_provider_t *tracked = umf_meta_alloc(sizeof(*tracked));
+    if (!tracked) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = umf_handle_begin(tracked, &umf_handle_tracked);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(tracked, sizeof(*tracked));
+        return result;
+    }
+    tracked->ops = provider->ops;
+    tracked->self = provider->self;
+    tracked->ext = provider->ext;
+    tracked->kind = provider->kind;
+    tracked->root = provider->root;
+    tracked->is_tracked = true;
+    tracked->is_direct = true;
+    tracked->pool_alloc =
+        tracked->ext->reuse_alloc ? tracked->ext->reuse_alloc : tracked->ops.alloc;
+    tracked->pool_free = tracked->ext->reuse_free ? tracked->ext->reuse_free : tracked->ops.free;
+    umf_span_set_init(&tracked->spans, &umf_map_global, pool_index);
+    tracked->spans.source = provider->root;
+    *out = tracked;
+    return UMF_RESULT_SUCCESS;
+}
+
+static void drop_export(umf_span_t *span, void *tracked) {
+    umf_core_export_ends(span, ((umf_tracked_provider_t *)tracked)->root);
+}
+
+void umf_tracked_destroy(umf_tracked_provider_t *tracked) {
+    umf_span_set_drain(&tracked->spans, drop_export, tracked);
+    umf_tracked_settle(); /* another thread may still read a span's set, which is in this object */
+    umf_span_set_fini(&tracked->spans);
+    umf_handle_end(tracked, &umf_handle_tracked, __func__);
+    umf_meta_free(tracked, sizeof(*tracked));
+}
+
+/* It is in the group of the outer one. */
+static void link_inner(umf_tracked_provider_t *outer, umf_tracked_provider_t *inner) {
+    inner->outer = outer;
+    umf_lock(&outer->spans.lock);
+    atomic_init(&inner->group, umf_group_of(outer));
+    inner->next = outer->inner;
+    outer->inner = inner;
+    umf_unlock(&outer->spans.lock);
+}
+
+static void unlink_inner(umf_tracked_provider_t *outer, umf_tracked_provider_t *inner) {
+    umf_lock(&outer->spans.lock);
+    umf_tracked_provider_t **link = &outer->inner;
+    while (*link != inner) {
+        link = &(*link)->next;
+    }
+    *link = inner->next;
+    umf_unlock(&outer->spans.lock);
+}
+
+/* For an in-tree pool that a user pool calls: its spans have the index of the user pool. */
+static umf_result_t tracked_create_inner(umf_tracked_provider_t *outer,
+                                         umf_tracked_provider_t **out) {
+    umf_result_t result = umf_tracked_create(outer, outer->spans.pool, out);
+    if (result == UMF_RESULT_SUCCESS) {
+        (*out)->is_direct = false;
+        link_inner(outer, *out);
+    }
+    return result;
+}
+
+/* For a pool that is not tracked: only the pool itself looks its pointers up. */
+static umf_result_t tracked_create_private(umf_memory_provider_handle_t provider,
+                                           umf_tracked_provider_t **out) {
+    umf_map_t *map = umf_meta_alloc(sizeof(*map));
+    if (!map) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = umf_map_init(map);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_tracked_create(provider, 0, out);
+        if (result == UMF_RESULT_SUCCESS) {
+            (*out)->private_map = map;
+            (*out)->spans.map = map;
+            return UMF_RESULT_SUCCESS;
+        }
+        umf_map_fini(map);
+    }
+    umf_meta_free(map, sizeof(*map));
+    return result;
+}
+
+umf_result_t umf_tracked_acquire(umf_memory_provider_handle_t provider,
+                                 umf_tracked_provider_t **out) {
+    if (!provider->is_tracked) {
+        return tracked_create_private(provider, out);
+    }
+    if (!provider->is_direct) {
+        return tracked_create_inner(provider, out);
+    }
+    *out = provider;
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_tracked_release(umf_tracked_provider_t *tracked) {
+    umf_map_t *map = tracked->private_map;
+    if (map) {
+        umf_tracked_destroy(tracked);
+        umf_map_fini(map);
+        umf_meta_free(map, sizeof(*map));
+    } else if (!tracked->is_direct) {
+        unlink_inner(tracked->outer, tracked);
+        umf_tracked_destroy(tracked);
+    }
+}
+
+umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_t page_size) {
+    if (!provider->ops.ext_allocation_split) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (provider->kind) { /* a registered kind has only operations that it supports */
+        return UMF_RESULT_SUCCESS;
+    }
+    void *nowhere = (void *)(uintptr_t)page_size;
+    return provider->ops.ext_allocation_split(provider->self, nowhere, 2 * page_size, page_size);
+}
+
+umf_result_t umf_provider_page_size(umf_memory_provider_handle_t provider, size_t *size) {
+    *size = 0;
+    umf_result_t result = umfMemoryProviderGetMinPageSize(provider, NULL, size);
+    if (*size == 0) {
+        *size = umf_os_page_size();
+    }
+    return result;
+}
+
+const umf_span_set_t *umf_tracked_spans(const umf_tracked_provider_t *tracked) {
+    return &tracked->spans;
+}
+
+uint32_t umf_tracked_magazine_index(const umf_tracked_provider_t *tracked) {
+    return tracked->is_direct ? tracked->spans.pool : 0;
+}
+
+static inline umf_span_t *own_span(const umf_tracked_provider_t *tracked, umf_map_entry_t entry) {
+    umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
+    return umf_likely(entry != 0) && umf_likely(umf_span_set_of(span) == &tracked->spans) ? span
+                                                                                          : NULL;
+}
+
+/* For addresses that the fast walk does not find. A function of its own, so that the fast one needs
+ * no stack frame. */
+static __attribute__((noinline)) umf_span_t *
+tracked_find_slow(const umf_tracked_provider_t *tracked, const void *ptr) {
+    return own_span(tracked, umf_map_find(tracked->spans.map, (uintptr_t)ptr));
+}
+
+umf_span_t *umf_tracked_find(const umf_tracked_provider_t *tracked, const void *ptr) {
+    umf_map_entry_t entry;
+    return umf_likely(umf_map_find_fast(tracked->spans.map, (uintptr_t)ptr, &entry)) &&
+                   umf_likely(entry != 0)
+               ? own_span(tracked, entry)
+               : tracked_find_slow(tracked, ptr);
+}
+
+umf_span_t *umf_tracked_find_entry(const umf_tracked_provider_t *tracked, const void *ptr,
+                                   umf_map_entry_t *entry) {
+    *entry = umf_map_find(tracked->spans.map, (uintptr_t)ptr);
+    return own_span(tracked, *entry);
+}
+
+size_t umf_tracked_span_count(umf_tracked_provider_t *tracked) {
+    umf_lock(&tracked->spans.lock);
+    size_t count = tracked->spans.count;
+    umf_unlock(&tracked->spans.lock);
+    return count;
+}
+
+static bool add_bytes(umf_span_t *span, void *bytes) {
+    *(size_t *)bytes += __atomic_load_n(&span->size, __ATOMIC_RELAXED);
+    return true;
+}
+
+size_t umf_tracked_bytes(umf_tracked_provider_t *tracked) {
+    size_t bytes = 0;
+    umf_tracked_each_span(tracked, add_bytes, &bytes);
+    return bytes;
+}
+
+void umf_tracked_each_span(umf_tracked_provider_t *tracked,
+                           bool (*visit)(umf_span_t *span, void *arg), void *arg) {
+    umf_span_each(&tracked->spans, visit, arg);
+}
+
+bool umf_tracked_find_any(umf_span_t *span, void *found) {
+    *(umf_span_t **)found = span;
+    return false;
+}
+
+static umf_memory_pool_handle_t pool_of(const umf_tracked_provider_t *tracked) {
+    return atomic_load_explicit(&umf_pool_table[tracked->spans.pool], memory_order_relaxed);
+}
+
+/* The class offset, or 0 if the core cannot use it: the core finds magazines by low indices only,
+ * and computes offsets in slabs from the address alone. */
+static uint16_t usable_class_offset(const umf_tracked_provider_t *tracked, uint16_t class_offset,
+                                    const void *memory, size_t size) {
+    bool is_aligned = umf_is_pow2(size) && ((uintptr_t)memory & (size - 1)) == 0;
+    return is_aligned && tracked->spans.pool < UMF_THREAD_SLOT_COUNT_MIN ? class_offset : 0;
+}
+
+/* --- refusals --- */
+
+#define REFUSED_MAX (((size_t)1 << 58) - 1)
+#define REFUSED_UNKNOWN 31u
+
+/* In one word, because thread-local memory is scarce. */
+typedef struct refusal_t {
+    uint64_t size : 58;    /* REFUSED_MAX stands for anything above */
+    uint64_t result : 5;   /* REFUSED_UNKNOWN stands for results that are none of the library's */
+    uint64_t is_final : 1; /* more memory does not help */
+} refusal_t;
+static __thread refusal_t refusal;
+
+void umf_tracked_forget_refusal(void) {
+    refusal = (refusal_t){0};
+}
+
+static void refuse(size_t size, umf_result_t result, bool is_shortage) {
+    refusal.size = size < REFUSED_MAX ? size & REFUSED_MAX : REFUSED_MAX;
+    refusal.result = (unsigned)result < REFUSED_UNKNOWN ? (unsigned)result & 31u : REFUSED_UNKNOWN;
+    refusal.is_final = !is_shortage;
+}
+
+void umf_tracked_refuse(size_t size, umf_result_t result) {
+    refuse(size, result, umf_result_is_shortage(result));
+}
+
+size_t umf_tracked_refused(void) {
+    return refusal.size;
+}
+
+umf_result_t umf_tracked_refusal(void) {
+    return refusal.result == REFUSED_UNKNOWN ? UMF_RESULT_ERROR_UNKNOWN
+           : refusal.result                  ? (umf_result_t)refusal.result
+                                             : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+bool umf_tracked_is_shortage(void) {
+    return !refusal.is_final;
+}
+
+/* Only the provider knows what its native errors mean. */
+static bool is_shortage(const umf_tracked_provider_t *tracked, umf_result_t result) {
+    return umf_result_is_shortage(result) ||
+           (tracked->ext->is_shortage && tracked->ext->is_shortage(tracked->self, result));
+}
+
+/* Counts what the group of the pool is about to hold. false: it is full. */
+static UMF_COLD bool count(umf_tracked_provider_t *tracked, size_t size) {
+    bool has_room = umf_group_take(umf_group_of(tracked), size);
+    if (!has_room) {
+        umf_tracked_refuse(size, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    }
+    return has_room;
+}
+
+static UMF_COLD void uncount(umf_tracked_provider_t *tracked, size_t size) {
+    if (umf_group_of(tracked)) {
+        umf_group_give(umf_group_of(tracked), size);
+    }
+}
+
+static UMF_COLD umf_result_t alloc_failed(umf_tracked_provider_t *tracked, size_t size,
+                                          umf_result_t result) {
+    refuse(size, result, is_shortage(tracked, result));
+    uncount(tracked, size);
+    umf_provider_failed(tracked);
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_REFUSED, .pool = pool_of(tracked), .size = size);
+    return result;
+}
+
+typedef umf_result_t (*alloc_op_t)(void *self, size_t size, size_t alignment, void **ptr);
+typedef umf_result_t (*free_op_t)(void *self, void *ptr, size_t size);
+
+#define LEAST_ALIGNMENT ((size_t)8) /* memory_pool.h promises it */
+
+/* `alignment`: 0 or a power of two. */
+static inline bool is_aligned(const void *memory, size_t alignment) {
+    size_t rest = alignment - (alignment != 0);
+    return ((uintptr_t)memory & (rest | (LEAST_ALIGNMENT - 1))) == 0;
+}
+
+/* Gives memory back that the pool cannot use, unless the provider has given it before: then it is
+ * in use. */
+static void give_up(umf_tracked_provider_t *tracked, void *memory, size_t size) {
+    if (!umf_span_is_given(&tracked->spans, (uintptr_t)memory, size)) {
+        tracked->ops.free(tracked->self, memory, size);
+    }
+}
+
+static umf_result_t misaligned(umf_tracked_provider_t *tracked, size_t size, size_t alignment,
+                               void *memory) {
+    UMF_LOG_ERROR("provider %p answers a request of %zu bytes aligned to %zu with %p: it must "
+                  "align, or refuse with UMF_RESULT_ERROR_INVALID_ALIGNMENT",
+                  (void *)tracked->root, size, alignment, memory);
+    give_up(tracked, memory, size);
+    return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
+}
+
+/* Memory that a pool cannot hand out: NULL, or misaligned. A provider that was free to choose the
+ * alignment is asked again, once. */
+static UMF_COLD umf_result_t alloc_again(umf_tracked_provider_t *tracked, alloc_op_t alloc,
+                                         size_t size, size_t alignment, void **memory) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    if (*memory && alignment < LEAST_ALIGNMENT) {
+        give_up(tracked, *memory, size);
+        alignment = LEAST_ALIGNMENT;
+        *memory = NULL;
+        result = alloc(tracked->self, size, alignment, memory);
+    }
+    if (result == UMF_RESULT_SUCCESS && !*memory) {
+        result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    } else if (result == UMF_RESULT_SUCCESS && !is_aligned(*memory, alignment)) {
+        result = misaligned(tracked, size, alignment, *memory);
+    }
+    return result == UMF_RESULT_SUCCESS ? result : alloc_failed(tracked, size, result);
+}
+
+/* Memory without a record could never be freed. */
+static UMF_COLD umf_result_t record_failed(umf_tracked_provider_t *tracked, void *memory,
+                                           size_t size, umf_result_t result) {
+    give_up(tracked, memory, size);
+    umf_tracked_refuse(size, result);
+    uncount(tracked, size);
+    return result;
+}
+
+/* `is_checked`: the pool hands out what it gets. */
+UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_t alloc,
+                                      bool is_checked, size_t size, size_t alignment,
+                                      uint16_t class_offset, void *cookie, void **ptr) {
+    void *memory = NULL;
+    if (umf_unlikely(umf_group_of(tracked) != NULL) && !count(tracked, size)) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = alloc(tracked->self, size, alignment, &memory);
+    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
+        return alloc_failed(tracked, size, result);
+    }
+    if (is_checked && (umf_unlikely(!is_aligned(memory, alignment)) || umf_unlikely(!memory)) &&
+        size) {
+        result = alloc_again(tracked, alloc, size, alignment, &memory);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    /* A provider may return NULL, for example for size 0: there is nothing to record. */
+    if (umf_likely(memory != NULL)) {
+        result = umf_span_add(
+            &tracked->spans, (uintptr_t)memory, size, UMF_SPAN_POOL, cookie,
+            class_offset ? usable_class_offset(tracked, class_offset, memory, size) : 0, NULL);
+        if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
+            return record_failed(tracked, memory, size, result);
+        }
+        UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .pool = pool_of(tracked),
+                  .address = (uintptr_t)memory, .size = size);
+    } else {
+        uncount(tracked, size);
+    }
+    *ptr = memory;
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, size_t alignment,
+                               uint16_t class_offset, void *cookie, void **ptr) {
+    return tracked_alloc(tracked, tracked->pool_alloc, true, size, alignment, class_offset, cookie,
+                         ptr);
+}
+
+/* A pool that was suspended may have a stored copy of the memory, which is void from now on. Of
+ * providers whose memory cannot be detached no pool is suspended. */
+UMF_INLINE void tell_sleeping_pool(const umf_tracked_provider_t *tracked, const void *ptr) {
+    umf_memory_pool_handle_t pool = tracked->ext->vm_detach ? pool_of(tracked) : NULL;
+    if (pool && atomic_load_explicit(&pool->sleep, memory_order_acquire)) {
+        UMF_KEEP_ERRNO;
+        umf_core_freed_asleep(pool, ptr);
+    }
+}
+
+static UMF_COLD umf_result_t freed_twice(const void *ptr) {
+    UMF_LOG_ERROR("%p is being freed by another thread as well", ptr);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* The provider refused the free: the allocation is recorded again, and told again. The free was
+ * told before it was tried, because another thread may have the address right after it. */
+static UMF_COLD umf_result_t free_failed(umf_tracked_provider_t *tracked, umf_span_t *span,
+                                         const void *ptr, size_t size, umf_result_t result) {
+    UMF_KEEP_ERRNO;
+    umf_provider_failed(tracked);
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .pool = pool_of(tracked),
+              .address = (uintptr_t)ptr, .size = size);
+    if (umf_span_restore(&tracked->spans, span) != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("%p could not be freed by its provider and cannot be recorded again", ptr);
+    }
+    return result;
+}
+
+UMF_INLINE void tracked_drop_export(const umf_tracked_provider_t *tracked, umf_span_t *span) {
+    if (umf_unlikely(atomic_load_explicit(&span->export, memory_order_relaxed) != NULL)) {
+        UMF_KEEP_ERRNO;
+        umf_core_export_ends(span, tracked->root);
+    }
+}
+
+/* The memory of a withdrawn span is at the provider. */
+UMF_INLINE void forget(umf_tracked_provider_t *tracked, umf_span_t *span) {
+    if (umf_unlikely(umf_group_of(tracked) != NULL)) {
+        uncount(tracked, span->size);
+    }
+    umf_span_release(&tracked->spans, span);
+}
+
+/* Withdraws and frees a span. `size` is the size that the provider gets. */
+UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free_op_t free,
+                                           umf_span_t *span, void *ptr, size_t size) {
+    /* The span leaves the map before the memory is freed: the provider may give the memory to
+     * another thread at once, which records it. */
+    umf_result_t result = umf_span_withdraw(&tracked->spans, span, (uintptr_t)ptr);
+    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
+        return freed_twice(ptr);
+    }
+    tracked_drop_export(tracked, span);
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = pool_of(tracked), .address = (uintptr_t)ptr,
+              .size = size);
+    int error = errno; /* not UMF_KEEP_ERRNO, which would keep errno through the whole function */
+    result = free(tracked->self, ptr, size);
+    errno = error;
+    if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
+        return free_failed(tracked, span, ptr, size, result);
+    }
+    forget(tracked, span);
+    tell_sleeping_pool(tracked, ptr);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_tracked_free(umf_tracked_provider_t *tracked, umf_span_t *span) {
+    return tracked_free_sized(tracked, tracked->ops.free, span, (void *)span->base, span->size);
+}
+
+umf_result_t umf_tracked_free_for_reuse(umf_tracked_provider_t *tracked, umf_span_t *span) {
+    return tracked_free_sized(tracked, tracked->pool_free, span, (void *)span->base, span->size);
+}
+
+bool umf_tracked_can_reuse(const umf_tracked_provider_t *tracked) {
+    return tracked->ext->reuse_free != NULL;
+}
+
+/* Not over providers whose memory can be detached (vm_detach). */
+bool umf_tracked_can_be_dormant(const umf_tracked_provider_t *tracked) {
+    return tracked->ext->reuse_count && tracked->ext->reuse_free && !tracked->ext->vm_detach &&
+           tracked->ext->reuse_count(tracked->self, 0, 0) == UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_tracked_make_dormant(umf_tracked_provider_t *tracked, umf_span_t *span) {
+    uintptr_t base = span->base;
+    if (umf_unlikely(umf_span_withdraw(&tracked->spans, span, base) != UMF_RESULT_SUCCESS)) {
+        return freed_twice((void *)base);
+    }
+    tracked_drop_export(tracked, span);
+    tracked->ext->reuse_count(tracked->self, span->size, 0);
+    umf_span_begin_dormancy(span);
+    return UMF_RESULT_SUCCESS;
+}
+
+static UMF_COLD bool wake_in_group(umf_tracked_provider_t *tracked, umf_span_t *span, size_t size) {
+    size_t old = span->size;
+    if (!umf_span_wake(&tracked->spans, span, size)) {
+        return false;
+    }
+    umf_group_resize(umf_group_of(tracked), old, size);
+    tracked->ext->reuse_count(tracked->self, size, 1);
+    return true;
+}
+
+bool umf_tracked_wake(umf_tracked_provider_t *tracked, umf_span_t *span, size_t size) {
+    if (umf_unlikely(umf_group_of(tracked) != NULL)) {
+        return wake_in_group(tracked, span, size);
+    }
+    if (umf_unlikely(!umf_span_wake(&tracked->spans, span, size))) {
+        return false;
+    }
+    tracked->ext->reuse_count(tracked->self, size, 1);
+    return true;
+}
+
+umf_result_t umf_tracked_free_dormant(umf_tracked_provider_t *tracked, umf_span_t *span) {
+    UMF_KEEP_ERRNO;
+    void *ptr = (void *)span->base;
+    umf_span_end_dormancy(span);
+    umf_result_t result = tracked->pool_free(tracked->self, ptr, span->size);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(tracked);
+        umf_span_begin_dormancy(span);
+        UMF_LOG_ERROR("%p could not be given back to its provider", ptr);
+        return result;
+    }
+    /* Counted after the free, so that the peak of the provider does not rise. */
+    tracked->ext->reuse_count(tracked->self, span->size, 1);
+    forget(tracked, span);
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed) {
+    UMF_KEEP_ERRNO;
+    if (provider->ext->reuse_drop &&
+        provider->ext->reuse_drop(provider->self, only_decayed) != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(provider);
+    }
+}
+
+void umf_provider_free_pending(umf_memory_provider_handle_t provider, bool waits) {
+    size_t left;
+    if (provider->ext->free_pending) {
+        provider->ext->free_pending(provider->self, waits, &left);
+    }
+}
+
+void umf_provider_free_batch(umf_memory_provider_handle_t provider, bool begins) {
+    if (provider->ext->free_batch &&
+        provider->ext->free_batch(provider->self, begins) != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(provider);
+    }
+}
+
+static umf_result_t tracked_free_ptr(umf_tracked_provider_t *tracked, void *ptr, size_t size) {
+    UMF_KEEP_ERRNO;
+    umf_span_t *span = ptr ? umf_tracked_find(tracked, ptr) : NULL;
+    if (span && span->base == (uintptr_t)ptr) {
+        return tracked_free_sized(tracked, tracked->ops.free, span, ptr, size ? size : span->size);
+    }
+    /* Not a recorded allocation: the provider decides what that means. */
+    umf_result_t result = tracked->ops.free(tracked->self, ptr, size);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(tracked);
+    }
+    return result;
+}
+
+static umf_result_t not_a_span(const char *what, const void *ptr, size_t size) {
+    UMF_LOG_ERROR("%s: %p of %zu bytes is not an allocation of this pool's provider", what, ptr,
+                  size);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static umf_result_t tracked_split(umf_tracked_provider_t *tracked, void *ptr, size_t total,
+                                  size_t first) {
+    umf_span_t *span = umf_tracked_find(tracked, ptr);
+    if (!span || span->base != (uintptr_t)ptr || span->size != total) {
+        return not_a_span("split", ptr, total);
+    }
+    /* The record comes first, because it can fail without harm, and can be undone. */
+    umf_result_t result = umf_span_split(&tracked->spans, span, first);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_core_export_ends(span, tracked->root); /* the export describes both parts */
+    result = tracked->ops.ext_allocation_split(tracked->self, ptr, total, first);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(tracked);
+        umf_span_t *high = umf_tracked_find(tracked, (char *)ptr + first);
+        if (!high || umf_span_merge(&tracked->spans, span, high) != UMF_RESULT_SUCCESS) {
+            UMF_LOG_ERROR("the record of %p stays split although its provider refused", ptr);
+        }
+    }
+    return result;
+}
+
+static umf_result_t tracked_merge(umf_tracked_provider_t *tracked, void *low_ptr, void *high_ptr,
+                                  size_t total) {
+    umf_span_t *low = umf_tracked_find(tracked, low_ptr),
+               *high = umf_tracked_find(tracked, high_ptr);
+    if (!low || low->base != (uintptr_t)low_ptr || !high || high->base != (uintptr_t)high_ptr ||
+        low == high || low->size + high->size != total) {
+        return not_a_span("merge", low_ptr, total);
+    }
+    size_t first = low->size;
+    umf_core_export_ends(low, tracked->root);
+    umf_core_export_ends(high, tracked->root);
+    umf_result_t result = umf_span_merge(&tracked->spans, low, high);
+    if (result != UMF_RESULT_SUCCESS) {
+        return not_a_span("merge", high_ptr, total);
+    }
+    result = tracked->ops.ext_allocation_merge(tracked->self, low_ptr, high_ptr, total);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_provider_failed(tracked);
+        if (umf_span_split(&tracked->spans, low, first) != UMF_RESULT_SUCCESS) {
+            UMF_LOG_ERROR("the record of %p stays merged although its provider refused", low_ptr);
+        }
+    }
+    return result;
+}
+
+/* --- memory of any provider --- */
+
+static UMF_COLD umf_result_t recorded_alloc(umf_memory_provider_handle_t provider, size_t size,
+                                            size_t alignment, void **ptr) {
+    umf_result_t result = provider->ops.alloc(provider->self, size, alignment, ptr);
+    bool is_done = result == UMF_RESULT_SUCCESS;
+    UMF_EVENT(.kind = is_done ? UMF_RECORD_PROVIDER_ALLOC : UMF_RECORD_PROVIDER_REFUSED,
+              .provider = provider, .address = is_done ? (uintptr_t)*ptr : 0, .size = size);
+    return answer(provider, result);
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hProvider, size_t size,
+                                                size_t alignment, void **ptr) {
+    CHECK(hProvider != NULL);
+    CHECK(ptr != NULL);
+    if (hProvider->is_tracked) {
+        return tracked_alloc(hProvider, hProvider->ops.alloc, false, size, alignment, 0, NULL, ptr);
+    }
+    if (umf_event_is_heard()) {
+        return recorded_alloc(hProvider, size, alignment, ptr);
+    }
+    return answer(hProvider, hProvider->ops.alloc(hProvider->self, size, alignment, ptr));
+}
+
+static UMF_COLD umf_result_t recorded_free(umf_memory_provider_handle_t provider, void *ptr,
+                                           size_t size) {
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .provider = provider, .address = (uintptr_t)ptr,
+              .size = size);
+    return answer(provider, provider->ops.free(provider->self, ptr, size));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hProvider, void *ptr,
+                                               size_t size) {
+    CHECK(hProvider != NULL);
+    if (hProvider->is_tracked) {
+        return tracked_free_ptr(hProvider, ptr, size);
+    }
+    if (umf_event_is_heard()) {
+        return recorded_free(hProvider, ptr, size);
+    }
+    return answer(hProvider, hProvider->ops.free(hProvider->self, ptr, size));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderAllocationSplit(umf_memory_provider_handle_t hProvider,
+                                                          void *ptr, size_t totalSize,
+                                                          size_t firstSize) {
+    UMF_KEEP_ERRNO;
+    CHECK_PROVIDER(hProvider);
+    CHECK(ptr != NULL);
+    CHECK(firstSize > 0 && firstSize < totalSize);
+    if (!hProvider->ops.ext_allocation_split) {
+        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    if (hProvider->is_tracked) {
+        return tracked_split(hProvider, ptr, totalSize, firstSize);
+    }
+    return answer(hProvider,
+                  hProvider->ops.ext_allocation_split(hProvider->self, ptr, totalSize, firstSize));
+}
+
+UMF_API_1_0 umf_result_t umfMemoryProviderAllocationMerge(umf_memory_provider_handle_t hProvider,
+                                                          void *lowPtr, void *highPtr,
+                                                          size_t totalSize) {
+    UMF_KEEP_ERRNO;
+    CHECK_PROVIDER(hProvider);
+    CHECK(lowPtr != NULL && highPtr != NULL);
+    CHECK(totalSize > 0);
+    CHECK((uintptr_t)lowPtr < (uintptr_t)highPtr);
+    CHECK((uintptr_t)highPtr - (uintptr_t)lowPtr < totalSize);
+    if (!hProvider->ops.ext_allocation_merge) {
+        return answer(hProvider, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    }
+    if (hProvider->is_tracked) {
+        return tracked_merge(hProvider, lowPtr, highPtr, totalSize);
+    }
+    return answer(hProvider,
+                  hProvider->ops.ext_allocation_merge(hProvider->self, lowPtr, highPtr, totalSize));
+}

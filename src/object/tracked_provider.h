@@ -1,0 +1,169 @@
+/*
+ * What an in-tree pool sees of the core: its tracked provider, and the functions that it may offer
+ * beyond the public operations table.
+ *
+ * A tracked provider is the provider handle that a pool receives: the operations of the provider,
+ * and a set of spans. Allocations through it are recorded, so that one lookup leads from a pointer
+ * to its span. The pool may attach its own data to the span (a slab, for example).
+ */
+#ifndef UMF_SRC_OBJECT_TRACKED_PROVIDER_H
+#define UMF_SRC_OBJECT_TRACKED_PROVIDER_H
+
+#include <umf/memory_pool_ops.h>
+#include <umf/memory_provider.h>
+#include <umf/view_format.h>
+
+#include "track/span.h"
+
+struct umf_walk_t;
+
+typedef struct umf_memory_provider_t umf_tracked_provider_t;
+
+/*
+ * The tracked provider for the handle that `initialize` got:
+ * - the handle itself if it is the tracked provider that umfPoolCreate made for this pool;
+ * - a new tracked provider with a private map for a plain provider (tracking is disabled, or the
+ * table is used without umfPoolCreate);
+ * - a new tracked provider on the map of the process if the handle is the tracked provider of a
+ * user pool, which calls this table: pointers lead to the user pool, and neither pool sees the
+ * spans of the other.
+ */
+umf_result_t umf_tracked_acquire(umf_memory_provider_handle_t provider,
+                                 umf_tracked_provider_t **tracked);
+/* Releases what acquire returned. */
+void umf_tracked_release(umf_tracked_provider_t *tracked);
+
+/*
+ * NOT_SUPPORTED: the provider cannot split its allocations. A user's table may have the operation
+ * and still refuse, so it is tried on an address that is not an allocation, which the interface
+ * allows.
+ */
+umf_result_t umf_provider_can_split(umf_memory_provider_handle_t provider, size_t page_size);
+
+/* The provider's smallest page. If the provider succeeds and writes 0 or nothing, it is the
+ * system's page. The error is the provider's; `size` is not valid then. */
+umf_result_t umf_provider_page_size(umf_memory_provider_handle_t provider, size_t *size);
+
+const umf_span_set_t *umf_tracked_spans(const umf_tracked_provider_t *tracked);
+/* The index of thread slots under which the core expects the magazines of the pool that uses the
+ * tracked provider; 0: it expects none. */
+uint32_t umf_tracked_magazine_index(const umf_tracked_provider_t *tracked);
+
+/*
+ * Allocates memory of any content from the provider and records the span. `class_offset` selects
+ * the magazine for the objects in the memory (umf_magazine_offset). It is dropped if the memory is
+ * not aligned to its size. `alignment` is 0 or a power of two; the memory is aligned to 8 bytes at
+ * least. On failure nothing is allocated, and the refusal is noted.
+ *
+ * A provider of the user is not believed: NULL for any size but 0 is OUT_OF_HOST_MEMORY, memory
+ * that is not aligned is INVALID_ALIGNMENT, and memory that overlaps recorded memory is
+ * INVALID_ARGUMENT. What overlaps memory that the provider has given before is not given back,
+ * because it is in use.
+ */
+umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, size_t alignment,
+                               uint16_t class_offset, void *cookie, void **ptr);
+/* Is it the answer of a provider that cannot align so far? A larger request may then do. */
+static inline bool umf_tracked_cannot_align(umf_result_t result) {
+    return result == UMF_RESULT_ERROR_INVALID_ALIGNMENT ||
+           result == UMF_RESULT_ERROR_NOT_SUPPORTED || result == UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/*
+ * The last refusal of the calling thread: by a provider, by a group (object/group.h), or by a pool
+ * that cannot even ask. A request that can fail without a refusal forgets the one before first.
+ */
+void umf_tracked_forget_refusal(void);
+/* Notes one. For pools that cannot ask their provider. */
+void umf_tracked_refuse(size_t size, umf_result_t result);
+/* Bytes; 0: no refusal. More than a limit of 2^57 stands for anything above. */
+size_t umf_tracked_refused(void);
+/* The result of the refusal; OUT_OF_HOST_MEMORY if there is none: a lack of metadata. */
+umf_result_t umf_tracked_refusal(void);
+/* Can more free memory change the answer? Also true if there was no refusal. Where it is false, a
+ * request is not made again. */
+bool umf_tracked_is_shortage(void);
+/* Withdraws the span and frees its memory at the provider. If the provider fails, the span is
+ * restored and the result is the provider's error. */
+umf_result_t umf_tracked_free(umf_tracked_provider_t *tracked, umf_span_t *span);
+/* The same for a free in normal use: the provider may cache the memory, because it may soon be
+ * needed again. A pool that is trimmed calls umf_tracked_free instead. */
+umf_result_t umf_tracked_free_for_reuse(umf_tracked_provider_t *tracked, umf_span_t *span);
+/* Does the provider cache memory that is freed for reuse? */
+bool umf_tracked_can_reuse(const umf_tracked_provider_t *tracked);
+/*
+ * Dormant spans, for pools that keep freed allocations of the provider. A dormant span is not in
+ * the map, and the provider counts its memory as free. Waking it takes no lock if it is whole
+ * pages.
+ */
+bool umf_tracked_can_be_dormant(const umf_tracked_provider_t *tracked);
+/* As umf_tracked_free, but the span becomes dormant. */
+umf_result_t umf_tracked_make_dormant(umf_tracked_provider_t *tracked, umf_span_t *span);
+/* As umf_tracked_alloc of `size` in the memory of a dormant span, which must have as many pages.
+ * false: no memory for the record, the span stays dormant. */
+bool umf_tracked_wake(umf_tracked_provider_t *tracked, umf_span_t *span, size_t size);
+/* Frees a dormant span at the provider. */
+umf_result_t umf_tracked_free_dormant(umf_tracked_provider_t *tracked, umf_span_t *span);
+
+/* The provider gives back the memory that it caches for reuse: all, or only what has decayed. */
+void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed);
+
+/* The provider gives back what it has kept because work of a device used it. */
+void umf_provider_free_pending(umf_memory_provider_handle_t provider, bool waits);
+
+/* Surrounds frees that belong together, so that the provider pays a common cost only once. */
+void umf_provider_free_batch(umf_memory_provider_handle_t provider, bool begins);
+
+/* The span of this tracked provider that contains `ptr`. NULL: there is none, or the innermost span
+ * belongs to another one. */
+umf_span_t *umf_tracked_find(const umf_tracked_provider_t *tracked, const void *ptr);
+/* The same, and the span's map entry. */
+umf_span_t *umf_tracked_find_entry(const umf_tracked_provider_t *tracked, const void *ptr,
+                                   umf_map_entry_t *entry);
+
+/* The number and the bytes of the provider allocations, dormant ones included. `each` visits them
+ * under the lock of the tracked provider until `visit` returns false. */
+size_t umf_tracked_span_count(umf_tracked_provider_t *tracked);
+size_t umf_tracked_bytes(umf_tracked_provider_t *tracked);
+void umf_tracked_each_span(umf_tracked_provider_t *tracked,
+                           bool (*visit)(umf_span_t *span, void *arg), void *arg);
+/* A visitor that stores the first span in the `umf_span_t *` to which `found` points. */
+bool umf_tracked_find_any(umf_span_t *span, void *found);
+
+/* The functions that in-tree pools offer beyond their operations table. */
+typedef struct umf_pool_fast_ops_t {
+    /* Frees `ptr`. The caller has looked up its map entry, which belongs to this pool. */
+    umf_result_t (*free_at)(void *pool, void *ptr, umf_map_entry_t entry);
+    /* The same without a lock, if the calling thread's magazine has room. For map entries without
+     * class offset. NULL: never possible. */
+    bool (*try_free)(void *pool, void *ptr, umf_map_entry_t entry);
+    /* Makes a decay pass if one is due. Any thread may call it. NULL: nothing decays. */
+    void (*tick)(void *pool);
+    /* Live allocations, for stats.alloc_count. */
+    size_t (*alloc_count)(void *pool);
+    /* Bytes of free objects that threads have room for, for stats.thread_cache. NULL: none. */
+    size_t (*thread_cache)(void *pool);
+    /* The sizes whose magazines, under umf_tracked_magazine_index(), the core may pop itself. NULL,
+     * or the result NULL: none. Called once, after the pool's settings were applied. */
+    const struct umf_small_sizes_t *(*small)(void *pool);
+    /* The table that class offsets of map entries index (umf_magazine_slab_at). Called once, after
+     * the pool's settings were applied. NULL: the pool gives no class offsets. */
+    const struct umf_magazine_slab_t *(*slabs)(void *pool);
+    /* Whether the core may serve frees from the magazines itself. Where it may not each free goes
+     * through free_at, from the return on. Two threads must not call it at once. NULL: the pool
+     * gives no class offsets. */
+    void (*set_served_inline)(void *pool, bool may);
+    /* Tells what a span is divided into. The caller uses the span (umf_span_use), so that it stays
+     * whole. No lock is held for more than some thousand blocks at a time. NULL: the pool cannot
+     * tell. */
+    void (*walk)(void *pool, const umf_span_t *span, struct umf_walk_t *walk);
+    /* The kind as outside readers see it (object/view.c). */
+    const umf_view_kind_t *view;
+    /* The pool keeps data of its own inside the memory that it divides. */
+    bool data_inside;
+    /* Each object is an allocation of the provider: the pool never hands an object out again. */
+    bool each_from_provider;
+    /* Its realloc is NOT_SUPPORTED, except for a size of 0. */
+    bool no_realloc;
+} umf_pool_fast_ops_t;
+
+#endif
