@@ -15,8 +15,8 @@ _Static_assert(sizeof(umf_broker_reply_t) == 16, "replies travel between process
 
 typedef struct broker_export_t {
     int fd;
-    uint64_t dev, ino;
-    uint64_t secret[2]; /* gives access to this export, and to no other */
+    umf_os_identity_t file; /* of the descriptor's file when the ticket was made */
+    uint64_t secret[2];     /* gives access to this export, and to no other */
 } broker_export_t;
 
 #define FRESH_SECRETS 16 /* secrets taken from the system by one call */
@@ -101,8 +101,8 @@ static bool table_add_locked(umf_fd_ticket_t *ticket) {
         return false;
     }
     export->fd = ticket->fd;
-    export->dev = ticket->dev;
-    export->ino = ticket->ino;
+    export->file =
+        (umf_os_identity_t){.dev = ticket->dev, .ino = ticket->ino, .born = ticket->born};
     ticket->export_id = ++table.last_export;
     ticket->place = (uint16_t)table.place;
     memcpy(ticket->broker, table.id.word, sizeof(ticket->broker));
@@ -140,9 +140,8 @@ static bool secrets_match(const uint64_t a[2], const uint64_t b[2]) {
 /* The program may have closed the descriptor without our knowledge, so the file is
  * compared, too. */
 static bool export_is_open(const broker_export_t *export) {
-    uint64_t dev, ino, size;
-    return umf_os_file_id(export->fd, &dev, &ino, &size) == 0 && dev == export->dev &&
-           ino == export->ino;
+    umf_os_identity_t now;
+    return umf_os_identity(export->fd, &now) == 0 && umf_os_is_identity(&now, &export->file);
 }
 
 static umf_broker_status_t table_find_locked(const umf_broker_request_t *request, int *fd) {
@@ -151,7 +150,7 @@ static umf_broker_status_t table_find_locked(const umf_broker_request_t *request
     if (export && !secrets_match(request->secret, export->secret)) {
         return UMF_BROKER_DENIED;
     }
-    if (!export || export->dev != request->dev || export->ino != request->ino ||
+    if (!export || export->file.dev != request->dev || export->file.ino != request->ino ||
         !export_is_open(export)) {
         return UMF_BROKER_GONE;
     }

@@ -132,27 +132,29 @@ umf_result_t umf_transport_get_order(char *words, size_t size) {
 
 /* --- tickets ---------------------------------------------------------------------------------- */
 
-_Static_assert(sizeof(umf_fd_ticket_t) == 88, "tickets travel between processes");
+_Static_assert(sizeof(umf_fd_ticket_t) == 96, "tickets travel between processes");
 
 umf_result_t umf_ticket_make(int fd, umf_fd_ticket_t *ticket) {
     umf_process_t self;
+    umf_os_identity_t file;
     umf_process_self(&self);
-    umf_fd_ticket_t made = {
-        .boot_id = self.boot_id,
-        .start_time = self.start_time,
-        .pid = self.pid,
-        .pid_ns = self.pid_ns,
-        .fd = fd,
-        .version = UMF_TICKET_VERSION,
-    };
-    uint64_t size;
-    int error = umf_os_file_id(fd, &made.dev, &made.ino, &size);
+    int error = umf_os_identity(fd, &file);
     if (error) {
         errno = error;
         UMF_LOG_PERROR("asking for the identity of descriptor %d failed", fd);
         return UMF_RESULT_ERROR_UNKNOWN;
     }
-    *ticket = made;
+    *ticket = (umf_fd_ticket_t){
+        .boot_id = self.boot_id,
+        .start_time = self.start_time,
+        .dev = file.dev,
+        .ino = file.ino,
+        .born = file.born,
+        .pid = self.pid,
+        .pid_ns = self.pid_ns,
+        .fd = fd,
+        .version = UMF_TICKET_VERSION,
+    };
     return UMF_RESULT_SUCCESS;
 }
 
@@ -173,12 +175,13 @@ void umf_ticket_drop(const umf_fd_ticket_t *ticket) {
 }
 
 int umf_ticket_check_file(const umf_fd_ticket_t *ticket, int fd) {
-    uint64_t dev, ino, size;
-    int error = umf_os_file_id(fd, &dev, &ino, &size);
+    umf_os_identity_t wanted = {.dev = ticket->dev, .ino = ticket->ino, .born = ticket->born};
+    umf_os_identity_t now;
+    int error = umf_os_identity(fd, &now);
     if (error) {
         return error;
     }
-    return dev == ticket->dev && ino == ticket->ino ? 0 : ESTALE;
+    return umf_os_is_identity(&now, &wanted) ? 0 : ESTALE;
 }
 
 static bool ticket_is_possible(const umf_fd_ticket_t *ticket) {

@@ -10,13 +10,14 @@
 #include "peer/process.h"
 #include "system/common.h"
 
-#define UMF_TICKET_VERSION 2
+#define UMF_TICKET_VERSION 3
 
 /* Names a descriptor of a running process. Fixed width, no padding; handles contain it. */
 typedef struct umf_fd_ticket_t {
     uint64_t boot_id;
     uint64_t start_time; /* identifies one process together with pid and boot */
     uint64_t dev, ino;   /* identity of the file behind the descriptor */
+    uint64_t born;       /* tells it from a later file of the same inode; 0: unknown */
     uint32_t pid;
     uint32_t pid_ns; /* the namespace of pid; 0: unknown */
     int32_t fd;

@@ -98,6 +98,8 @@ typedef struct umf_os_identity_t {
 } umf_os_identity_t;
 
 int umf_os_identity(int fd, umf_os_identity_t *identity);
+/* Whether both are of one file, as far as both are known. */
+bool umf_os_is_identity(const umf_os_identity_t *a, const umf_os_identity_t *b);
 /* Whether a number is open, and on that file. */
 bool umf_os_has_identity(int fd, const umf_os_identity_t *identity);
 /* 0 for a regular file; EISDIR for a folder, ENODEV for anything else. */

@@ -121,11 +121,14 @@ static bool os_is_same(uint64_t a, uint64_t b) {
     return a == b || a == 0 || b == 0;
 }
 
+bool umf_os_is_identity(const umf_os_identity_t *a, const umf_os_identity_t *b) {
+    return a->dev == b->dev && a->ino == b->ino && os_is_same(a->born, b->born) &&
+           os_is_same(a->process, b->process);
+}
+
 bool umf_os_has_identity(int fd, const umf_os_identity_t *identity) {
     umf_os_identity_t now;
-    return fd >= 0 && os_identity(fd, &now) == 0 && now.dev == identity->dev &&
-           now.ino == identity->ino && os_is_same(now.born, identity->born) &&
-           os_is_same(now.process, identity->process);
+    return fd >= 0 && os_identity(fd, &now) == 0 && umf_os_is_identity(&now, identity);
 }
 
 int umf_os_check_regular(int fd) {

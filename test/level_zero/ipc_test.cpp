@@ -204,12 +204,12 @@ TEST_P(Ipc, TheBytesOfADescription) {
     Peer producer(role());
     producer.alloc(0, size);
     Bytes data = producer.raw_get(0, size);
-    ASSERT_EQ(data.size(), 16u + 88u + 8u + 64u);
-    const Bytes head = {'U', 'M', 'F', 'Z', 2, 0, static_cast<unsigned char>(exports() ? 2 : 1), 0};
+    ASSERT_EQ(data.size(), 16u + 96u + 8u + 64u);
+    const Bytes head = {'U', 'M', 'F', 'Z', 3, 0, static_cast<unsigned char>(exports() ? 2 : 1), 0};
     EXPECT_EQ(Bytes(data.begin(), data.begin() + 8), head);
     uint64_t check, described;
     memcpy(&check, data.data() + 8, sizeof(check));
-    memcpy(&described, data.data() + 16 + 88, sizeof(described));
+    memcpy(&described, data.data() + 16 + 96, sizeof(described));
     EXPECT_EQ(described, size);
     memset(data.data() + 8, 0, sizeof(check));
     EXPECT_EQ(check, sum_of(data.data(), data.size()));

@@ -15,6 +15,7 @@ static umf_fd_ticket_t ticket_of(uint8_t first) {
         .start_time = 0x1112131415161718,
         .dev = 0x2122232425262728,
         .ino = 0x3132333435363738,
+        .born = 0x393a3b3c3d3e3f40,
         .pid = 0x41424344,
         .pid_ns = 0x45464748,
         .fd = 0x51525354,

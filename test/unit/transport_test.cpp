@@ -299,6 +299,9 @@ TEST(transport, DamagedTickets) {
     expect_invalid([](auto &t) { t.pid = UINT32_MAX; });
     expect_invalid([](auto &t) { t.ino++; });
     expect_invalid([](auto &t) { t.dev++; });
+    if (producer.ticket.born != 0) {
+        expect_invalid([](auto &t) { t.born++; });
+    }
     expect_invalid([](auto &t) { t.version++; });
     expect_invalid([](auto &t) { t.place = UMF_BROKER_ABSTRACT; });
     expect_invalid([](auto &t) { t.place = 99, t.export_id = 1; });
@@ -369,7 +372,7 @@ TEST(transport, EveryFailureLeavesNoDescriptor) {
     EXPECT_GE(runs, 4);
     int fd = make_file("mine");
     umf_fd_ticket_t ticket;
-    fault::Nth nth("file_id", EIO);
+    fault::Nth nth("identity", EIO);
     nth.next();
     EXPECT_EQ(umf_ticket_make(fd, &ticket), UMF_RESULT_ERROR_UNKNOWN);
     close(fd);

@@ -11,7 +11,7 @@
 #include "system/os.h"
 
 #define HANDLE_MAGIC UINT32_C(0x5A464D55) /* "UMFZ" */
-#define HANDLE_VERSION 2
+#define HANDLE_VERSION 3
 
 typedef enum ze_way_t {
     ZE_WAY_DRIVER = 1, /* a handle of the driver, whose first bytes are a descriptor */
@@ -29,7 +29,7 @@ typedef struct ze_handle_t {
     ze_ipc_mem_handle_t driver;
 } ze_handle_t;
 
-_Static_assert(sizeof(ze_handle_t) == 16 + 88 + 8 + ZE_MAX_IPC_HANDLE_SIZE, "handles travel");
+_Static_assert(sizeof(ze_handle_t) == 16 + 96 + 8 + ZE_MAX_IPC_HANDLE_SIZE, "handles travel");
 
 /* --- the bytes -------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@
 #include "system/os.h"
 
 /* The ticket, five long and six short fields, without padding. */
-_Static_assert(sizeof(umf_os_handle_t) == 88 + 5 * 8 + 6 * 4, "handles travel between processes");
+_Static_assert(sizeof(umf_os_handle_t) == 96 + 5 * 8 + 6 * 4, "handles travel between processes");
 
 /* The sum of the fixed fields, with `check` taken as 0. */
 static uint64_t handle_fields_sum(const umf_os_handle_t *handle) {

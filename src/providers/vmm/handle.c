@@ -9,7 +9,7 @@
 #include "system/os.h"
 
 #define HANDLE_MAGIC UINT32_C(0x56464D55) /* "UMFV" */
-#define HANDLE_VERSION 3
+#define HANDLE_VERSION 4
 
 /* The sum of all fields, with `check` taken as 0. */
 static uint64_t handle_sum(const umf_vmm_handle_t *handle) {

@@ -29,7 +29,7 @@ typedef struct umf_vmm_handle_t {
         piece_id; /* identifies the physical memory among all that the board describes; not 0 */
 } umf_vmm_handle_t;
 
-_Static_assert(sizeof(umf_vmm_handle_t) == 16 + 2 * 88 + UMF_VMM_TOKEN_SIZE + 6 * 8 + 8,
+_Static_assert(sizeof(umf_vmm_handle_t) == 16 + 2 * 96 + UMF_VMM_TOKEN_SIZE + 6 * 8 + 8,
                "handles travel");
 
 /* Writes a description into a caller's buffer; magic, version, kind and sum are set here. */
