@@ -332,21 +332,22 @@ typedef struct map_change_t {
 
 /* --- pages with the edge of a span --- */
 
-static bool page_is(const _Atomic umf_map_entry_t *slot, uint32_t lo, uint32_t hi,
-                    umf_map_entry_t entry) {
-    umf_map_entry_t w = umf_map_load(slot);
+/* `w`: the entry of the page. */
+static bool page_is(umf_map_entry_t w, uint32_t lo, uint32_t hi, umf_map_entry_t entry) {
     return w & 1 ? umf_map_list_is_uniform(umf_map_list_of(w), lo, hi, entry) : w == entry;
 }
 
 static umf_result_t page_insert_locked(const map_change_t *change, umf_map_shard_t *shard,
                                        _Atomic umf_map_entry_t *slot, uint32_t lo, uint32_t hi) {
     umf_assert_locked(&shard->lock);
-    if (!page_is(slot, lo, hi, change->from)) {
+    umf_map_entry_t w = umf_map_load(slot);
+    if (!page_is(w, lo, hi, change->from)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_map_list_t *list = umf_map_list_make_room(shard, slot);
+    umf_map_list_t *list = umf_map_list_make_room(shard, slot, w);
     if (!list) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        return umf_map_load(slot) == w ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+                                       : UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_map_list_insert(list, lo, hi, change->to);
     return UMF_RESULT_SUCCESS;
@@ -381,7 +382,7 @@ static umf_result_t page_change(const map_change_t *change, uintptr_t base, uint
     if (change->action == ACTION_INSERT) {
         result = page_insert_locked(change, shard, slot, lo, hi);
     } else if (change->action == ACTION_CHECK) {
-        bool is_same = slot ? page_is(slot, lo, hi, change->from)
+        bool is_same = slot ? page_is(umf_map_load(slot), lo, hi, change->from)
                             : umf_map_find_slow(change->map, base) == change->from;
         result = is_same ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
     } else if (slot) {
@@ -454,6 +455,8 @@ static umf_result_t table_change(const map_change_t *change, _Atomic umf_map_ent
     size_t at = base / cover & mask, end = (last / cover & mask) + 1;
     uintptr_t first = (base / cover - at) * cover; /* of slot 0 */
     umf_result_t result = UMF_RESULT_SUCCESS;
+    /* As in umf_map_insert_near. */
+    at += change->action == ACTION_INSERT && umf_map_exchange(&table[at], change->from, change->to);
     while (result == UMF_RESULT_SUCCESS &&
            (at += slots_replace(&table[at], end - at, change->from, change->to)) < end) {
         uintptr_t slot_base = first + at * cover, slot_last = slot_base + cover - 1;
@@ -543,7 +546,8 @@ static bool page_split(umf_map_t *map, uintptr_t mid, umf_map_entry_t low, umf_m
                        umf_map_entry_t under) {
     umf_map_shard_t *shard = umf_map_shard_of(map, mid);
     umf_lock(&shard->lock);
-    umf_map_list_t *list = umf_map_list_make_room(shard, page_slot(map, mid));
+    _Atomic umf_map_entry_t *slot = page_slot(map, mid);
+    umf_map_list_t *list = umf_map_list_make_room(shard, slot, umf_map_load(slot));
     if (list) {
         umf_map_list_split(list, (uint32_t)(mid % PAGE), low, high, under);
     }

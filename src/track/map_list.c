@@ -256,8 +256,8 @@ static void list_begin_with(umf_map_list_t *list, const umf_map_list_t *old, umf
     list_change_end(list);
 }
 
-umf_map_list_t *umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_map_entry_t *slot) {
-    umf_map_entry_t w = umf_map_load(slot);
+umf_map_list_t *umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_map_entry_t *slot,
+                                       umf_map_entry_t w) {
     umf_map_list_t *old = w & 1 ? umf_map_list_of(w) : NULL;
     if (old && atomic_load_explicit(&old->count, memory_order_relaxed) + 2 <= old->capacity) {
         return old;
@@ -267,12 +267,13 @@ umf_map_list_t *umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_map_e
         return NULL;
     }
     list_begin_with(list, old, w);
-    atomic_store_explicit(slot, (umf_map_entry_t)(uintptr_t)list | UMF_MAP_ENTRY_LIST,
-                          memory_order_release);
-    if (old) {
-        list_put(shard, old);
+    umf_map_entry_t published = (umf_map_entry_t)(uintptr_t)list | UMF_MAP_ENTRY_LIST;
+    bool is_done = atomic_compare_exchange_strong_explicit(
+        slot, &w, published, memory_order_acq_rel, memory_order_relaxed);
+    if (old || !is_done) {
+        list_put(shard, is_done ? old : list);
     }
-    return list;
+    return is_done ? list : NULL;
 }
 
 void umf_map_list_drop_if_empty(umf_map_shard_t *shard, _Atomic umf_map_entry_t *slot,

@@ -33,11 +33,11 @@ static inline bool umf_map_run_is(const umf_map_run_t *run, umf_map_entry_t entr
     return !differs;
 }
 
-static inline void umf_map_run_store(const umf_map_run_t *run, umf_map_entry_t entry) {
-    size_t i = 0;
-    do {
+/* Stores `entry` behind the first slot. */
+static inline void umf_map_run_store_rest(const umf_map_run_t *run, umf_map_entry_t entry) {
+    for (size_t i = 1; i < run->count; i++) {
         atomic_store_explicit(&run->slots[i], entry, memory_order_release);
-    } while (++i < run->count);
+    }
 }
 
 /* false: a slot is not `entry`. The slots before it are replaced, the others are not. */
@@ -103,16 +103,19 @@ static inline bool umf_map_run_of(const umf_map_t *map, uintptr_t base, size_t s
 
 /*
  * umf_map_insert of a near range with nothing under it, if it is such a run, as is nearly always
- * the case. false: it is not; nothing is changed.
+ * the case. false: it is not; nothing is changed. The first slot is exchanged: a provider that is
+ * not thread-safe gives two threads memory that begins at the same address, and one of them must
+ * find the entry of the other.
  */
 static inline bool umf_map_insert_near(umf_map_t *map, uintptr_t base, size_t size,
                                        umf_map_entry_t entry) {
     umf_map_run_t run;
     if (umf_unlikely(!umf_map_run_of(map, base, size, &run) ||
-                     !umf_map_run_is(&run, UMF_MAP_ENTRY_EMPTY))) {
+                     !umf_map_run_is(&run, UMF_MAP_ENTRY_EMPTY) ||
+                     !umf_map_exchange(&run.slots[0], UMF_MAP_ENTRY_EMPTY, entry))) {
         return false;
     }
-    umf_map_run_store(&run, entry);
+    umf_map_run_store_rest(&run, entry);
     return true;
 }
 

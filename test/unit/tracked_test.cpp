@@ -1,4 +1,7 @@
 /* Which memory of a provider pools have got, also where another pool stands on it. */
+#include <atomic>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include <umf.h>
@@ -6,6 +9,8 @@
 #include <umf/providers/provider_fixed_memory.h>
 
 #include "fakes/fake_provider.h"
+#include "fakes/plain_ops.h"
+#include "fakes/scale.h"
 
 extern "C" {
 #include "object/provider_query.h"
@@ -48,6 +53,91 @@ TEST(Tracked, AlsoBelowOtherPools) {
     EXPECT_EQ(umfPoolDestroy(outer), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(other), OK);
+}
+
+// Two threads meet here, again and again.
+void meet(std::atomic<size_t> &arrived) {
+    size_t number = arrived++;
+    while (arrived <= (number | 1)) {
+        std::this_thread::yield();
+    }
+}
+
+// Each request waits until both threads are inside of one. Then they get the same memory.
+struct Twice {
+    std::atomic<size_t> inside{0}, frees{0};
+
+    static umf_result_t initialize(const void *params, void **provider) {
+        *provider = const_cast<void *>(params);
+        return OK;
+    }
+    static umf_result_t alloc(void *provider, size_t, size_t, void **ptr) {
+        meet(static_cast<Twice *>(provider)->inside);
+        *ptr = reinterpret_cast<void *>(uintptr_t{23} << 40);
+        return OK;
+    }
+    static umf_result_t free(void *provider, void *, size_t) {
+        static_cast<Twice *>(provider)->frees++;
+        return OK;
+    }
+    umf_memory_provider_handle_t create() {
+        umf_memory_provider_ops_t ops = plain_provider_ops();
+        ops.initialize = initialize;
+        ops.finalize = [](void *) { return OK; };
+        ops.get_name = [](void *, const char **name) {
+            *name = "TWICE";
+            return OK;
+        };
+        ops.alloc = alloc;
+        ops.free = free;
+        umf_memory_provider_handle_t provider = nullptr;
+        umfMemoryProviderCreate(&ops, this, &provider);
+        return provider;
+    }
+};
+
+struct Sizes {
+    size_t first, second;
+};
+
+// From a part of a page to slots of all levels of the pointer map.
+class TrackedTwice : public testing::TestWithParam<Sizes> {};
+
+INSTANTIATE_TEST_SUITE_P(Of, TrackedTwice,
+                         testing::Values(Sizes{100, 100}, Sizes{4096, 4096}, Sizes{6000, 4096},
+                                         Sizes{6000, 100}, Sizes{65536, 65536}, Sizes{4096, 65536},
+                                         Sizes{1 << 20, 1 << 20}, Sizes{2 << 20, 4096},
+                                         Sizes{1 << 30, 1 << 30}, Sizes{1 << 30, 3 << 20},
+                                         Sizes{size_t{3} << 30, 65536},
+                                         Sizes{(3 << 20) + 100, (3 << 20) + 100}));
+
+// A provider that is not made for threads: one of them gets the memory, and the other's request
+// does not free it.
+TEST_P(TrackedTwice, OneOfTwoThreadsGetsIt) {
+    const size_t rounds = scaled(20000);
+    Twice twice;
+    umf_memory_provider_handle_t provider = twice.create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    std::atomic<size_t> begun{0}, done{0}, served{0};
+    auto work = [&](size_t size) {
+        for (size_t round = 0; round < rounds; round++) {
+            meet(begun);
+            void *block = umfPoolMalloc(pool, size);
+            served += block != nullptr;
+            meet(done);
+            if (block) {
+                umfPoolFree(pool, block);
+            }
+        }
+    };
+    std::thread other(work, GetParam().first);
+    work(GetParam().second);
+    other.join();
+    EXPECT_EQ(served, rounds);
+    EXPECT_EQ(twice.frees, rounds);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
 } // namespace
