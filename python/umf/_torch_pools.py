@@ -1,22 +1,27 @@
 """Contexts of torch's memory pools that nest, and pools that end without harm.
 
 Torch serves a thread from the pool that it entered first, and ends the process when a pool is
-destroyed while any is entered. So an inner pool replaces the outer one for as long as it holds, and
-pools that are dropped are destroyed when none is entered.
+destroyed while any is entered or a graph is captured, in whatever thread. So an inner pool replaces
+the outer one for as long as it holds, and dropped pools are destroyed when no pool is entered.
 """
 
 import contextlib
+import functools
 import os
 import threading
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Set, Tuple, Type
 
 _Entered = Tuple[int, Any]  # device, pool
 
-# Of the counter: no pool is entered while pools are destroyed. A finalizer may run at any place and
+# Of the counters: no pool is entered while pools are destroyed. A finalizer may run at any place and
 # drops pools, so `drop` never waits for the lock.
 _lock = threading.Lock()
-_active = 0
+_active = 0  # entered pools and captures
+_captures = 0
+_moves = 0  # blocks of `unless_captured` at work
+_no_moves = threading.Condition(_lock)
+_watched: Set[Any] = set()
 _unwanted: Deque[Tuple[List[Any], Optional[Callable[[], None]]]] = deque()
 # What each thread has entered, the innermost pool last. A thread writes its own only.
 _stacks: Dict[int, List[_Entered]] = {}
@@ -130,6 +135,86 @@ def segments(pool: Any) -> List[Dict[str, Any]]:
 
     found: List[Dict[str, Any]] = torch._C._cuda_memorySnapshot(None)["segments"]
     return [segment for segment in found if tuple(segment["segment_pool_id"]) == tuple(pool.id)]
+
+
+# --- captures of graphs ---
+
+
+def watch_captures(graphs: Any = None) -> None:
+    """Counts captures of a class from here on; default: ``torch.cuda.CUDAGraph``."""
+    import torch
+
+    graphs = graphs or torch.cuda.CUDAGraph
+    if graphs not in _watched:
+        _watched.add(graphs)
+        graphs.capture_begin = _counted_begin(graphs.capture_begin)
+        graphs.capture_end = _counted_end(graphs.capture_end)
+
+
+def _counted_begin(begin: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(begin)
+    def capture_begin(*args: Any, **named: Any) -> None:
+        global _active, _captures
+        with _no_moves:
+            _no_moves.wait_for(lambda: _moves == 0)
+            _active += 1
+            _captures += 1
+        try:
+            begin(*args, **named)
+        except BaseException:
+            with _lock:
+                _active -= 1
+                _captures -= 1
+            raise
+
+    return capture_begin
+
+
+def _counted_end(end: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(end)
+    def capture_end(*args: Any, **named: Any) -> None:
+        global _active, _captures
+        try:
+            end(*args, **named)
+        finally:
+            with _lock:
+                _captures -= 1
+        # After a failure torch refuses to destroy pools: the count of `_active` stays.
+        with _lock:
+            _active -= 1
+        drop_unwanted()
+
+    return capture_end
+
+
+@contextlib.contextmanager
+def unless_captured() -> Iterator[bool]:
+    """Yields whether no thread captures a graph. If so, captures begin after the block.
+
+    Inside, memory may be suspended and the device waited for, which would break a capture.
+    """
+    global _moves
+    with _lock:
+        is_free = _captures == 0
+        _moves += is_free
+    try:
+        yield is_free
+    finally:
+        with _no_moves:
+            _moves -= is_free
+            _no_moves.notify_all()
+
+
+@contextlib.contextmanager
+def refuse_captures(memory: str, error: Type[Exception] = RuntimeError) -> Iterator[None]:
+    """As `unless_captured`, with an error while a graph is captured."""
+    with unless_captured() as is_free:
+        if not is_free:
+            raise error(
+                f"{memory} cannot be suspended or resumed while a thread captures a graph, which would "
+                "break the capture: try again after its end"
+            )
+        yield
 
 
 # --- settings of torch's allocator ---

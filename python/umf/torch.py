@@ -144,6 +144,7 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
         self.device = torch.cuda.current_device() if device is None else device
         if provider is None and " over " not in kind:
             provider = f"cuda_vmm:device={self.device}"
+        _torch_pools.watch_captures()
         _collect()
         self.pool = _memory.Pool(kind, provider, **settings)
         if keep is not None:
@@ -195,7 +196,7 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
             streams: ``torch.cuda.Stream`` whose work is waited for; none: all work of the GPU.
 
         Raises:
-            umf.OutOfResourcesError: a thread is inside ``use`` of it.
+            umf.OutOfResourcesError: a thread is inside ``use`` of it, or captures a graph.
             umf.Error: as for ``umf.suspend``.
         """
         inside = _torch_pools.entered() + _torch_pools.entered_elsewhere()
@@ -204,11 +205,13 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
                 "the pool cannot be suspended: a thread is inside use() of it, and torch would hand out "
                 "memory that is gone; suspend it after that"
             )
-        return _suspend.suspend(self.pool, queues=[stream.cuda_stream for stream in streams])
+        with _torch_pools.refuse_captures("the pool", OutOfResourcesError):
+            return _suspend.suspend(self.pool, queues=[stream.cuda_stream for stream in streams])
 
     def resume(self, streams: Iterable[Any] = ()) -> _suspend.Report:
         """Brings it back; see ``umf.resume``."""
-        return _suspend.resume(self.pool, queues=[stream.cuda_stream for stream in streams])
+        with _torch_pools.refuse_captures("the pool", OutOfResourcesError):
+            return _suspend.resume(self.pool, queues=[stream.cuda_stream for stream in streams])
 
     @contextlib.contextmanager
     def registered(self, backend: Any) -> Iterator["Pool"]:

@@ -242,6 +242,7 @@ class _TorchMemorySaverImpl:
         self._hook_mode = hook_mode
         self._hook_util = HookUtilBase.create(hook_mode)
         self._binary_wrapper = BinaryWrapper(self._hook_util.get_path_binary())
+        _torch_pools.watch_captures()
         self._mem_pools: Dict[_Key, Any] = {}
         self._asleep: Set[_Key] = set()
         self._inside: List[Tuple[int, _Key]] = []  # threads in regions
@@ -412,7 +413,7 @@ class _TorchMemorySaverImpl:
 
     def pause(self, tag: Optional[str]) -> None:
         name = self._encoded(tag)
-        with self._lock:
+        with self._lock, _torch_pools.refuse_captures("tags"):
             self._refuse_other_threads_locked(tag)
             if self._binary_wrapper.cdll.tms_pause(name) != 0:
                 self._raise("pause", tag)
@@ -425,8 +426,10 @@ class _TorchMemorySaverImpl:
                 _torch_pools.replace(old, self._pool_of_locked(key))
 
     def resume(self, tag: Optional[str]) -> None:
-        if self._binary_wrapper.cdll.tms_resume(self._encoded(tag)) != 0:
-            self._raise("resume", tag)
+        name = self._encoded(tag)
+        with _torch_pools.refuse_captures("tags"):
+            if self._binary_wrapper.cdll.tms_resume(name) != 0:
+                self._raise("resume", tag)
         with self._lock:
             for asleep in (self._asleep, self._asleep_named):
                 asleep.difference_update([key for key in asleep if not tag or key[0] == tag])

@@ -290,6 +290,7 @@ class CuMemAllocator(MemAllocator):
         self._records: Dict[int, AllocationData] = {}
         self._notes_lock = threading.RLock()
         self._is_reading = False
+        _torch_pools.watch_captures()
         self._base_tag: str = CuMemAllocator.default_tag
         self._uses: List[List[Any]] = []  # [thread, tag] of each use that is entered
         self._tags: List[str] = []  # by the numbers that the module has
@@ -345,8 +346,9 @@ class CuMemAllocator(MemAllocator):
         import torch
 
         data = self.pointer_to_data.get(ptr)
-        if data is not None and not data.is_asleep and not _is_capturing():
-            torch.cuda.synchronize()
+        with _torch_pools.unless_captured() as is_free:
+            if data is not None and not data.is_asleep and is_free and not _is_capturing():
+                torch.cuda.synchronize()
         return self._forget(ptr)
 
     # --- tags ---
@@ -468,16 +470,18 @@ class CuMemAllocator(MemAllocator):
 
     def _trim(self, tag: str) -> None:
         """Segments without live bytes lose memory and record. Torch keeps their addresses until
-        their pool goes; nothing allocates from an older pool."""
+        their pool goes; nothing allocates from an older pool. During a capture they wait for the
+        next trim."""
         if tag == "cudagraph":
             return
-        for pool, _ in self.allocator_and_pools.get(tag, []):
-            for segment in _torch_pools.segments(pool):
-                data = self.pointer_to_data.get(segment["address"])
-                if segment["allocated_size"] == 0 and data is not None and not data.is_asleep:
-                    del self.pointer_to_data[segment["address"]]
-                    self._trimmed[segment["address"]] = data.handle
-                    unmap_and_release(data.handle)
+        with _torch_pools.unless_captured() as is_free:
+            for pool, _ in self.allocator_and_pools.get(tag, []) if is_free else []:
+                for segment in _torch_pools.segments(pool):
+                    data = self.pointer_to_data.get(segment["address"])
+                    if segment["allocated_size"] == 0 and data is not None and not data.is_asleep:
+                        del self.pointer_to_data[segment["address"]]
+                        self._trimmed[segment["address"]] = data.handle
+                        unmap_and_release(data.handle)
         self._drop_empty_pools(tag)
 
     def _drop_empty_pools(self, tag: str) -> None:
@@ -531,8 +535,8 @@ class CuMemAllocator(MemAllocator):
                 lost.
 
         Raises:
-            RuntimeError: all stay awake; another thread is inside `use_memory_pool`, or memory is
-                missing.
+            RuntimeError: all stay awake; another thread is inside `use_memory_pool`, a graph is
+                captured, or memory is missing.
         """
         tags = _listed((CuMemAllocator.default_tag,) if offload_tags is None else offload_tags)
         for data in self.pointer_to_data.values():
@@ -543,17 +547,19 @@ class CuMemAllocator(MemAllocator):
                     "lost" if data.cpu_backup_tensor is None else "kept",
                 )
                 break
-        awake = self._awake()
-        self._refuse_other_threads(awake)
-        _put_to_sleep(awake, [one for one in awake if one[1].tag in tags])
+        with _torch_pools.refuse_captures("memory"):
+            awake = self._awake()
+            self._refuse_other_threads(awake)
+            _put_to_sleep(awake, [one for one in awake if one[1].tag in tags])
         self._leave_sleeping_pools()
         _collect()
 
     def discard(self, tags: Union[Tuple[str, ...], str]) -> None:
         """Gives the memory of these tags back; their content is lost."""
-        awake = self._awake(_listed(tags))
-        self._refuse_other_threads(awake)
-        _put_to_sleep(awake, [])
+        with _torch_pools.refuse_captures("memory"):
+            awake = self._awake(_listed(tags))
+            self._refuse_other_threads(awake)
+            _put_to_sleep(awake, [])
         self._leave_sleeping_pools()
         _collect()
 
@@ -564,7 +570,8 @@ class CuMemAllocator(MemAllocator):
             tags: None: all; else these and all that are not deferrable (weights, kv_cache).
 
         Raises:
-            RuntimeError: all stay asleep; `missing` bytes of memory are missing. Try again.
+            RuntimeError: all stay asleep; `missing` bytes of memory are missing, or a graph is
+                captured. Try again.
         """
         _collect()
         asleep = [
@@ -573,16 +580,17 @@ class CuMemAllocator(MemAllocator):
             if data.is_asleep
             and (tags is None or data.tag in tags or data.tag not in DEFERRABLE_TAGS)
         ]
-        # What was kept comes first: its host memory, which has page tables on the device, is gone
+        # Kept content comes first: its host memory, which has page tables on the device, is gone
         # before the rest needs room.
         kept = [one for one in asleep if one[1].cpu_backup_tensor is not None]
         lost = [one for one in asleep if one[1].cpu_backup_tensor is None]
-        _wake(kept)
-        try:
-            _wake(lost)
-        except Exception:
-            _put_to_sleep(kept, kept)
-            raise
+        with _torch_pools.refuse_captures("memory"):
+            _wake(kept)
+            try:
+                _wake(lost)
+            except Exception:
+                _put_to_sleep(kept, kept)
+                raise
 
     def get_current_usage(self) -> int:
         """Bytes of all allocations, also of those asleep."""
