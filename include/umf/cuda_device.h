@@ -67,6 +67,21 @@ umf_result_t umfCUDADeviceMemory(int device, size_t *left, size_t *total);
 /// @return ::UMF_RESULT_SUCCESS, or as the head of this file says
 umf_result_t umfCUDADeviceHasManagedMemory(int device, bool *has);
 
+/// @brief Moves managed memory to a device or to the host before it is used there
+///        (`cuMemPrefetchAsync`).
+///
+/// The move is put on a stream, and the call returns at once. The content does not change, and the
+/// memory stays accessible from everywhere.
+///
+/// @param ptr address in managed memory, of any allocator
+/// @param size bytes; the driver rounds to pages; 0: the call does nothing
+/// @param device number of the device; -1: the host
+/// @param stream a CUstream; NULL: the legacy default stream
+/// @return ::UMF_RESULT_SUCCESS, or as the head of this file says;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if the memory is not managed, or not all of it;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the driver is older than 8.0
+umf_result_t umfCUDAPrefetch(const void *ptr, size_t size, int device, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,8 +1,9 @@
-/* Copies and fills, of addresses and of what has the buffer protocol. */
+/* Copies, fills and prefetches, of addresses and of objects with the buffer protocol. */
 #include "core.h"
 #include "view.h"
 
 #include <umf/copy.h>
+#include <umf/cuda_device.h>
 
 /* One side of a copy: an address, a Buffer, or an object whose view is held for as long as the copy
  * takes. */
@@ -165,8 +166,39 @@ static PyObject *fill_bytes(PyObject *module, PyObject *args) {
     return answer;
 }
 
+static const umf_py_why_t no_prefetch[] = {
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT,
+     "the memory is not managed (provider cuda:memory_type=managed), or there is no such device"},
+    {UMF_RESULT_ERROR_NOT_SUPPORTED, "the driver or the build of the library has no prefetch"},
+    {UMF_RESULT_SUCCESS, NULL}};
+
+/* prefetch(buffer, device, queue) */
+static PyObject *prefetch(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *object, *stream;
+    int device;
+    void *queue;
+    if (!PyArg_ParseTuple(args, "O!iO", umf_py_buffer_type, &object, &device, &stream) ||
+        !umf_py_queue(stream, &queue)) {
+        return NULL;
+    }
+    umf_py_buffer_t *buffer = (umf_py_buffer_t *)object;
+    if (!umf_py_buffer_use(buffer)) {
+        return NULL;
+    }
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfCUDAPrefetch(buffer->ptr, buffer->size, device, queue);
+    Py_END_ALLOW_THREADS;
+    umf_py_buffer_unuse(buffer);
+    return umf_py_none_or_why(result, "the memory cannot be prefetched", no_prefetch);
+}
+
 PyMethodDef umf_py_copy_functions[] = {
     {"copy", copy_bytes, METH_VARARGS, "copy(to, source, size, queue, /)\n--\n\nCopies bytes."},
     {"fill", fill_bytes, METH_VARARGS,
      "fill(to, pattern, size, queue, /)\n--\n\nFills bytes with a pattern."},
+    {"prefetch", prefetch, METH_VARARGS,
+     "prefetch(buffer, device, queue, /)\n--\n\nMoves managed memory to a device, -1: to the "
+     "host."},
     {NULL, NULL, 0, NULL}};

@@ -1,5 +1,6 @@
 """Providers, pools, and the memory that they hand out."""
 
+import operator
 import re
 from types import TracebackType
 from typing import (
@@ -453,6 +454,24 @@ class Buffer(_core.Buffer, _Closing):
         from ._copy import copy
 
         copy(target, self, nbytes, queue=self._queue(stream))
+
+    def prefetch(self, device: Optional[SupportsIndex] = None, *, stream: Any = None) -> None:
+        """Moves managed memory to a GPU, or to the host, before it is used there.
+
+        Args:
+            device: number of a GPU, -1: the host. Default: the GPU of the provider.
+            stream: that the move is put on; default: the buffer's, else the legacy default stream.
+
+        Returns at once. The content and the address do not change.
+
+        Raises:
+            InvalidArgumentError: the memory is not managed (provider "cuda:memory_type=managed"), or
+                there is no such GPU.
+            DependencyError: there is no driver.
+            NotSupportedError: the driver, or the build of the library, has no prefetch.
+        """
+        number = max(_core.memory_of(self.ptr)[1], 0) if device is None else operator.index(device)
+        _core.prefetch(self, number, self._queue(stream))
 
     def _queue(self, stream: Any) -> Any:
         return (self.stream or 0) if stream is None else stream

@@ -4,6 +4,8 @@
 #include "gpu.h"
 
 #include <umf/cuda_device.h>
+#include <umf/memory_pool.h>
+#include <umf/text.h>
 
 namespace {
 
@@ -65,6 +67,48 @@ TEST_F(Device, ManagedMemory) {
     long before = driver().control()->calls[FAKE_cuDevicePrimaryCtxRetain];
     umfCUDADeviceHasManagedMemory(1, &has);
     EXPECT_EQ(driver().control()->calls[FAKE_cuDevicePrimaryCtxRetain], before);
+}
+
+TEST_F(Device, ManagedMemoryIsPrefetched) {
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("proxy over cuda:memory_type=managed", &pool), OK);
+    constexpr size_t size = 1 << 20;
+    void *ptr = umfPoolMalloc(pool, size);
+    ASSERT_NE(ptr, nullptr);
+    memset(ptr, 7, size);
+    CUstream stream;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int device : {0, -1, 0}) {
+        EXPECT_EQ(umfCUDAPrefetch(ptr, size, device, stream), OK) << device;
+        CU(cuStreamSynchronize(stream));
+        EXPECT_EQ(static_cast<char *>(ptr)[size - 1], 7);
+        if (!driver().is_real) {
+            EXPECT_EQ(driver().control()->prefetched, device);
+        }
+    }
+    EXPECT_EQ(umfCUDAPrefetch(static_cast<char *>(ptr) + 4096, 1, 0, nullptr), OK);
+    EXPECT_EQ(umfCUDAPrefetch(ptr, 0, 0, stream), OK);
+    EXPECT_EQ(current(), context);
+    CU(cuStreamSynchronize(nullptr));
+    CU(cuStreamDestroy(stream));
+    umfFree(ptr);
+    umfPoolDestroy(pool);
+}
+
+TEST_F(Device, OnlyManagedMemoryIsPrefetched) {
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("proxy over cuda:memory_type=shared", &pool), OK);
+    void *ptr = umfPoolMalloc(pool, 4096);
+    ASSERT_NE(ptr, nullptr);
+    int local = 0;
+    EXPECT_EQ(umfCUDAPrefetch(nullptr, 1, 0, nullptr), BAD);
+    EXPECT_EQ(umfCUDAPrefetch(&local, sizeof(local), 0, nullptr), BAD);
+    EXPECT_EQ(umfCUDAPrefetch(ptr, 1 << 30, 0, nullptr), BAD);
+    for (int none : {-2, count}) {
+        EXPECT_EQ(umfCUDAPrefetch(ptr, 4096, none, nullptr), BAD);
+    }
+    umfFree(ptr);
+    umfPoolDestroy(pool);
 }
 
 TEST_F(Device, ReachesItselfAndItsPeers) {

@@ -3,8 +3,9 @@
 import os
 import types
 
+import fake_driver
 import pytest
-from gpu_helpers import MIB, torch
+from gpu_helpers import MIB, needs_fake, torch
 from helpers import run_python
 
 import umf
@@ -52,6 +53,42 @@ def test_who_views_it_waits(pool):
     assert buffer.__dlpack__(stream=-1)
     buffer.free()
     plain.free()
+
+
+def test_managed_memory_is_prefetched():
+    torch.zeros(1, device="cuda")
+    stream = torch.cuda.Stream()
+    with umf.Pool("coalescing over cuda:memory_type=managed") as managed:
+        buffer, of_stream = managed.allocate(MIB), managed.allocate(MIB, stream=stream)
+        assert buffer.dlpack_device() == (13, 0), "managed, of GPU 0"
+        umf.fill(buffer, 7)
+        for device in (0, -1, None):
+            buffer.prefetch(device, stream=stream)
+            of_stream.prefetch(device)
+            stream.synchronize()
+            assert buffer[0] == buffer[-1] == 7
+        buffer.prefetch()
+        torch.cuda.synchronize()
+        with pytest.raises(umf.InvalidArgumentError, match="no such device"):
+            buffer.prefetch(1000)
+        buffer.free()
+        with pytest.raises(ValueError):
+            buffer.prefetch()
+        of_stream.free()
+
+
+def test_only_managed_memory_is_prefetched(pool):
+    with pool.allocate(MIB) as buffer, pytest.raises(umf.InvalidArgumentError, match="not managed"):
+        buffer.prefetch()
+
+
+@needs_fake
+def test_prefetches_are_calls_of_the_driver():
+    with umf.Pool("proxy over cuda:memory_type=managed") as managed, managed.allocate(MIB) as buffer:
+        with fake_driver.counted() as calls:
+            buffer.prefetch()
+        assert calls["cuMemPrefetchAsync"] == 1
+        torch.cuda.synchronize()
 
 
 def test_streams_of_other_libraries(pool):

@@ -152,3 +152,44 @@ UMF_API_EXT_1 umf_result_t umfCUDADeviceHasManagedMemory(int device, bool *has) 
     }
     return umf_cuda_result(got, "asking whether a device has managed memory");
 }
+
+/* The context of managed memory. NULL: the memory is not managed. */
+static CUcontext managed_context(const umf_cuda_driver_t *driver, CUdeviceptr address) {
+    unsigned is_managed = 0;
+    CUcontext context = NULL;
+    if (!driver->cuPointerGetAttribute ||
+        driver->cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) !=
+            CUDA_SUCCESS ||
+        !is_managed ||
+        driver->cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, address) !=
+            CUDA_SUCCESS) {
+        return NULL;
+    }
+    return context;
+}
+
+UMF_API_EXT_1 umf_result_t umfCUDAPrefetch(const void *ptr, size_t size, int device, void *stream) {
+    const umf_cuda_driver_t *driver;
+    int count = 0;
+    umf_result_t result = device_driver(device == -1 ? 0 : device, &count, &driver, &count);
+    if (result != UMF_RESULT_SUCCESS || size == 0) {
+        return result;
+    }
+    if (!driver->cuMemPrefetchAsync) {
+        UMF_LOG_ERROR("this CUDA driver is too old to prefetch memory: install a newer one");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_cuda_context_t context = {.driver = driver,
+                                  .handle = managed_context(driver, (CUdeviceptr)(uintptr_t)ptr)};
+    if (!context.handle) {
+        UMF_LOG_ERROR("%p is not managed memory: allocate it from a provider with the memory type "
+                      "'shared' (managed)",
+                      ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    CUresult moved;
+    UMF_CUDA_CALL(&context, moved,
+                  cuMemPrefetchAsync((CUdeviceptr)(uintptr_t)ptr, size,
+                                     device == -1 ? CU_DEVICE_CPU : device, stream));
+    return umf_cuda_result(moved, "prefetching memory");
+}

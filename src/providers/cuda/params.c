@@ -40,6 +40,15 @@ static umf_result_t params_set_device(void *object, const void *value) {
     return UMF_RESULT_SUCCESS;
 }
 
+/* Of CUDA, with its own name for memory that host and devices share. */
+static const umf_field_word_t cuda_memory_types[] = {
+    {"host", UMF_MEMORY_TYPE_HOST},
+    {"device", UMF_MEMORY_TYPE_DEVICE},
+    {"shared", UMF_MEMORY_TYPE_SHARED},
+    {"managed", UMF_MEMORY_TYPE_SHARED},
+    {NULL, 0},
+};
+
 #define UMF_PARAMS_HOOKS .init = params_init, .init_text = params_init_text,
 #include "ctl/params_define.h"
 

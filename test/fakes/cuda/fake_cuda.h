@@ -84,6 +84,7 @@ typedef struct fake_cuda_t {
     long rdma_made;        /* handles of memory for GPUDirect RDMA */
     long staged_copies;    /* between devices whose contexts have no access to each other */
     long per_thread_calls; /* of forms for the default stream of the thread */
+    int prefetched;        /* device of the last prefetch that was done; -1: the host */
 } fake_cuda_t;
 
 /* Exported by the driver: found with dlsym. */

@@ -12,6 +12,7 @@
     FUNCTION(cuMemcpyAsync, 7000)                                                                  \
     FUNCTION(cuMemcpy2DAsync, 7000)                                                                \
     FUNCTION(cuMemsetD8Async, 7000)                                                                \
+    FUNCTION(cuMemPrefetchAsync, 8000)                                                             \
     FUNCTION(cuLaunchKernel, 7000)                                                                 \
     FUNCTION(cuStreamSynchronize, 7000)                                                            \
     FUNCTION(cuStreamWaitEvent, 7000)                                                              \

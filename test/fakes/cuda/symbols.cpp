@@ -31,6 +31,11 @@ CUresult fake_cuMemsetD8Async_ptsz(CUdeviceptr to, unsigned char value, size_t s
     return fake_cuMemsetD8Async(to, value, size, of_thread(stream));
 }
 
+CUresult fake_cuMemPrefetchAsync_ptsz(CUdeviceptr at, size_t size, CUdevice device,
+                                      CUstream stream) {
+    return fake_cuMemPrefetchAsync(at, size, device, of_thread(stream));
+}
+
 CUresult fake_cuLaunchKernel_ptsz(CUfunction kernel, unsigned grid_x, unsigned grid_y,
                                   unsigned grid_z, unsigned x, unsigned y, unsigned z,
                                   unsigned shared, CUstream stream, void **arguments,

@@ -219,6 +219,25 @@ CUresult fake_cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t size, 
     return CUDA_SUCCESS;
 }
 
+// Pages move, bytes do not change: it conflicts with no other work.
+CUresult fake_cuMemPrefetchAsync(CUdeviceptr at, size_t size, CUdevice device, CUstream handle) {
+    ENTER_CONTEXT(FAKE_cuMemPrefetchAsync)
+    Stream *stream = stream_of(handle, context);
+    if (!stream) {
+        return dead();
+    }
+    auto found = driver::holding(get().memory, at, size);
+    if (size == 0 || found == get().memory.end() || found->second.kind != MANAGED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device != CU_DEVICE_CPU && (device < 0 || device >= get().control.devices)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    MEET(meet_on(stream))
+    add(stream, {"cuMemPrefetchAsync", {}, [=] { get().control.prefetched = device; }});
+    return CUDA_SUCCESS;
+}
+
 // On the default stream, and the host waits for it.
 static CUresult do_now(CUctx_st *context, Work work) {
     Stream *stream = context->null_stream;
