@@ -1,12 +1,19 @@
 /*
  * File: addresses are offsets in a file that the first allocation opens. An allocation reserves
  * nothing; it tells the position behind what was read or written last.
+ *
+ * There is no buffer: what is written is in the file. Before each use the descriptor is compared
+ * with the file that was opened, because programs close descriptors that they do not know, and
+ * their next file gets the same number.
  */
 #include "umem/own.h"
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 static const struct umemVtbl operations;
@@ -15,8 +22,21 @@ static umemFile *file_of(umemVirtual *ctx) {
     return (umemFile *)ctx;
 }
 
-static FILE *stream_of(const umemFile *file) {
-    return (FILE *)file->fp;
+/* The birth tells a file from a later one that gets the same inode; 0: unknown. */
+typedef struct identity_t {
+    dev_t device;
+    ino_t inode;
+    int64_t born;
+} identity_t;
+
+/* An open file; `fp` of the context is its address. */
+typedef struct opened_t {
+    int fd;
+    identity_t is; /* of the file behind it */
+} opened_t;
+
+static opened_t *opened_of(const umemFile *file) {
+    return (opened_t *)file->fp;
 }
 
 static const char *name_of(const umemFile *file) {
@@ -34,6 +54,85 @@ static void io_fail(void *blamed, const umemFile *file, const char *what) {
                        strerror(error));
 }
 
+/* --- the descriptor --------------------------------------------------------------------------- */
+
+/* A sandbox may refuse the newer call. */
+static bool file_identify(int fd, identity_t *is) {
+    struct statx info;
+    struct stat plain;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info) == 0) {
+        *is = (identity_t){
+            .device = makedev(info.stx_dev_major, info.stx_dev_minor),
+            .inode = info.stx_ino,
+            .born = info.stx_btime.tv_sec * 1000000000 + info.stx_btime.tv_nsec,
+        };
+        return true;
+    }
+    bool done = fstat(fd, &plain) == 0;
+    if (done) {
+        *is = (identity_t){.device = plain.st_dev, .inode = plain.st_ino};
+    }
+    return done;
+}
+
+static bool is_same_file(const identity_t *a, const identity_t *b) {
+    return a->device == b->device && a->inode == b->inode &&
+           (a->born == b->born || a->born == 0 || b->born == 0);
+}
+
+static bool is_ours(const opened_t *opened) {
+    identity_t now;
+    return file_identify(opened->fd, &now) && is_same_file(&now, &opened->is);
+}
+
+/* The descriptor of an open file; -1: the status of `blamed` says why there is none. */
+static int file_fd(const umemFile *file, void *blamed) {
+    const opened_t *opened = opened_of(file);
+    TRY_RETURN(blamed, !opened, umemIOError, return -1, "file '%s' is closed", name_of(file));
+    TRY_RETURN(blamed, !is_ours(opened), umemIOError, return -1,
+               "the program has closed descriptor %d, which was open on file '%s'", opened->fd,
+               name_of(file));
+    return opened->fd;
+}
+
+/* fopen knows the modes. The copy of its descriptor is not inherited by programs that are started.
+ */
+static int fd_open(const umemFile *file) {
+    FILE *stream = fopen(file->filename, file->mode);
+    int fd = stream ? fcntl(fileno(stream), F_DUPFD_CLOEXEC, 0) : -1, error = errno;
+    if (stream) {
+        fclose(stream);
+    }
+    errno = error;
+    return fd;
+}
+
+static bool file_open(umemFile *file) {
+    opened_t *opened = malloc(sizeof(*opened));
+    int fd = opened ? fd_open(file) : -1;
+    bool done = fd >= 0 && file_identify(fd, &opened->is);
+    if (!done) {
+        io_fail(file, file, "open");
+        if (fd >= 0) {
+            close(fd);
+        }
+        free(opened);
+        return false;
+    }
+    opened->fd = fd;
+    file->fp = (uintptr_t)opened;
+    return true;
+}
+
+static void file_close(umemFile *file, void *blamed) {
+    opened_t *opened = opened_of(file);
+    file->fp = 0;
+    if (opened && is_ours(opened) && close(opened->fd) != 0) {
+        io_fail(blamed, file, "close");
+    }
+    free(opened);
+}
+
 /* --- opening and closing ---------------------------------------------------------------------- */
 
 void umemFile_ctor(umemFile *const ctx, const char *filename, const char *mode) {
@@ -42,14 +141,6 @@ void umemFile_ctor(umemFile *const ctx, const char *filename, const char *mode) 
     umemHost_ctor(&ctx->host);
     ctx->fp = 0;
     umem_names_copy(&ctx->super, filename, mode, &ctx->filename, &ctx->mode);
-}
-
-static void file_close(umemFile *file, void *blamed) {
-    FILE *stream = stream_of(file);
-    file->fp = 0;
-    if (stream && fclose(stream) != 0) {
-        io_fail(blamed, file, "close");
-    }
 }
 
 static void file_free(umemVirtual *const ctx, uintptr_t adr) {
@@ -70,21 +161,16 @@ static void file_dtor(umemVirtual *const ctx) {
 
 /* The position; -1: the file cannot be opened, and the status tells why. */
 static uintptr_t file_position(umemFile *file) {
-    if (file->fp) {
-        off_t at = ftello(stream_of(file));
-        if (at < 0) {
-            io_fail(file, file, "find the position in");
-        }
-        return (uintptr_t)at;
+    if (!file->fp) {
+        TRY_RETURN(file, !file->filename, umemIOError, return UINTPTR_MAX, "the file has no name");
+        return file_open(file) ? 0 : UINTPTR_MAX;
     }
-    TRY_RETURN(file, !file->filename, umemIOError, return UINTPTR_MAX, "the file has no name");
-    FILE *stream = fopen(file->filename, file->mode);
-    if (!stream) {
-        io_fail(file, file, "open");
-        return UINTPTR_MAX;
+    int fd = file_fd(file, file);
+    off_t at = fd < 0 ? -1 : lseek(fd, 0, SEEK_CUR);
+    if (fd >= 0 && at < 0) {
+        io_fail(file, file, "find the position in");
     }
-    file->fp = (uintptr_t)stream;
-    return 0;
+    return (uintptr_t)at;
 }
 
 static uintptr_t file_alloc(umemVirtual *const ctx, size_t nbytes) {
@@ -95,23 +181,38 @@ static uintptr_t file_alloc(umemVirtual *const ctx, size_t nbytes) {
 
 /* --- reading and writing ---------------------------------------------------------------------- */
 
-static bool file_seek(umemFile *file, void *blamed, uintptr_t adr) {
-    TRY_RETURN(blamed, !file->fp, umemIOError, return false, "file '%s' is closed", name_of(file));
-    if (adr > INT64_MAX || fseeko(stream_of(file), (off_t)adr, SEEK_SET) != 0) {
+/* The descriptor at the position `adr`; -1: the status of `blamed` says why. */
+static int file_seek(const umemFile *file, void *blamed, uintptr_t adr) {
+    int fd = file_fd(file, blamed);
+    if (fd >= 0 && (adr > INT64_MAX || lseek(fd, (off_t)adr, SEEK_SET) < 0)) {
         errno = adr > INT64_MAX ? EOVERFLOW : errno;
         io_fail(blamed, file, "seek in");
-        return false;
+        return -1;
     }
-    return true;
+    return fd;
+}
+
+/* Bytes until the end of the file or a failure, which leaves its cause in errno. */
+static size_t fd_read(int fd, char *to, size_t nbytes) {
+    size_t got = 0;
+    ssize_t n = 1;
+    errno = 0;
+    while (got < nbytes && n > 0) {
+        n = read(fd, to + got, nbytes - got);
+        got += n > 0 ? (size_t)n : 0;
+        n = n < 0 && errno == EINTR ? 1 : n;
+    }
+    errno = n < 0 ? errno : 0;
+    return got;
 }
 
 static bool file_read(umemFile *file, void *blamed, uintptr_t adr, void *to, size_t nbytes) {
-    if (!file_seek(file, blamed, adr)) {
+    int fd = file_seek(file, blamed, adr);
+    if (fd < 0) {
         return false;
     }
-    clearerr(stream_of(file));
-    size_t got = fread(to, 1, nbytes, stream_of(file));
-    if (got < nbytes && ferror(stream_of(file))) {
+    size_t got = fd_read(fd, to, nbytes);
+    if (got < nbytes && errno != 0) {
         io_fail(blamed, file, "read");
     } else if (got < nbytes) {
         umem_format_status(blamed, umemIOError,
@@ -122,26 +223,33 @@ static bool file_read(umemFile *file, void *blamed, uintptr_t adr, void *to, siz
 }
 
 /* Behind a seek. */
-static bool file_put(umemFile *file, void *blamed, const void *from, size_t nbytes) {
-    bool done = fwrite(from, 1, nbytes, stream_of(file)) == nbytes;
-    if (!done) {
-        io_fail(blamed, file, "write");
+static bool file_put(const umemFile *file, void *blamed, int fd, const char *from, size_t nbytes) {
+    while (nbytes > 0) {
+        ssize_t n = write(fd, from, nbytes);
+        if (n < 0 && errno != EINTR) {
+            io_fail(blamed, file, "write");
+            return false;
+        }
+        from += n > 0 ? n : 0;
+        nbytes -= n > 0 ? (size_t)n : 0;
     }
-    return done;
+    return true;
 }
 
 static bool file_write(umemFile *file, void *blamed, uintptr_t adr, const void *from,
                        size_t nbytes) {
-    return file_seek(file, blamed, adr) && file_put(file, blamed, from, nbytes);
+    int fd = file_seek(file, blamed, adr);
+    return fd >= 0 && file_put(file, blamed, fd, from, nbytes);
 }
 
 static bool file_fill(umemFile *file, uintptr_t adr, int c, size_t nbytes) {
     char piece[4096];
     memset(piece, c, nbytes < sizeof(piece) ? nbytes : sizeof(piece));
-    bool done = file_seek(file, file, adr);
+    int fd = file_seek(file, file, adr);
+    bool done = fd >= 0;
     while (done && nbytes > 0) {
         size_t size = nbytes < sizeof(piece) ? nbytes : sizeof(piece);
-        done = file_put(file, file, piece, size);
+        done = file_put(file, file, fd, piece, size);
         nbytes -= size;
     }
     return done;
@@ -186,11 +294,11 @@ static uintptr_t file_aligned_alloc(umemVirtual *const ctx, size_t alignment, si
     return done ? adr : 0;
 }
 
-/* Reads beside the stream, which may be for writing only and keeps its position. */
-static bool read_beside(umemFile *file, uintptr_t adr, void *to, size_t nbytes) {
+/* Reads by another descriptor: that of the file may be for writing only, and keeps its position. */
+static bool read_beside(int of, uintptr_t adr, void *to, size_t nbytes) {
     char path[64];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fileno(stream_of(file)));
-    int fd = fflush(stream_of(file)) == 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", of);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return false;
     }
@@ -208,7 +316,8 @@ static uintptr_t file_aligned_origin(umemVirtual *const ctx, uintptr_t aligned_a
     }
     TRY_RETURN(ctx, aligned_adr < sizeof(start), umemValueError, return 0,
                "umem_aligned_origin: %" PRIuPTR " is not of umem_aligned_alloc", aligned_adr);
-    if (file->fp && read_beside(file, word, &start, sizeof(start))) {
+    int fd = file_fd(file, file);
+    if (fd < 0 || read_beside(fd, word, &start, sizeof(start))) {
         return start;
     }
     return file_read(file, file, word, &start, sizeof(start)) ? start : 0;

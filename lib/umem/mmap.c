@@ -139,9 +139,32 @@ static void file_release_locked(file_t *file) {
     free(file);
 }
 
+static file_t *file_of(umemMMap *ctx) {
+    pthread_mutex_lock(&lock);
+    file_t *file = (file_t *)ctx->fp;
+    pthread_mutex_unlock(&lock);
+    return file;
+}
+
+/* The context's file. Another thread may have opened it meanwhile. */
+static file_t *context_open_locked(umemMMap *ctx, const struct stat *of, umem_why_t *why) {
+    bool is_private = is_to_read(ctx->mode);
+    file_t *file = (file_t *)ctx->fp;
+    if (file) {
+        return file;
+    }
+    file = file_find_locked(of, is_private);
+    file = file ? file : file_open_locked(ctx, of, is_private, why);
+    if (file) {
+        file->contexts++;
+        ctx->fp = (uintptr_t)file;
+    }
+    return file;
+}
+
 umf_memory_pool_handle_t umem_mmap_pool(umemMMap *ctx, umem_why_t *why) {
     struct stat of;
-    file_t *file = (file_t *)ctx->fp;
+    file_t *file = file_of(ctx);
     if (file) {
         return file->pool;
     }
@@ -153,14 +176,8 @@ umf_memory_pool_handle_t umem_mmap_pool(umemMMap *ctx, umem_why_t *why) {
     if (!file_touch(ctx, &of, why)) {
         return NULL;
     }
-    bool is_private = is_to_read(ctx->mode);
     pthread_mutex_lock(&lock);
-    file = file_find_locked(&of, is_private);
-    file = file ? file : file_open_locked(ctx, &of, is_private, why);
-    if (file) {
-        file->contexts++;
-        ctx->fp = (uintptr_t)file;
-    }
+    file = context_open_locked(ctx, &of, why);
     pthread_mutex_unlock(&lock);
     return file ? file->pool : NULL;
 }
@@ -194,13 +211,13 @@ static void mmap_free(umemVirtual *const ctx, uintptr_t adr) {
 static void mmap_dtor(umemVirtual *const ctx) {
     UMEM_KEEP_ERRNO;
     umemMMap *map = (umemMMap *)ctx;
+    pthread_mutex_lock(&lock);
     file_t *file = (file_t *)map->fp;
     if (file) {
-        pthread_mutex_lock(&lock);
         file->contexts--;
         file_release_locked(file);
-        pthread_mutex_unlock(&lock);
     }
+    pthread_mutex_unlock(&lock);
     free((void *)map->filename);
     free((void *)map->mode);
     map->filename = map->mode = NULL;

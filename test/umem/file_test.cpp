@@ -2,6 +2,7 @@
 
 #include "umem_test.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 namespace {
@@ -270,6 +271,51 @@ TEST_F(File, AFullDiskIsAnIOError) {
     umem_free(&file, 0);
     EXPECT_STATUS(&file, umemIOError);
     EXPECT_EQ(file->fp, 0u);
+}
+
+// The descriptor that is open on a file; -1: none is.
+static int descriptor_of(const std::string &name) {
+    for (int fd = 3; fd < 1024; fd++) {
+        char path[4096];
+        std::string link = "/proc/self/fd/" + std::to_string(fd);
+        ssize_t length = readlink(link.c_str(), path, sizeof(path));
+        if (length > 0 && std::string(path, static_cast<size_t>(length)) == name) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
+// Programs close what they do not know, and open files of their own.
+TEST_F(File, ADescriptorThatIsTheProgramsNowIsLeftAlone) {
+    Made<umemFile> file = make("w+b");
+    umem_alloc(&file, 10);
+    put(&file, 0, "hello");
+    EXPECT_EQ(read_file(name), "hello") << "nothing waits in a buffer";
+    int fd = descriptor_of(name);
+    ASSERT_GE(fd, 0);
+    std::string other = folder.file("other");
+    write_file(other, "of the program");
+    int own = open(other.c_str(), O_RDWR);
+    ASSERT_EQ(dup2(own, fd), fd);
+    put(&file, 0, "HELLO");
+    EXPECT_STATUS(&file, umemIOError);
+    EXPECT_NE(std::string(umem_get_message(&file)).find("the program has closed descriptor"),
+              std::string::npos)
+        << umem_get_message(&file);
+    umem_clear_status(&file);
+    content(&file, 0, 2);
+    EXPECT_STATUS(&file, umemIOError);
+    umem_clear_status(&file);
+    umem_free(&file, 0);
+    EXPECT_NE(fcntl(fd, F_GETFD), -1) << "it was closed";
+    EXPECT_EQ(read_file(other), "of the program");
+    umem_clear_status(&file);
+    EXPECT_EQ(umem_alloc(&file, 10), 0u) << "opened again";
+    EXPECT_OK(&file);
+    close(own);
+    close(fd);
+    errno = 0;
 }
 
 TEST_F(File, AnErrnoAtEntryDoesNotMatter) {

@@ -2,6 +2,9 @@
 
 #include "umem_test.h"
 
+#include <atomic>
+#include <thread>
+
 namespace {
 
 class MMap : public Umem {
@@ -81,6 +84,29 @@ TEST_F(MMap, TwoContextsOfOneFileShareItsBlocks) {
         umem_free(&same, block);
     }
     EXPECT_OK(&same);
+}
+
+// The file is open as long as one context uses it, however many threads used it first.
+TEST_F(MMap, ThreadsThatUseAContextFirst) {
+    auto is_mapped = [this] {
+        return read_file("/proc/self/maps").find(name) != std::string::npos;
+    };
+    for (int round = 0; round < 100; round++) {
+        Made<umemMMap> map = make("w+b");
+        std::atomic<int> ready{0};
+        auto use = [&] {
+            for (ready++; ready < 2;) {
+                std::this_thread::yield();
+            }
+            umem_free(&map, umem_alloc(&map, 100));
+        };
+        std::thread other(use);
+        use();
+        other.join();
+        EXPECT_OK(&map);
+        EXPECT_TRUE(is_mapped());
+    }
+    EXPECT_FALSE(is_mapped());
 }
 
 TEST_F(MMap, ReadersChangeNothing) {
