@@ -73,35 +73,25 @@ UMF_API_1_0 umf_result_t umfFixedMemoryProviderParamsCreate(
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static umf_result_t fixed_initialize(const void *params, void **provider) {
-    const umf_fixed_params_t *wanted = params;
+static umf_result_t fixed_init(fixed_provider_t *fixed, const umf_fixed_params_t *wanted) {
     if (!umf_handle_check(wanted, &umf_fixed_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    fixed_provider_t *fixed = umf_provider_state_new(sizeof(*fixed));
-    if (!fixed) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
     umf_result_t result = umf_carve_init(&fixed->carve, umf_os_page_size());
     if (result != UMF_RESULT_SUCCESS) {
-        goto free_provider;
+        return result;
     }
     fixed->base = (uintptr_t)wanted->base;
     fixed->size = wanted->size;
     umf_name_copy(fixed->name, wanted->name);
     result = umf_carve_add(&fixed->carve, fixed->base, fixed->size);
     if (result != UMF_RESULT_SUCCESS) {
-        goto fini_carve;
+        umf_carve_fini(&fixed->carve);
     }
-    *provider = fixed;
-    return UMF_RESULT_SUCCESS;
-
-fini_carve:
-    umf_carve_fini(&fixed->carve);
-free_provider:
-    umf_meta_free(fixed, sizeof(*fixed));
     return result;
 }
+
+UMF_PROVIDER_INITIALIZE(fixed, fixed_provider_t)
 
 static umf_result_t fixed_finalize(void *provider) {
     fixed_provider_t *fixed = provider;

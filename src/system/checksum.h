@@ -30,4 +30,13 @@ static inline uint64_t umf_sum_mix(uint64_t v) {
  * zeros matter. */
 uint64_t umf_sum(const void *data, size_t size);
 
+/* The sum of fields, with `check`, which is one of them, taken as 0. */
+static inline uint64_t umf_sum_of_fields(void *fields, size_t size, uint64_t *check) {
+    uint64_t kept = *check;
+    *check = 0;
+    uint64_t sum = umf_sum(fields, size);
+    *check = kept;
+    return sum;
+}
+
 #endif

@@ -68,8 +68,7 @@ static umf_result_t cuda_read_page_sizes(cuda_provider_t *cuda) {
     return umf_cuda_result(result, "asking for the allocation granularity");
 }
 
-static umf_result_t cuda_initialize(const void *params, void **provider) {
-    const umf_cuda_params_t *wanted = params;
+static umf_result_t cuda_init(cuda_provider_t *cuda, const umf_cuda_params_t *wanted) {
     umf_result_t result = cuda_check_params(wanted);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -80,32 +79,24 @@ static umf_result_t cuda_initialize(const void *params, void **provider) {
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    cuda_provider_t *cuda = umf_provider_state_new(sizeof(*cuda));
-    if (!cuda) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
     cuda->context.driver = driver;
     cuda->context.memory_type = wanted->memory_type;
     cuda->flags = wanted->alloc_flags;
     umf_name_copy(cuda->name, wanted->name);
     result = umf_cuda_context_take(&cuda->context, wanted->context, wanted->device);
     if (result != UMF_RESULT_SUCCESS) {
-        goto free_provider;
+        return result;
     }
     result = cuda_read_page_sizes(cuda);
     if (result != UMF_RESULT_SUCCESS) {
-        goto drop_context;
+        umf_cuda_context_drop(&cuda->context);
+        return result;
     }
     umf_lock_init(&cuda->lock, UMF_RANK_PROVIDER);
-    *provider = cuda;
     return UMF_RESULT_SUCCESS;
-
-drop_context:
-    umf_cuda_context_drop(&cuda->context);
-free_provider:
-    umf_meta_free(cuda, sizeof(*cuda));
-    return result;
 }
+
+UMF_PROVIDER_INITIALIZE(cuda, cuda_provider_t)
 
 static umf_result_t cuda_finalize(void *provider) {
     cuda_provider_t *cuda = provider;

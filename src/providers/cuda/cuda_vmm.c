@@ -120,8 +120,7 @@ static umf_result_t cuda_vmm_start(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_para
     return result;
 }
 
-static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
-    const umf_cuda_vmm_params_t *wanted = params;
+static umf_result_t cuda_vmm_init(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
     if (!umf_handle_check(wanted, &umf_cuda_vmm_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -131,10 +130,6 @@ static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    umf_cuda_vmm_t *cuda = umf_provider_state_new(sizeof(*cuda));
-    if (!cuda) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
     cuda->context.driver = wanted->per_thread_stream ? umf_cuda_driver_per_thread() : driver;
     cuda->share = wanted->share;
     cuda->free_policy = wanted->free_policy;
@@ -143,14 +138,10 @@ static umf_result_t cuda_vmm_initialize(const void *params, void **provider) {
     cuda->context.access = cuda->access;
     umf_name_copy(cuda->name, wanted->name);
     cuda_vmm_describe(cuda, wanted);
-    umf_result_t result = cuda_vmm_start(cuda, wanted);
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_meta_free(cuda, sizeof(*cuda));
-        return result;
-    }
-    *provider = cuda;
-    return UMF_RESULT_SUCCESS;
+    return cuda_vmm_start(cuda, wanted);
 }
+
+UMF_PROVIDER_INITIALIZE(cuda_vmm, umf_cuda_vmm_t)
 
 static umf_result_t cuda_vmm_finalize(void *provider) {
     umf_cuda_vmm_t *cuda = provider;

@@ -202,28 +202,22 @@ static umf_result_t devdax_set_up(devdax_provider_t *devdax, size_t wanted) {
     return result;
 }
 
-static umf_result_t devdax_initialize(const void *params, void **provider) {
-    const umf_devdax_params_t *wanted = params;
+static umf_result_t devdax_init(devdax_provider_t *devdax, const umf_devdax_params_t *wanted) {
     umf_result_t result = devdax_check_params(wanted);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
-    }
-    devdax_provider_t *devdax = umf_provider_state_new(sizeof(*devdax));
-    if (!devdax) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     devdax->protection = wanted->protection;
     umf_path_copy(devdax->path, wanted->path);
     umf_name_copy(devdax->name, wanted->name);
     result = devdax_set_up(devdax, wanted->size);
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_meta_free(devdax, sizeof(*devdax));
-        return result;
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_opened_init(&devdax->opened);
     }
-    umf_opened_init(&devdax->opened);
-    *provider = devdax;
-    return UMF_RESULT_SUCCESS;
+    return result;
 }
+
+UMF_PROVIDER_INITIALIZE(devdax, devdax_provider_t)
 
 static umf_result_t devdax_finalize(void *provider) {
     devdax_provider_t *devdax = provider;

@@ -63,29 +63,24 @@ static umf_result_t file_check_params(const umf_file_params_t *params) {
     return umf_access_check(params->protection, params->visibility);
 }
 
-static umf_result_t file_initialize(const void *params, void **provider) {
-    const umf_file_params_t *wanted = params;
+static umf_result_t file_init(file_provider_t *file, const umf_file_params_t *wanted) {
     umf_result_t result = file_check_params(wanted);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    file_provider_t *file = umf_provider_state_new(sizeof(*file));
-    if (!file) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
     result =
         umf_file_store_init(&file->store, wanted->path, wanted->protection, wanted->visibility);
     if (result != UMF_RESULT_SUCCESS) {
-        umf_meta_free(file, sizeof(*file));
         return result;
     }
     umf_opened_init(&file->opened);
     file->protection = wanted->protection;
     file->is_shared = wanted->visibility == UMF_MEM_MAP_SHARED;
     umf_name_copy(file->name, wanted->name);
-    *provider = file;
     return UMF_RESULT_SUCCESS;
 }
+
+UMF_PROVIDER_INITIALIZE(file, file_provider_t)
 
 static umf_result_t file_finalize(void *provider) {
     file_provider_t *file = provider;

@@ -16,13 +16,6 @@
 /* Seven fields of 8 bytes, five of 4, two of 2, without padding. */
 _Static_assert(sizeof(umf_locator_t) == 7 * 8 + 5 * 4 + 2 * 2, "handles travel between processes");
 
-/* The sum of the fixed fields, with `check` taken as 0. */
-static uint64_t locator_fields_sum(const umf_locator_t *locator) {
-    umf_locator_t copy = *locator;
-    copy.check = 0;
-    return umf_sum(&copy, sizeof(copy));
-}
-
 static size_t locator_size_of(size_t path_length) {
     size_t room = path_length + 1;
     return sizeof(umf_locator_t) + (room > UMF_LOCATOR_PATH_ROOM ? room : UMF_LOCATOR_PATH_ROOM);
@@ -40,15 +33,15 @@ void umf_locator_write(const umf_locator_t *locator, const char *path, void *dat
     fields.length = (uint32_t)locator_size_of(length);
     fields.path_length = (uint32_t)length;
     fields.path_check = umf_sum(path, length);
-    fields.check = locator_fields_sum(&fields);
+    fields.check = umf_sum_of_fields(&fields, sizeof(fields), &fields.check);
     memset(data, 0, fields.length);
     memcpy(data, &fields, sizeof(fields));
     memcpy((char *)data + sizeof(fields), path, length);
 }
 
-static bool locator_is_ours(const umf_locator_t *locator) {
+static bool locator_is_ours(umf_locator_t *locator) {
     return locator->magic == LOCATOR_MAGIC && locator->version == LOCATOR_VERSION &&
-           locator->check == locator_fields_sum(locator);
+           locator->check == umf_sum_of_fields(locator, sizeof(*locator), &locator->check);
 }
 
 static bool locator_place_is_valid(const umf_locator_t *locator) {

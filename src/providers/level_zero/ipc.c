@@ -39,18 +39,11 @@ umf_result_t umf_ze_get_ipc_handle_size(void *provider, size_t *size) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* The sum of all fields, with `check` taken as 0. */
-static uint64_t handle_sum(const ze_handle_t *handle) {
-    ze_handle_t copy = *handle;
-    copy.check = 0;
-    return umf_sum(&copy, sizeof(copy));
-}
-
 static umf_result_t handle_read(const void *data, ze_handle_t *handle) {
     memcpy(handle, data, sizeof(*handle));
     if (handle->magic != HANDLE_MAGIC || handle->version != HANDLE_VERSION ||
         handle->way < ZE_WAY_DRIVER || handle->way > ZE_WAY_EXPORT ||
-        handle->check != handle_sum(handle)) {
+        handle->check != umf_sum_of_fields(handle, sizeof(*handle), &handle->check)) {
         UMF_LOG_ERROR("this is not a description of memory by a Level Zero provider, it is of "
                       "another version, or it is damaged");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -66,7 +59,7 @@ static umf_result_t handle_read(const void *data, ze_handle_t *handle) {
 static void handle_write(ze_handle_t *handle, void *data) {
     handle->magic = HANDLE_MAGIC;
     handle->version = HANDLE_VERSION;
-    handle->check = handle_sum(handle);
+    handle->check = umf_sum_of_fields(handle, sizeof(*handle), &handle->check);
     memcpy(data, handle, sizeof(*handle));
 }
 

@@ -234,8 +234,7 @@ static umf_result_t ze_start(umf_ze_provider_t *ze, const umf_ze_params_t *param
     return result == UMF_RESULT_SUCCESS ? ze_read_page_size(ze) : result;
 }
 
-static umf_result_t ze_finalize(void *provider) {
-    umf_ze_provider_t *ze = provider;
+static umf_result_t ze_fini(umf_ze_provider_t *ze) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     if (ze->resident) {
         umf_ze_resident_fini(ze);
@@ -246,12 +245,16 @@ static umf_result_t ze_finalize(void *provider) {
     }
     umf_hash_fini(&ze->opened);
     umf_lock_destroy(&ze->lock);
-    umf_meta_free(ze, sizeof(*ze));
     return result;
 }
 
-static umf_result_t ze_initialize(const void *params, void **provider) {
-    const umf_ze_params_t *wanted = params;
+static umf_result_t ze_finalize(void *provider) {
+    umf_result_t result = ze_fini(provider);
+    umf_meta_free(provider, sizeof(umf_ze_provider_t));
+    return result;
+}
+
+static umf_result_t ze_init(umf_ze_provider_t *ze, const umf_ze_params_t *wanted) {
     umf_result_t result = ze_check_params(wanted);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -261,22 +264,18 @@ static umf_result_t ze_initialize(const void *params, void **provider) {
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    umf_ze_provider_t *ze = umf_provider_state_new(sizeof(*ze));
-    if (!ze) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
     ze->memory.memory_type = wanted->memory_type;
     ze->ordinal = wanted->device_ordinal;
     umf_name_copy(ze->name, wanted->name);
     umf_lock_init(&ze->lock, UMF_RANK_PROVIDER);
     result = ze_start(ze, wanted);
     if (result != UMF_RESULT_SUCCESS) {
-        ze_finalize(ze);
-        return result;
+        ze_fini(ze);
     }
-    *provider = ze;
-    return UMF_RESULT_SUCCESS;
+    return result;
 }
+
+UMF_PROVIDER_INITIALIZE(ze, umf_ze_provider_t)
 
 /* --- allocation ------------------------------------------------------------------------------- */
 

@@ -280,8 +280,7 @@ static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted
     return result ? result : umf_vmm_init(&ze->vmm, &ze_vmm_backend, page_size, wanted->piece_size);
 }
 
-static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
-    const umf_ze_vmm_params_t *wanted = params;
+static umf_result_t ze_vmm_init(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted) {
     if (!umf_handle_check(wanted, &umf_ze_vmm_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -289,10 +288,6 @@ static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
     if (!ze_vmm_is_there(why, sizeof(why))) {
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
-    }
-    ze_vmm_t *ze = umf_provider_state_new(sizeof(*ze));
-    if (!ze) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     ze->memory.memory_type = UMF_MEMORY_TYPE_DEVICE;
     ze->any_type = wanted->request.any_type;
@@ -304,13 +299,13 @@ static umf_result_t ze_vmm_initialize(const void *params, void **provider) {
     }
     if (result != UMF_RESULT_SUCCESS) {
         ze_vmm_drop_context(ze);
-        umf_meta_free(ze, sizeof(*ze));
         return result;
     }
     umf_lock_init(&ze->lock, UMF_RANK_PROVIDER);
-    *provider = ze;
     return UMF_RESULT_SUCCESS;
 }
+
+UMF_PROVIDER_INITIALIZE(ze_vmm, ze_vmm_t)
 
 static umf_result_t ze_vmm_finalize(void *provider) {
     ze_vmm_t *ze = provider;

@@ -14,13 +14,6 @@
 /* The ticket, five long and six short fields, without padding. */
 _Static_assert(sizeof(umf_os_handle_t) == 96 + 5 * 8 + 6 * 4, "handles travel between processes");
 
-/* The sum of the fixed fields, with `check` taken as 0. */
-static uint64_t handle_fields_sum(const umf_os_handle_t *handle) {
-    umf_os_handle_t copy = *handle;
-    copy.check = 0;
-    return umf_sum(&copy, sizeof(copy));
-}
-
 /* Most descriptions have no name; then there is nothing to sum. */
 static uint64_t handle_name_sum(const char *name, size_t length) {
     return length ? umf_sum(name, length) : 0;
@@ -29,7 +22,7 @@ static uint64_t handle_name_sum(const char *name, size_t length) {
 void umf_os_handle_write(umf_os_handle_t *handle, const char *name, void *data) {
     char *to = data;
     handle->name_check = handle_name_sum(name, handle->name_length);
-    handle->check = handle_fields_sum(handle);
+    handle->check = umf_sum_of_fields(handle, sizeof(*handle), &handle->check);
     memset(to, 0, UMF_OS_HANDLE_SIZE);
     memcpy(to, handle, sizeof(*handle));
     memcpy(to + sizeof(*handle), name, handle->name_length);
@@ -79,7 +72,7 @@ umf_result_t umf_os_handle_peek(const void *data, umf_os_handle_t *handle) {
 umf_result_t umf_os_handle_read(const void *data, umf_os_handle_t *handle, const char **name) {
     umf_os_handle_t read;
     memcpy(&read, data, sizeof(read));
-    if (read.check != handle_fields_sum(&read)) {
+    if (read.check != umf_sum_of_fields(&read, sizeof(read), &read.check)) {
         UMF_LOG_ERROR(
             "this is not a description of shared memory by an OS provider, or it is damaged "
             "(checksum)");

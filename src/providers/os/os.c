@@ -110,15 +110,10 @@ static umf_result_t os_initialize_shared(os_provider_t *os, const umf_os_params_
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t os_initialize(const void *params, void **provider) {
-    const umf_os_params_t *wanted = params;
+static umf_result_t os_init(os_provider_t *os, const umf_os_params_t *wanted) {
     umf_result_t result = os_check_params(wanted);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
-    }
-    os_provider_t *os = umf_provider_state_new(sizeof(*os));
-    if (!os) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     os->page_size = umf_os_page_size();
     os->protection = umf_protection_bits(wanted->protection);
@@ -126,27 +121,23 @@ static umf_result_t os_initialize(const void *params, void **provider) {
     umf_name_copy(os->name, wanted->name);
     result = umf_os_numa_init(&os->numa, wanted, os->page_size);
     if (result != UMF_RESULT_SUCCESS) {
-        goto free_provider;
+        return result;
     }
     if (os->is_shared) {
         result = os_initialize_shared(os, wanted);
         if (result != UMF_RESULT_SUCCESS) {
-            goto fini_numa;
+            umf_os_numa_fini(&os->numa);
+            return result;
         }
     }
     os->has_extents = !os->is_shared && os->numa.mode == UMF_NUMA_MODE_DEFAULT;
     if (os->has_extents) {
         umf_os_extents_init(&os->extents, os->page_size, os->protection);
     }
-    *provider = os;
     return UMF_RESULT_SUCCESS;
-
-fini_numa:
-    umf_os_numa_fini(&os->numa);
-free_provider:
-    umf_meta_free(os, sizeof(*os));
-    return result;
 }
+
+UMF_PROVIDER_INITIALIZE(os, os_provider_t)
 
 static umf_result_t os_finalize(void *provider) {
     os_provider_t *os = provider;

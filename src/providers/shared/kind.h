@@ -7,6 +7,7 @@
 
 #include <umf/plugin.h>
 
+#include "base/meta.h"
 #include "base/native.h"
 #include "ctl/params.h"
 #include "system/common.h"
@@ -48,7 +49,22 @@ umf_result_t umf_provider_op_no_native_error(void *provider, const char **messag
         return umf_native_get(&kind##_native, texts, UMF_COUNT_OF(texts), message, code);          \
     }
 
-/* Zeroed memory for the state of a provider; umf_meta_free frees it. NULL: no memory, logged. */
+/* Defines <kind>_initialize: a zeroed state, which <kind>_init(state, params) sets up. That leaves
+ * nothing behind if it fails; umf_meta_free frees the state. */
+#define UMF_PROVIDER_INITIALIZE(kind, state_t)                                                     \
+    static umf_result_t kind##_initialize(const void *params, void **provider) {                   \
+        state_t *state = umf_provider_state_new(sizeof(*state));                                   \
+        umf_result_t result =                                                                      \
+            state ? kind##_init(state, params) : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;              \
+        if (result != UMF_RESULT_SUCCESS) {                                                        \
+            umf_meta_free(state, sizeof(*state));                                                  \
+            return result;                                                                         \
+        }                                                                                          \
+        *provider = state;                                                                         \
+        return UMF_RESULT_SUCCESS;                                                                 \
+    }
+
+/* NULL: no memory, logged. */
 void *umf_provider_state_new(size_t size);
 
 /* The descriptor by which the registry knows a kind, see providers.def. `params` is a kind of

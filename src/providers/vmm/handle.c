@@ -11,13 +11,6 @@
 #define HANDLE_MAGIC UINT32_C(0x56464D55) /* "UMFV" */
 #define HANDLE_VERSION 4
 
-/* The sum of all fields, with `check` taken as 0. */
-static uint64_t handle_sum(const umf_vmm_handle_t *handle) {
-    umf_vmm_handle_t copy = *handle;
-    copy.check = 0;
-    return umf_sum(&copy, sizeof(copy));
-}
-
 umf_result_t umf_vmm_check_share(const umf_vmm_t *vmm) {
     if (vmm->ops->export || vmm->ops->export_token) {
         return UMF_RESULT_SUCCESS;
@@ -38,13 +31,14 @@ void umf_vmm_handle_write(const umf_vmm_t *vmm, umf_vmm_handle_t *handle, void *
     handle->magic = HANDLE_MAGIC;
     handle->version = HANDLE_VERSION;
     handle->kind = vmm->ops->kind;
-    handle->check = handle_sum(handle);
+    handle->check = umf_sum_of_fields(handle, sizeof(*handle), &handle->check);
     memcpy(data, handle, sizeof(*handle));
 }
 
-static bool handle_is_ours(const umf_vmm_handle_t *handle, uint16_t kind) {
+static bool handle_is_ours(umf_vmm_handle_t *handle, uint16_t kind) {
     return handle->magic == HANDLE_MAGIC && handle->version == HANDLE_VERSION &&
-           handle->kind == kind && handle->check == handle_sum(handle);
+           handle->kind == kind &&
+           handle->check == umf_sum_of_fields(handle, sizeof(*handle), &handle->check);
 }
 
 static bool handle_place_is_valid(const umf_vmm_handle_t *handle) {

@@ -181,26 +181,17 @@ static const umf_vmm_backend_t linux_vmm_backend = {
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static umf_result_t linux_vmm_initialize(const void *params, void **provider) {
+static umf_result_t linux_vmm_init(linux_vmm_t *made, const void *params) {
     const umf_linux_vmm_params_t *wanted =
         umf_params_or_defaults(&umf_linux_vmm_params_kind, params, "umfMemoryProviderCreate");
     if (!wanted) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    linux_vmm_t *made = umf_provider_state_new(sizeof(*made));
-    if (!made) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    umf_result_t result =
-        umf_vmm_init(&made->vmm, &linux_vmm_backend, umf_os_page_size(), wanted->piece_size);
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_meta_free(made, sizeof(*made));
-        return result;
-    }
     umf_name_copy(made->name, wanted->name);
-    *provider = made;
-    return UMF_RESULT_SUCCESS;
+    return umf_vmm_init(&made->vmm, &linux_vmm_backend, umf_os_page_size(), wanted->piece_size);
 }
+
+UMF_PROVIDER_INITIALIZE(linux_vmm, linux_vmm_t)
 
 static umf_result_t linux_vmm_finalize(void *provider) {
     umf_vmm_fini(provider);
