@@ -146,8 +146,9 @@ umf_result_t umfPoolTrimOn(umf_memory_pool_handle_t pool, size_t keep, umf_queue
 ///
 /// @param pool the pool
 /// @param timeout_ns how long at most, in nanoseconds; 0: only check; UINT64_MAX: no limit
-/// @param bytes [out] bytes of memory freed on queues that are still in use by work; 0 on success.
-///        May be NULL. Also written with ::UMF_RESULT_ERROR_OUT_OF_RESOURCES
+/// @param bytes [out] bytes still in use by work: of blocks freed on queues, and of memory that the
+///        provider has not returned yet; 0 on success. May be NULL. Also written with
+///        ::UMF_RESULT_ERROR_OUT_OF_RESOURCES
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if some work has not completed
 ///         in time, or never will before a capture ends; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if
 ///         `pool` is not a pool
