@@ -6,11 +6,11 @@ from . import info
 def main() -> None:
     """Prints the report of ``umf.info``."""
     report = info()
-    print("libumf", report["version"])
+    lines = [f"libumf {report['version']}"]
     for what in ("providers", "pools"):
-        print(f"\n{what}:")
-        for kind, missing in report[what].items():
-            print(f"  {kind:<20} {'works here' if missing is None else missing}")
+        lines += ["", f"{what}:"]
+        lines += [f"  {kind:<20} {missing or 'works here'}" for kind, missing in report[what].items()]
+    print("\n".join(lines))  # at once: a reader may close the pipe after some lines
 
 
 main()
