@@ -16,7 +16,13 @@ expect() { # <file> <what it should say> <what it says>
 expect CHANGELOG.md "$2" "$(sed -nE 's/^## \[([^]]+)\].*/\1/p' CHANGELOG.md | head -n 1)"
 expect docs/man/umfctl.1 "$2" "$(sed -nE '1s/.*"libumf ([^"]+)".*/\1/p' docs/man/umfctl.1)"
 expect packaging/debian/changelog "$3" "$(sed -nE '1s/^umf \(([^)]+)\).*/\1/p' packaging/debian/changelog)"
-expect packaging/conda/meta.yaml "$4" "$(sed -nE 's/^\{% set version = "([^"]+)" %\}/\1/p' packaging/conda/meta.yaml)"
+recipe=packaging/conda/recipe.yaml
+expect $recipe "$4" "$(sed -nE 's/^  version: ([0-9].*)/\1/p' $recipe)"
+jemalloc=$(sed -nE 's/^set\(umf_jemalloc_(version|sha256) (.*)\)/\2/p' cmake/jemalloc.cmake | xargs)
+[ "$jemalloc" = "$(sed -nE 's:.*/([0-9.]+)/jemalloc-\1\.tar\.bz2$:\1:p; s/^ *sha256: //p' $recipe | xargs)" ] || {
+    echo "$recipe has another jemalloc than cmake/jemalloc.cmake: $jemalloc"
+    failed=1
+}
 
 [ $failed -ne 0 ] || echo "check_version: $2, $3 for packages"
 exit $failed
