@@ -35,6 +35,7 @@ struct FakeIpc {
         put_result{UMF_RESULT_SUCCESS}, open_result{UMF_RESULT_SUCCESS},
         close_result{UMF_RESULT_SUCCESS};
     std::atomic<bool> hold{false};             // get and open do not go on until it is false
+    std::atomic<bool> hold_end{false};         // the same of put and close
     std::atomic<size_t> padding{0};            // bytes of the handle beyond what is needed
     std::atomic<size_t> size_answer{0};        // of the size of a handle; 0: the truth
     std::atomic<void *> next_address{nullptr}; // where the next allocation is to be
@@ -102,8 +103,8 @@ struct FakeIpc {
         log += call;
     }
 
-    void wait_while_held() {
-        while (hold) {
+    static void wait_while(const std::atomic<bool> &is_held) {
+        while (is_held) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
     }
@@ -197,7 +198,7 @@ struct FakeIpc {
         FakeIpc &fake = of(self);
         fake.note('g');
         fake.gets++;
-        fake.wait_while_held();
+        wait_while(fake.hold);
         if (fake.get_result != UMF_RESULT_SUCCESS) {
             return fake.get_result;
         }
@@ -216,6 +217,7 @@ struct FakeIpc {
         FakeIpc &fake = of(self);
         fake.note('p');
         fake.puts++;
+        wait_while(fake.hold_end);
         Data data;
         memcpy(&data, in, sizeof(data));
         return data.magic == data_magic ? fake.put_result.load()
@@ -226,7 +228,7 @@ struct FakeIpc {
         FakeIpc &fake = of(self);
         fake.note('o');
         fake.opens++;
-        fake.wait_while_held();
+        wait_while(fake.hold);
         if (fake.open_result != UMF_RESULT_SUCCESS) {
             return fake.open_result;
         }
@@ -256,6 +258,7 @@ struct FakeIpc {
         FakeIpc &fake = of(self);
         fake.note('c');
         fake.closes++;
+        wait_while(fake.hold_end);
         if (fake.close_result != UMF_RESULT_SUCCESS) {
             return fake.close_result;
         }

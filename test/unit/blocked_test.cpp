@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <gtest/gtest.h>
 
@@ -25,6 +24,7 @@
 #include "fakes/child.h"
 #include "fakes/decay_period.h"
 #include "fakes/far_provider.h"
+#include "fakes/storm.h"
 #include "fakes/threads.h"
 #include "fakes/waiting_provider.h"
 
@@ -434,24 +434,6 @@ TEST_F(Blocked, ForksBesideRecordingsThatStartAndStop) {
 }
 
 // --- signals
-
-std::atomic<long> signals{0};
-
-// Sends many signals to the threads, which stay where they are. The handler stays for signals that
-// have not been delivered yet; the process is the test's own.
-void storm(const std::vector<pthread_t> &threads) {
-    struct sigaction action = {};
-    action.sa_handler = [](int) { signals++; }; // without SA_RESTART: system calls end with EINTR
-    ASSERT_EQ(sigaction(SIGUSR1, &action, nullptr), 0);
-    signals = 0;
-    for (int i = 0; i < 300; i++) {
-        for (pthread_t each : threads) {
-            EXPECT_EQ(pthread_kill(each, SIGUSR1), 0);
-        }
-        nap();
-    }
-    wait_until([&] { return signals > 0; });
-}
 
 // Threads that wait in `calls` go on only when the gate opens.
 void expect_to_stay(Gate &gate, const std::vector<std::function<void()>> &calls) {
