@@ -406,6 +406,8 @@ int live_through(const Feature &feature, int which) {
     is_good = all_untouched(files, "use") && is_good;
     feature.end();
     is_good = all_untouched(files, "end") && is_good;
+    umfTearDown(); // joins threads that ended when their descriptor was gone
+    is_good = all_untouched(files, "end of the library") && is_good;
     return !is_good ? TOUCHED : which < 0 && !is_used ? USE_FAILED : GOOD;
 }
 

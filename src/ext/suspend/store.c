@@ -56,7 +56,10 @@ static int store_open_file(umf_store_t *store, const char *folder) {
         return error;
     }
     *pin = NULL;
-    error = umf_os_map(pin, umf_os_page_size(), PROT_NONE, MAP_SHARED, fd, 0);
+    error = umf_os_truncate(fd, umf_os_page_size()); /* emulators refuse a mapping beyond the end */
+    if (!error) {
+        error = umf_os_map(pin, umf_os_page_size(), PROT_NONE, MAP_SHARED, fd, 0);
+    }
     if (error) {
         umf_kept_fd_close(file);
     }
