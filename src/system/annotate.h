@@ -38,9 +38,14 @@
 
 #ifdef UMF_IS_ASAN
 #include <sanitizer/asan_interface.h>
+/* The sanitizer ends a program that names an address without a shadow. A provider may supply such
+ * addresses: the CPU need not be able to access its memory. */
+#define UMF_HAS_SHADOW(ptr) ((uintptr_t)(ptr) >> 47 == 0)
 /* Any access to [ptr, ptr + size) is reported until it is unpoisoned. */
-#define UMF_POISON(ptr, size) __asan_poison_memory_region((ptr), (size))
-#define UMF_UNPOISON(ptr, size) __asan_unpoison_memory_region((ptr), (size))
+#define UMF_POISON(ptr, size)                                                                      \
+    (UMF_HAS_SHADOW(ptr) ? __asan_poison_memory_region((ptr), (size)) : (void)0)
+#define UMF_UNPOISON(ptr, size)                                                                    \
+    (UMF_HAS_SHADOW(ptr) ? __asan_unpoison_memory_region((ptr), (size)) : (void)0)
 #else
 #define UMF_IS_ASAN 0
 #define UMF_POISON(ptr, size) ((void)(ptr), (void)(size))

@@ -596,7 +596,7 @@ static umf_result_t choose_defaults(disjoint_pool_t *pool) {
     size_t line;
     if (!pool->params.min_bucket_set &&
         umfMemoryProviderGetCacheLineSize(tracked, &line) == UMF_RESULT_SUCCESS &&
-        umf_is_pow2(line)) {
+        umf_is_pow2(line) && line <= umf_os_page_size()) { /* a larger one is no cache line */
         pool->params.min_bucket_size = line;
     }
     return umf_disjoint_lay_out(pool);
