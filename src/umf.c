@@ -44,7 +44,6 @@ static void start_locked(void) {
     umf_ipc_init();
     umf_suspend_init();
     umf_movement_init();
-    umf_lanes_init();
     umf_attach_init();
 }
 

@@ -28,7 +28,7 @@ extern "C" {
 /// @brief The first member of the table.
 #define UMF_VIEW_MAGIC UINT64_C(0x0a57454956464d55)
 /// @brief The version of the table that this header describes.
-#define UMF_VIEW_VERSION 1u
+#define UMF_VIEW_VERSION 2u
 
 /// @brief How the live bytes of a pool follow from its structures.
 typedef enum umf_view_how_t {
@@ -135,7 +135,7 @@ typedef struct umf_view_t {
     uint32_t pool_tracked;  ///< Address of the tracked provider; or 0: nothing is recorded.
     uint32_t pool_provider; ///< Address of a provider.
     uint32_t pool_name;     ///< Text with a zero at its end.
-    uint32_t pool_asleep;   ///< 8 bits: not 0 if its memory may be away.
+    uint32_t pool_asleep;   ///< 64 bits: not 0 if its memory may be away.
     /// @}
     uint32_t fast_view; ///< In the table of functions: address of a ::umf_view_kind_t; or 0.
 

@@ -44,6 +44,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_GROW,        /* providers: growth of one file */
     UMF_RANK_PROVIDER,    /* state of one provider */
     UMF_RANK_VIEW,        /* spans of one pool */
+    UMF_RANK_LAYER,       /* object/layer.c: layers of pools */
     UMF_RANK_MAP_NEST,    /* pointer map: spans inside of others */
     UMF_RANK_MAP,         /* pointer map: lists */
     UMF_RANK_MAP_ROOT,    /* pointer map: tables of 1 GiB */

@@ -114,13 +114,13 @@ size_t umf_pool_thread_cache(umf_memory_pool_handle_t pool) {
  *
  * In-tree pools count and check on their own. Calls of a user pool are counted here. */
 
-/* These are atomic loads, because other threads may replace operations: a suspend replaces all, a
- * hold and a record replace those that free, a record also `calls`. The load costs no more than a
- * plain one. */
+/* Operations never change. The atomic load makes compilers load the function first, which saves a
+ * move in the calls below. */
 #define OP(pool, operation) __atomic_load_n(&(pool)->ops.operation, __ATOMIC_RELAXED)
-#define CALL(pool, function) __atomic_load_n(&(pool)->calls.function, __ATOMIC_RELAXED)
-#define FREE_AT(pool, ptr, entry)                                                                  \
-    __atomic_load_n(&(pool)->free_at, __ATOMIC_RELAXED)((pool)->free_self, (ptr), (entry))
+/* Calls enter here. Layers come and go, so the load is atomic; it costs no more than a plain one.
+ */
+#define CALL(pool, function) __atomic_load_n(&(pool)->calls[0].function, __ATOMIC_RELAXED)
+#define FREE_AT(pool, ptr, entry) CALL(pool, free_at)((pool)->free_self, (ptr), (entry))
 
 static void *malloc_by_pool(umf_memory_pool_handle_t pool, size_t size) {
     return OP(pool, malloc)(pool->self, size);
@@ -135,20 +135,12 @@ static void *calloc_by_pool(umf_memory_pool_handle_t pool, size_t num, size_t si
 }
 
 static void *realloc_by_pool(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
-    void *moved;
-    if (umf_unlikely(atomic_load_explicit(&pool->is_held, memory_order_relaxed)) &&
-        umf_hold_realloc(pool, ptr, size, &moved)) {
-        return moved;
-    }
     return OP(pool, realloc)(pool->self, ptr, size);
 }
 
-static const umf_pool_calls_t calls_by_pool = {
-    .malloc = malloc_by_pool,
-    .aligned_malloc = aligned_malloc_by_pool,
-    .calloc = calloc_by_pool,
-    .realloc = realloc_by_pool,
-};
+static umf_result_t last_error_by_pool(umf_memory_pool_handle_t pool) {
+    return OP(pool, get_last_allocation_error)(pool->self);
+}
 
 /* A function of its own that returns its caller's result, so that the caller needs no stack frame
  * to keep it. */
@@ -173,31 +165,14 @@ static void *calloc_counted(umf_memory_pool_handle_t pool, size_t num, size_t si
     return counted(pool, calloc_by_pool(pool, num, size));
 }
 
-/* What a hold does it does through umfPoolMalloc and umfPoolFree, which count. */
 static void *realloc_counted(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
-    void *moved;
-    if (umf_unlikely(atomic_load_explicit(&pool->is_held, memory_order_relaxed)) &&
-        umf_hold_realloc(pool, ptr, size, &moved)) {
-        return moved;
-    }
-    moved = OP(pool, realloc)(pool->self, ptr, size);
+    void *moved = realloc_by_pool(pool, ptr, size);
     if (!ptr && moved) {
         count(pool, 1);
     } else if (ptr && !moved && size == 0) {
         count(pool, -1);
     }
     return moved;
-}
-
-static const umf_pool_calls_t calls_counted = {
-    .malloc = malloc_counted,
-    .aligned_malloc = aligned_malloc_counted,
-    .calloc = calloc_counted,
-    .realloc = realloc_counted,
-};
-
-const umf_pool_calls_t *umf_pool_calls_of(umf_memory_pool_handle_t pool) {
-    return pool->fast ? &calls_by_pool : &calls_counted;
 }
 
 static UMF_COLD umf_result_t count_free_slow(umf_memory_pool_handle_t pool) {
@@ -243,6 +218,33 @@ static const umf_small_sizes_t no_small_sizes;
 static bool try_free_none(void *pool, void *ptr, umf_map_entry_t entry) {
     (void)pool, (void)ptr, (void)entry;
     return false;
+}
+
+/* The calls of a pool without layers. */
+static const umf_layer_calls_t calls_by_pool = {
+    .malloc = malloc_by_pool,
+    .aligned_malloc = aligned_malloc_by_pool,
+    .calloc = calloc_by_pool,
+    .realloc = realloc_by_pool,
+    .free_at = free_counted,
+    .try_free = try_free_none,
+    .last_error = last_error_by_pool,
+};
+static const umf_layer_calls_t calls_counted = {
+    .malloc = malloc_counted,
+    .aligned_malloc = aligned_malloc_counted,
+    .calloc = calloc_counted,
+    .realloc = realloc_counted,
+    .free_at = free_counted,
+    .try_free = try_free_none,
+    .last_error = last_error_by_pool,
+};
+
+/* No other thread has the pool yet. */
+static void set_calls(umf_memory_pool_handle_t pool, const umf_layer_calls_t *calls) {
+    for (size_t rank = 0; rank < UMF_COUNT_OF(pool->calls); rank++) {
+        pool->calls[rank] = *calls;
+    }
 }
 
 umf_result_t umf_pool_ctl(umf_memory_pool_handle_t pool, umf_ctl_query_source_t source,
@@ -295,28 +297,9 @@ static umf_result_t pool_start(umf_memory_pool_handle_t pool, const void *params
     return result;
 }
 
-/* Guards small_closed of all pools. */
-UMF_LOCK_STATIC(small_lock, UMF_RANK_VIEW);
-
-static void small_close(umf_memory_pool_handle_t pool, uint32_t change) {
-    umf_lock(&small_lock);
-    pool->small_closed += change;
-    bool is_open = pool->small_closed == 0 && pool->small_max > 0;
-    __atomic_store_n(&pool->small_index, is_open ? pool->index : 0, __ATOMIC_RELEASE);
-    umf_unlock(&small_lock);
-}
-
-void umf_pool_small_close(umf_memory_pool_handle_t pool) {
-    small_close(pool, 1);
-}
-
-void umf_pool_small_open(umf_memory_pool_handle_t pool) {
-    small_close(pool, (uint32_t)-1);
-}
-
 /* Lets the core serve what it can without entering an in-tree pool. The core makes no annotations
  * for sanitizers. */
-static void serve_by_core(umf_memory_pool_handle_t pool) {
+static void serve_by_core(umf_memory_pool_handle_t pool, umf_layer_calls_t *calls) {
     const umf_pool_fast_ops_t *fast = pool->fast;
     const umf_small_sizes_t *small = fast->small ? fast->small(pool->self) : NULL;
     if (small && pool->index < UMF_THREAD_SLOT_COUNT_MIN) {
@@ -325,7 +308,7 @@ static void serve_by_core(umf_memory_pool_handle_t pool) {
         pool->small_index = pool->index;
     }
     if (fast->try_free) {
-        pool->try_free = fast->try_free;
+        calls->try_free = fast->try_free;
     }
     if (fast->slabs) {
         pool->slabs = fast->slabs(pool->self);
@@ -426,11 +409,13 @@ static void pool_retire(umf_memory_pool_handle_t pool) {
         .small = &no_small_sizes,
         .index = UINT32_MAX,
         .self = pool,
-        .calls = {malloc_of_destroyed, aligned_malloc_of_destroyed, calloc_of_destroyed,
-                  realloc_of_destroyed},
+        .calls[0] = {.malloc = malloc_of_destroyed,
+                     .aligned_malloc = aligned_malloc_of_destroyed,
+                     .calloc = calloc_of_destroyed,
+                     .realloc = realloc_of_destroyed,
+                     .try_free = try_free_none},
         .ops.free = free_of_destroyed,
         .usable_size = usable_size_of_destroyed,
-        .try_free = try_free_none,
     };
     umf_meta_free_late(pool, sizeof(*pool));
 }
@@ -489,11 +474,10 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     pool->small = &no_small_sizes;
     pool->fast = umf_registry_pool_fast_ops(ops);
     pool->kind = pool->fast ? NULL : umf_registry_pool_use(ops);
-    pool->calls = *umf_pool_calls_of(pool);
-    pool->free_at = free_counted;
+    umf_layer_calls_t calls = pool->fast ? calls_by_pool : calls_counted;
+    set_calls(pool, &calls);
     pool->free_self = pool;
     pool->usable_size = usable_size_by_pool;
-    pool->try_free = try_free_none;
     pool->provider = provider;
     pool->birth = umf_birth_next();
     pool->flags = flags;
@@ -519,14 +503,13 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
         return result;
     }
     if (pool->fast && pool->tracked) {
-        pool->free_at = pool->fast->free_at;
+        calls.free_at = pool->fast->free_at;
         pool->free_self = pool->self;
         if (!UMF_IS_ASAN) { /* under ASan every call enters the pool, which makes the annotations */
-            serve_by_core(pool);
+            serve_by_core(pool, &calls);
         }
+        set_calls(pool, &calls);
     }
-    pool->free_unheld = pool->free_unrecorded = pool->free_at;
-    pool->try_free_unheld = pool->try_free;
     if (name) {
         umf_names_add(name, pool);
     }
@@ -553,9 +536,10 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     umf_names_remove(hPool);
     umf_hold_drop(hPool);
     umf_provider_free_batch(hPool->provider, true);
-    umf_core_pool_closes(hPool);
+    umf_layers_close(hPool);
     umf_result_t result = hPool->ops.finalize(hPool->self);
     umf_provider_free_batch(hPool->provider, false);
+    umf_layers_end(hPool);
     umf_core_pool_ends(hPool);
     size_t left = hPool->tracked ? umf_tracked_span_count(hPool->tracked) : 0;
     if (left) {
@@ -740,9 +724,8 @@ UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
         umf_unlikely(umf_map_entry_pool(entry) != hPool->index)) {
         return false;
     }
-    return umf_map_entry_class_offset(entry)
-               ? free_cached(ptr, entry)
-               : __atomic_load_n(&hPool->try_free, __ATOMIC_RELAXED)(hPool->self, ptr, entry);
+    return umf_map_entry_class_offset(entry) ? free_cached(ptr, entry)
+                                             : CALL(hPool, try_free)(hPool->self, ptr, entry);
 }
 
 UMF_API_1_0 umf_result_t umfFree(void *ptr) {
@@ -793,7 +776,7 @@ UMF_API_1_0 umf_result_t umfPoolGetLastAllocationError(umf_memory_pool_handle_t 
     if (!umf_pool_check(hPool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return OP(hPool, get_last_allocation_error)(hPool->self);
+    return CALL(hPool, last_error)(hPool);
 }
 
 UMF_API_1_0 umf_result_t umfPoolGetMemoryProvider(umf_memory_pool_handle_t hPool,
@@ -854,8 +837,8 @@ static size_t held(umf_memory_pool_handle_t pool) {
 umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep, bool waits) {
     size_t before = umf_event_is_heard() ? held(pool) : 0;
     umf_provider_free_batch(pool->provider, true);
-    umf_core_gives_back(pool, waits);
-    umf_result_t result = OP(pool, ext_trim_memory) ? OP(pool, ext_trim_memory)(pool->self, keep)
+    umf_layers_give_back(pool, waits);
+    umf_result_t result = pool->ops.ext_trim_memory ? pool->ops.ext_trim_memory(pool->self, keep)
                                                     : UMF_RESULT_ERROR_NOT_SUPPORTED;
     umf_provider_free_batch(pool->provider, false);
     umf_provider_free_pending(pool->provider, waits);

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "object/content.h"
 #include "object/object.h"
-#include "object/recorded.h"
 #include "system/keep_errno.h"
 
 /* Guards all holds, and the members of pools that belong to them. */
@@ -14,9 +13,7 @@ UMF_LOCK_STATIC(hold_lock, UMF_RANK_VIEW);
 #define HOLD_SPANS 4096
 static _Atomic uint32_t hold_spans[HOLD_SPANS];
 
-/* Other threads may replace it: umf_hold_watch. */
-#define FREE_UNHELD(pool, self, ptr, entry)                                                        \
-    __atomic_load_n(&(pool)->free_unheld, __ATOMIC_RELAXED)((self), (ptr), (entry))
+#define PASS_ON(pool, function) UMF_PASS_ON(pool, UMF_LAYER_HOLD, function)
 
 /* --- the treap of a pool --- */
 
@@ -88,10 +85,6 @@ static umf_hold_t *hold_next_locked(const umf_memory_pool_handle_t pool, uintptr
 
 /* --- freeing in a pool with holds --- */
 
-static umf_memory_pool_handle_t hold_pool_of(umf_map_entry_t entry) {
-    return atomic_load_explicit(&umf_pool_table[umf_map_entry_pool(entry)], memory_order_acquire);
-}
-
 static bool hold_may_be_in(const umf_memory_pool_handle_t pool, umf_map_entry_t entry) {
     return !pool->fast || atomic_load_explicit(&hold_spans[umf_map_entry_span(entry) % HOLD_SPANS],
                                                memory_order_acquire) != 0;
@@ -145,14 +138,11 @@ static UMF_COLD umf_result_t hold_free_in_span(umf_memory_pool_handle_t pool, vo
     UMF_KEEP_ERRNO;
     size_t size;
     if (!hold_may_be_at(pool, (uintptr_t)ptr, entry)) {
-        return FREE_UNHELD(pool, pool->free_self, ptr, entry);
+        return PASS_ON(pool, free_at)(pool->free_self, ptr, entry);
     }
     umf_result_t result = hold_size_of(pool, ptr, &size);
     if (result != UMF_RESULT_SUCCESS) {
         return result; /* no object: the pool has logged it */
-    }
-    if (pool->is_watched && !umf_core_resizes(pool, ptr)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT; /* freed before, on a queue that has it still */
     }
     switch (hold_set_aside(pool, (uintptr_t)ptr, size)) {
     case HOLD_ASIDE:
@@ -161,50 +151,42 @@ static UMF_COLD umf_result_t hold_free_in_span(umf_memory_pool_handle_t pool, vo
         UMF_LOG_ERROR("%p was freed before and waits for umfPutIPCHandle of its handle", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     default:
-        return FREE_UNHELD(pool, pool->free_self, ptr, entry);
+        return PASS_ON(pool, free_at)(pool->free_self, ptr, entry);
     }
 }
 
 static umf_result_t hold_free_at(void *self, void *ptr, umf_map_entry_t entry) {
-    umf_memory_pool_handle_t pool = hold_pool_of(entry);
-    return umf_likely(!hold_may_be_in(pool, entry)) ? FREE_UNHELD(pool, self, ptr, entry)
+    umf_memory_pool_handle_t pool = umf_layer_pool(entry);
+    return umf_likely(!hold_may_be_in(pool, entry)) ? PASS_ON(pool, free_at)(self, ptr, entry)
                                                     : hold_free_in_span(pool, ptr, entry);
 }
 
 static bool hold_try_free(void *self, void *ptr, umf_map_entry_t entry) {
-    umf_memory_pool_handle_t pool = hold_pool_of(entry);
-    return !hold_may_be_in(pool, entry) &&
-           __atomic_load_n(&pool->try_free_unheld, __ATOMIC_RELAXED)(self, ptr, entry);
+    umf_memory_pool_handle_t pool = umf_layer_pool(entry);
+    return !hold_may_be_in(pool, entry) && PASS_ON(pool, try_free)(self, ptr, entry);
 }
 
 /* --- holds --- */
 
-/* Installs the functions that free: first the record, then holds, then the watch or the pool. */
-static void hold_install_locked(umf_memory_pool_handle_t pool) {
-    umf_assert_locked(&hold_lock);
-    bool is_held = pool->holds != NULL, is_recorded = umf_is_recorded(pool);
-    umf_hold_free_t free_at = is_held ? hold_free_at : pool->free_unheld;
-    umf_hold_try_free_t try_free = is_held ? hold_try_free : pool->try_free_unheld;
-    atomic_store_explicit(&pool->is_held, is_held || pool->is_watched, memory_order_release);
-    __atomic_store_n(&pool->free_unrecorded, free_at, __ATOMIC_RELEASE);
-    __atomic_store_n(&pool->free_at, is_recorded ? umf_recorded_free_at : free_at,
-                     __ATOMIC_RELEASE);
-    __atomic_store_n(&pool->try_free, is_recorded ? umf_recorded_try_free : try_free,
-                     __ATOMIC_RELEASE);
-}
+static const umf_layer_t hold_layer;
 
 static void hold_link_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) {
+    bool is_first = !pool->holds;
     atomic_fetch_add_explicit(&hold_spans[hold->span % HOLD_SPANS], 1, memory_order_release);
     hold->pool = pool;
     hold_insert_locked(&pool->holds, hold);
-    hold_install_locked(pool);
+    if (is_first) {
+        umf_layer_push(pool, &hold_layer);
+    }
 }
 
 static void hold_unlink_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) {
     hold_remove_locked(&pool->holds, hold);
     __atomic_store_n(&hold->pool, NULL, __ATOMIC_RELAXED);
     atomic_fetch_sub_explicit(&hold_spans[hold->span % HOLD_SPANS], 1, memory_order_release);
-    hold_install_locked(pool);
+    if (!pool->holds) {
+        umf_layer_remove(pool, UMF_LAYER_HOLD);
+    }
 }
 
 /* Does an object that is set aside contain `addr`? Its holds record its place, so it is enough to
@@ -248,16 +230,19 @@ umf_result_t umf_hold_begin(umf_hold_t *hold, umf_span_t *span, const void *ptr)
     bool is_aside = hold_is_aside_locked(pool, hold->addr);
     if (!is_aside) {
         hold_link_locked(pool, hold);
-        umf_span_drop_class_offset(span); /* frees in the span now go through free_at */
+        umf_layer_see_span(span);
     }
     umf_unlock(&hold_lock);
     return is_aside ? refuse_aside(ptr) : UMF_RESULT_SUCCESS;
 }
 
+/* The free goes through all layers but the record, where it was recorded when the object was set
+ * aside: a thread may have freed the object on a queue as well meanwhile, which that layer refuses.
+ */
 static void hold_give_back(umf_memory_pool_handle_t pool, uintptr_t addr) {
     umf_map_entry_t entry = umf_map_find(&umf_map_global, addr);
     if (umf_map_entry_pool(entry) == pool->index) { /* the pool still has the span */
-        FREE_UNHELD(pool, pool->free_self, (void *)addr, entry);
+        UMF_PASS_ON(pool, UMF_LAYER_RECORD, free_at)(pool->free_self, (void *)addr, entry);
     }
 }
 
@@ -299,31 +284,6 @@ void umf_hold_drop(umf_memory_pool_handle_t pool) {
     }
 }
 
-/* --- watched pools --- */
-
-void umf_hold_watch(umf_memory_pool_handle_t pool, umf_hold_free_t free_at,
-                    umf_hold_try_free_t try_free) {
-    umf_lock(&hold_lock);
-    pool->is_watched = true;
-    __atomic_store_n(&pool->free_unheld, free_at, __ATOMIC_RELEASE);
-    __atomic_store_n(&pool->try_free_unheld, try_free, __ATOMIC_RELEASE);
-    hold_install_locked(pool);
-    umf_unlock(&hold_lock);
-}
-
-void umf_hold_record(umf_memory_pool_handle_t pool, bool is_recorded) {
-    umf_lock(&hold_lock);
-    atomic_store_explicit(&pool->is_recorded, is_recorded, memory_order_release);
-    hold_install_locked(pool);
-    umf_unlock(&hold_lock);
-}
-
-void umf_hold_watch_span(umf_span_t *span) {
-    umf_lock(&hold_lock);
-    umf_span_drop_class_offset(span);
-    umf_unlock(&hold_lock);
-}
-
 /* --- realloc --- */
 
 static bool hold_has(umf_memory_pool_handle_t pool, const void *ptr, size_t *size) {
@@ -359,24 +319,21 @@ static void *hold_move(umf_memory_pool_handle_t pool, void *ptr, size_t room, si
     return moved;
 }
 
-bool umf_hold_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size, void **moved) {
+/* The object stays in place with its full size, or it is copied and set aside. */
+static void *hold_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
     bool is_offered = size == 0 || !(pool->fast && pool->fast->no_realloc);
     size_t room;
-    if (!ptr || !is_offered) {
-        return false;
-    }
-    if (pool->is_watched && size > 0 && !umf_core_resizes(pool, ptr)) {
-        *moved = NULL;
-        return true;
-    }
-    if (!hold_has(pool, ptr, &room) && (size > 0 || !pool->is_watched)) {
-        return false;
+    if (!ptr || !is_offered || !hold_has(pool, ptr, &room)) {
+        return PASS_ON(pool, realloc)(pool, ptr, size);
     }
     if (size == 0) {
         umfPoolFree(pool, ptr);
-        *moved = NULL;
-    } else {
-        *moved = size <= room ? ptr : hold_move(pool, ptr, room, size);
+        return NULL;
     }
-    return true;
+    return size <= room ? ptr : hold_move(pool, ptr, room, size);
 }
+
+static const umf_layer_t hold_layer = {
+    .rank = UMF_LAYER_HOLD,
+    .calls = {.free_at = hold_free_at, .try_free = hold_try_free, .realloc = hold_realloc},
+};

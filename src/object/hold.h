@@ -3,9 +3,9 @@
  *
  * While an address is held, a free of its object only sets the object aside. The end of its last
  * hold gives the object back to its pool. A pool without holds pays nothing: the first hold
- * replaces its free functions and takes the span off the hot path, which reads the map entry only.
- * Objects of a pool that gets each of them from its provider are not held, because a freed object
- * belongs to the provider.
+ * pushes a layer (object/layer.h) and takes the span off the hot path, which reads the map entry
+ * only. Objects of a pool that gets each of them from its provider are not held, because a freed
+ * object belongs to the provider.
  */
 #ifndef UMF_SRC_OBJECT_HOLD_H
 #define UMF_SRC_OBJECT_HOLD_H
@@ -35,20 +35,5 @@ void umf_hold_end(umf_hold_t *hold);
 /* The pool is about to be destroyed: objects that are set aside go back to it, and its holds end.
  */
 void umf_hold_drop(umf_memory_pool_handle_t pool);
-
-/* Watched pools: each free of an object goes through these two, which end in what they replace. The
- * same for a span whose frees the core would serve itself. */
-typedef umf_result_t (*umf_hold_free_t)(void *pool, void *ptr, umf_map_entry_t entry);
-typedef bool (*umf_hold_try_free_t)(void *pool, void *ptr, umf_map_entry_t entry);
-void umf_hold_watch(umf_memory_pool_handle_t pool, umf_hold_free_t free_at,
-                    umf_hold_try_free_t try_free);
-void umf_hold_watch_span(umf_span_t *span);
-
-/* Recorded pools: frees go through object/recorded.h first. */
-void umf_hold_record(umf_memory_pool_handle_t pool, bool is_recorded);
-
-/* umfPoolRealloc of an object that is held. The object stays in place with its full size, or it is
- * copied and set aside. false: it is not held. */
-bool umf_hold_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size, void **moved);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/handle.h"
 #include "cache/magazine.h"
 #include "object/hold.h"
+#include "object/layer.h"
 #include "object/listener.h"
 #include "object/names.h"
 #include "object/tracked_provider.h"
@@ -50,7 +51,7 @@ struct umf_memory_provider_t {
     umf_tracked_provider_t *inner; /* those that record for this one. Sync: the lock of `spans` */
     umf_tracked_provider_t *next;  /* of the same outer one */
     umf_tracked_provider_t *outer; /* NULL: none. Immutable */
-    _Atomic(umf_pool_group_handle_t) group; /* object/group.c; NULL: none */
+    _Atomic(umf_pool_group_handle_t) group; /* reclaim/group.c; NULL: none */
     umf_span_set_t spans;
 };
 
@@ -59,34 +60,24 @@ static inline umf_tracked_provider_t *umf_tracked_of(const umf_span_t *span) {
     return UMF_CONTAINER_OF(umf_span_set_of(span), umf_tracked_provider_t, spans);
 }
 
-/* The functions behind the public ones of their names. */
-typedef struct umf_pool_calls_t {
-    void *(*malloc)(umf_memory_pool_handle_t pool, size_t size); /* if the magazines have none */
-    void *(*aligned_malloc)(umf_memory_pool_handle_t pool, size_t size, size_t alignment);
-    void *(*calloc)(umf_memory_pool_handle_t pool, size_t num, size_t size);
-    void *(*realloc)(umf_memory_pool_handle_t pool, void *ptr, size_t size);
-} umf_pool_calls_t;
-
 struct umf_memory_pool_t {
     /* Hot: */
     const umf_small_sizes_t *small; /* never NULL */
     size_t small_max;               /* the largest size in `small`; 0: it has none */
     /* Index of the thread slots where umfPoolMalloc finds the magazines; 0: it asks the pool. Sync:
-     * atomic, relaxed; umf_pool_small_close replaces it */
+     * atomic, relaxed; object/layer.c replaces it */
     uint32_t small_index;
     uint32_t index;                   /* in umf_pool_table */
     const umf_magazine_slab_t *slabs; /* by class offset, for pools with `fast->slabs` */
     void *self;
-    umf_pool_calls_t calls; /* Sync: atomic, relaxed; object/recorded.c replaces them */
-    /* Sync: atomic, relaxed, as try_free; object/hold.c replaces them */
-    umf_result_t (*free_at)(void *pool, void *ptr, umf_map_entry_t entry);
     void *free_self; /* the first argument of free_at */
     umf_result_t (*usable_size)(umf_memory_pool_handle_t pool, const void *ptr, size_t *size);
-    bool (*try_free)(void *pool, void *ptr, umf_map_entry_t entry);
-    uint32_t counter_index; /* index of `counters`; 0: there are none, or it is too high */
-    /* Immutable after create, except operations that ext/suspend/sleep.c replaces. Sync: atomic,
-     * relaxed */
-    umf_memory_pool_ops_t ops;
+    /* By rank: the functions that a call meets from there on. [0] is the entrance, the last row is
+     * the pool's own. Sync: atomic, relaxed; object/layer.c replaces them */
+    umf_layer_calls_t calls[UMF_LAYERS + 1];
+    const umf_layer_t *layers[UMF_LAYERS]; /* by rank. Sync: atomic; object/layer.c */
+    uint32_t counter_index;    /* index of `counters`; 0: there are none, or it is too high */
+    umf_memory_pool_ops_t ops; /* Immutable after create */
 
     const umf_pool_fast_ops_t *fast;          /* NULL: a user pool */
     const umf_memory_pool_descriptor_t *kind; /* of a user pool; NULL: the kind is not registered */
@@ -96,19 +87,10 @@ struct umf_memory_pool_t {
     _Atomic(void *) tag;
     _Atomic(void *) ipc_handler; /* ipc/import.c; Sync: atomic, published once */
     _Atomic(void *) sleep;       /* ext/suspend/sleep.c; Sync: atomic, published once */
-    _Atomic bool is_asleep;      /* ext/suspend/sleep.c: its memory may be away */
-    _Atomic bool is_recorded;    /* object/recorded.c. Written under the lock of object/hold.c */
-    uint32_t small_closed;       /* how many have closed it. Sync: the lock of small_close */
     uint32_t birth;              /* umf_birth_next. Immutable after create */
 
     /* object/hold.c: */
-    umf_hold_t *holds;    /* Sync: its lock; a hint if read without it */
-    _Atomic bool is_held; /* there are holds, or it is watched. Written under that lock */
-    bool is_watched;      /* a layer above must hear of each free. Sync: its lock */
-    /* What free_at and try_free are without a record, and without holds, too. Sync: atomic */
-    umf_result_t (*free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
-    bool (*try_free_unheld)(void *pool, void *ptr, umf_map_entry_t entry);
-    umf_result_t (*free_unrecorded)(void *pool, void *ptr, umf_map_entry_t entry);
+    umf_hold_t *holds;     /* Sync: its lock; a hint if read without it */
     _Atomic size_t aside;  /* freed objects that are set aside */
     _Atomic(void *) lanes; /* ext/queue/lanes.c; Sync: atomic, published once */
 
@@ -136,8 +118,21 @@ extern UMF_HIDDEN _Atomic(umf_memory_pool_handle_t)
 extern UMF_HIDDEN _Atomic uint32_t umf_pool_highest;
 uint32_t umf_pool_highest_index(void);
 
-/* Those of a pool that is not recorded. */
-const umf_pool_calls_t *umf_pool_calls_of(umf_memory_pool_handle_t pool);
+/* The pool's layer of this rank. NULL: it has none. */
+static inline const umf_layer_t *umf_layer_of(umf_memory_pool_handle_t pool,
+                                              umf_layer_rank_t rank) {
+    return __atomic_load_n(&pool->layers[rank], __ATOMIC_SEQ_CST);
+}
+
+/* May its memory be away? */
+static inline bool umf_pool_is_asleep(umf_memory_pool_handle_t pool) {
+    return umf_layer_of(pool, UMF_LAYER_SUSPEND) != NULL;
+}
+
+/* The pool whose layer is called with a map entry. */
+static inline umf_memory_pool_handle_t umf_layer_pool(umf_map_entry_t entry) {
+    return atomic_load_explicit(&umf_pool_table[umf_map_entry_pool(entry)], memory_order_acquire);
+}
 
 /* Frees an object of the pool which its user has freed already. */
 umf_result_t umf_pool_free_at(umf_memory_pool_handle_t pool, void *ptr);
@@ -155,11 +150,6 @@ extern _Atomic unsigned umf_started;
 static inline bool umf_is_started(void) {
     return atomic_load_explicit(&umf_started, memory_order_acquire) != 0;
 }
-
-/* Close: umfPoolMalloc asks the pool. Open ends one close; after the last umfPoolMalloc serves
- * small sizes from the magazines again. */
-void umf_pool_small_open(umf_memory_pool_handle_t pool);
-void umf_pool_small_close(umf_memory_pool_handle_t pool);
 
 /* Records the provider whose operation failed, for umfGetLastFailedMemoryProvider. */
 void umf_provider_failed(umf_memory_provider_handle_t provider);

@@ -1,6 +1,6 @@
 /*
- * Recorded pools: their allocations and frees go through the functions here, which tell of them
- * (object/event.h). core/pool.c, object/hold.c and queue/ install and call them.
+ * Recorded pools: a layer (object/layer.h) tells of their allocations and frees (object/event.h).
+ * core/pool.c and queue/ call the functions here for calls that enter elsewhere.
  */
 #ifndef UMF_SRC_OBJECT_RECORDED_H
 #define UMF_SRC_OBJECT_RECORDED_H
@@ -16,7 +16,7 @@ void umf_recorded_leave(uint32_t before);
 bool umf_recorded_is_inside(umf_memory_pool_handle_t pool);
 
 static inline bool umf_is_recorded(umf_memory_pool_handle_t pool) {
-    return umf_unlikely(atomic_load_explicit(&pool->is_recorded, memory_order_relaxed));
+    return umf_unlikely(__atomic_load_n(&pool->layers[UMF_LAYER_RECORD], __ATOMIC_RELAXED) != NULL);
 }
 
 /* Tells what came of a request. `ptr`: NULL if it was refused. Returns it. */
@@ -28,10 +28,5 @@ typedef umf_result_t (*umf_recorded_free_t)(umf_memory_pool_handle_t pool, void 
                                             const void *arg);
 UMF_COLD umf_result_t umf_recorded_free(umf_memory_pool_handle_t pool, void *ptr, const void *queue,
                                         umf_recorded_free_t free, const void *arg);
-
-/* free_at of recorded pools, which ends in the pool's free_unrecorded, and try_free, which never
- * frees: its caller goes on to free_at. */
-umf_result_t umf_recorded_free_at(void *self, void *ptr, umf_map_entry_t entry);
-bool umf_recorded_try_free(void *self, void *ptr, umf_map_entry_t entry);
 
 #endif

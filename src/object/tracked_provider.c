@@ -393,13 +393,13 @@ umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, siz
                          ptr);
 }
 
-/* A pool that was suspended may have a stored copy of the memory, which is void from now on. Of
- * providers whose memory cannot be detached no pool is suspended. */
+/* A suspended pool may have a stored copy of the memory, which is void from now on. Over a provider
+ * whose memory cannot be detached no pool is suspended. */
 UMF_INLINE void tell_sleeping_pool(const umf_tracked_provider_t *tracked, const void *ptr) {
     umf_memory_pool_handle_t pool = tracked->ext->vm_detach ? pool_of(tracked) : NULL;
-    if (pool && atomic_load_explicit(&pool->sleep, memory_order_acquire)) {
+    if (pool && umf_pool_is_asleep(pool)) {
         UMF_KEEP_ERRNO;
-        umf_core_freed_asleep(pool, ptr);
+        umf_layers_freed(pool, ptr);
     }
 }
 

@@ -40,7 +40,7 @@ __attribute__((used)) UMF_HIDDEN const umf_view_t umf_view = {
     .pool_tracked = AT(umf_memory_pool_t, tracked),
     .pool_provider = AT(umf_memory_pool_t, provider),
     .pool_name = AT(umf_memory_pool_t, named.name),
-    .pool_asleep = AT(umf_memory_pool_t, is_asleep),
+    .pool_asleep = AT(umf_memory_pool_t, layers[UMF_LAYER_SUSPEND]),
     .fast_view = AT(umf_pool_fast_ops_t, view),
 
     .provider_size = sizeof(struct umf_memory_provider_t),

@@ -7,7 +7,6 @@
 #include "base/thread_slot.h"
 #include "cache/decay.h"
 #include "object/group.h"
-#include "object/listener.h"
 #include "object/object.h"
 #include "object/provider_own.h"
 #include "reclaim/pressure.h"
@@ -58,7 +57,7 @@ static void visit_end(uint32_t index, unsigned forks) {
 static umf_memory_pool_handle_t visit_begin(uint32_t index, bool asleep_too) {
     bool is_open = visits_change(index, 0, 0, 1) & VISITS_OPEN;
     umf_memory_pool_handle_t pool = is_open ? atomic_load(&umf_pool_table[index]) : NULL;
-    return pool && (asleep_too || !atomic_load(&pool->is_asleep)) ? pool : NULL;
+    return pool && (asleep_too || !umf_pool_is_asleep(pool)) ? pool : NULL;
 }
 
 void umf_reclaim_begin(umf_memory_pool_handle_t pool) {
@@ -115,7 +114,7 @@ static bool tick_one(umf_memory_pool_handle_t pool, void *arg) {
     if (pool->fast && pool->fast->tick) {
         pool->fast->tick(pool->self);
     }
-    umf_core_ticks(pool);
+    umf_layers_tick(pool);
     umf_provider_free_pending(pool->provider, false);
     return true;
 }
@@ -248,7 +247,7 @@ static outcome_t reclaim_queued(const umf_shortage_t *shortage) {
     umf_memory_pool_handle_t pool = atomic_load(&umf_pool_table[shortage->tracked->spans.pool]);
     outcome_t outcome = SHORT;
     for (int waits = 0; pool && outcome == SHORT && waits <= 1; waits++) {
-        if (umf_core_gives_back(pool, waits)) {
+        if (umf_layers_give_back(pool, waits)) {
             outcome = attempt(shortage);
         }
     }

@@ -21,7 +21,7 @@ typedef struct pool_t {
     uint32_t index, birth;
     void *self, *fast, *kind, *tracked, *provider;
     char name[65];
-    uint8_t asleep;
+    uint64_t asleep;
 } pool_t;
 
 typedef struct provider_t {

@@ -232,7 +232,7 @@ umf_result_t umf_side_check(const umf_side_t *side) {
                                    side->addr - side->base > side->room - side->size)) {
         return leaves(side);
     }
-    if (side->pool && umf_unlikely(atomic_load(&side->pool->is_asleep))) {
+    if (side->pool && umf_unlikely(umf_pool_is_asleep(side->pool))) {
         return is_asleep(side);
     }
     return UMF_RESULT_SUCCESS;
@@ -282,7 +282,7 @@ UMF_API_EXT_1 umf_result_t umfPlaceOf(const void *ptr, umf_place_t *place) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_side_find(&side, ptr, 1, false, UMF_PLACE_UNKNOWN, NULL);
-    bool is_asleep = side.pool && atomic_load(&side.pool->is_asleep);
+    bool is_asleep = side.pool && umf_pool_is_asleep(side.pool);
     *place = (umf_place_t){
         .struct_size = place->struct_size,
         .kind = side.kind,

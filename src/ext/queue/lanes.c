@@ -60,6 +60,17 @@ void umf_lanes_delete(umf_lanes_t *lanes) {
     umf_meta_free(lanes, sizeof(*lanes));
 }
 
+static const umf_layer_t queue_layer = {
+    .rank = UMF_LAYER_QUEUE,
+    .calls = {.free_at = umf_lanes_free_at,
+              .try_free = umf_lanes_try_free,
+              .realloc = umf_lanes_realloc},
+    .gives_back = umf_lanes_gives_back,
+    .ticks = umf_lanes_tick,
+    .closes = umf_lanes_close,
+    .ends = umf_lanes_end,
+};
+
 UMF_LOCK_STATIC(make_lock, UMF_RANK_LANES);
 
 umf_result_t umf_lanes_get(umf_memory_pool_handle_t pool, umf_lanes_t **lanes) {
@@ -78,11 +89,9 @@ umf_result_t umf_lanes_get(umf_memory_pool_handle_t pool, umf_lanes_t **lanes) {
     umf_lock(&make_lock);
     *lanes = umf_lanes_of(pool);
     if (!*lanes) {
-        made->free_below = pool->free_unheld; /* which the watch of another thread may change */
-        made->try_free_below = pool->try_free_unheld;
         *lanes = made;
         atomic_store_explicit(&pool->lanes, made, memory_order_release);
-        umf_hold_watch(pool, umf_lanes_watched_free, umf_lanes_watched_try_free);
+        umf_layer_push(pool, &queue_layer);
         made = NULL;
     }
     umf_unlock(&make_lock);

@@ -2,9 +2,9 @@
  * Lanes: the queues that a pool knows. A pool gets them with its first call that names a queue;
  * one without pays nothing.
  *
- * Each block that was allocated or freed on a queue has a record in one lane. So every free of such
- * a pool is watched (object/hold.h): umfFree of a block ends its record, and finds that it was
- * freed before.
+ * Each block that was allocated or freed on a queue has a record in one lane. The lanes are a layer
+ * of their pool (object/layer.h): umfFree of a block ends its record, and finds that it was freed
+ * before.
  */
 #ifndef UMF_SRC_EXT_QUEUE_LANES_H
 #define UMF_SRC_EXT_QUEUE_LANES_H
@@ -25,8 +25,6 @@ typedef struct umf_lanes_t {
     umf_decay_t decay;
     umf_lock_t lock;             /* held to add a lane, and where records.c says so */
     _Atomic(umf_lane_t *) first; /* lanes are never removed */
-    umf_hold_free_t free_below;  /* what the watched frees end in. Immutable, as the next */
-    umf_hold_try_free_t try_free_below;
     _Atomic uint32_t hints[UMF_LANES_HINTS];
 } umf_lanes_t;
 
@@ -43,7 +41,6 @@ typedef struct umf_lanes_cache_t {
 
 _Static_assert(sizeof(umf_lanes_cache_t) <= UMF_THREAD_SLOT_EMPTY_SIZE, "the empty block has it");
 
-void umf_lanes_init(void);
 /* Of a pool without lanes. */
 void umf_lanes_delete(umf_lanes_t *lanes);
 
@@ -99,13 +96,11 @@ void umf_lanes_forget(umf_lanes_t *lanes, umf_lane_block_t *block);
 /* Does an IPC handle of the block exist, so that it must not be handed out again? */
 bool umf_lanes_is_exported(const umf_lanes_t *lanes, const void *ptr);
 
-/* The watch of all frees of a pool with lanes (object/hold.h). */
-umf_result_t umf_lanes_watched_free(void *self, void *ptr, umf_map_entry_t entry);
-bool umf_lanes_watched_try_free(void *self, void *ptr, umf_map_entry_t entry);
-
-/* A block is about to be resized or set aside: its record ends. false: it was freed before, logged.
- */
-bool umf_lanes_resizes(umf_memory_pool_handle_t pool, const void *ptr);
+/* Functions of the layer (object/layer.h): the record of the block ends. Refused, which is logged:
+ * it was freed before on a queue. */
+umf_result_t umf_lanes_free_at(void *self, void *ptr, umf_map_entry_t entry);
+bool umf_lanes_try_free(void *self, void *ptr, umf_map_entry_t entry);
+void *umf_lanes_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size);
 
 /* --- memory that waits: waiting.c --- */
 
@@ -117,6 +112,12 @@ bool umf_lanes_give_back(umf_lanes_t *lanes, size_t size);
 size_t umf_lanes_pending(umf_lanes_t *lanes);
 /* Are there some? */
 bool umf_lanes_are_pending(umf_lanes_t *lanes);
+
+/* Functions of the layer. */
+bool umf_lanes_gives_back(umf_memory_pool_handle_t pool, bool waits);
+void umf_lanes_tick(umf_memory_pool_handle_t pool);
+void umf_lanes_close(umf_memory_pool_handle_t pool);
+void umf_lanes_end(umf_memory_pool_handle_t pool);
 
 #define UMF_LANES_EACH(lanes, lane)                                                                \
     for (umf_lane_t *lane = atomic_load_explicit(&(lanes)->first, memory_order_acquire); lane;     \

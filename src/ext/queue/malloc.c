@@ -180,10 +180,6 @@ static void *malloc_on(umf_lanes_t *lanes, const want_t *want) {
     return block ? (void *)block->addr : malloc_elsewhere(lanes, lane, want, is_captured);
 }
 
-static bool is_asleep(umf_memory_pool_handle_t pool) {
-    return atomic_load_explicit(&pool->is_asleep, memory_order_relaxed);
-}
-
 static want_t want_of(size_t size, size_t alignment, umf_queue_t queue) {
     uint32_t class = umf_lane_class(size);
     want_t want = {.size = umf_lane_class_size(class), alignment, class, class, queue};
@@ -204,7 +200,7 @@ static UMF_COLD void *malloc_slow(umf_memory_pool_handle_t pool, size_t size, si
     }
     bool is_plain = result == UMF_RESULT_ERROR_NOT_SUPPORTED || size == 0 ||
                     umf_lane_class(size) >= UMF_LANE_CLASSES ||
-                    (alignment && !umf_is_pow2(alignment)) || is_asleep(pool);
+                    (alignment && !umf_is_pow2(alignment)) || umf_pool_is_asleep(pool);
     if (is_plain) {
         return pool_malloc(pool, size, alignment);
     }
@@ -243,7 +239,7 @@ UMF_API_EXT_1 void *umfPoolMallocOn(umf_memory_pool_handle_t pool, size_t size, 
         return recorded_malloc(pool, size, alignment, queue);
     }
     umf_lanes_t *lanes = umf_likely(pool != NULL) ? umf_lanes_of(pool) : NULL;
-    if (umf_likely(lanes != NULL) && !is_asleep(pool)) {
+    if (umf_likely(lanes != NULL) && !umf_pool_is_asleep(pool)) {
         const umf_lanes_cached_t *cached = umf_lanes_cached(lanes, queue);
         uint32_t class = umf_lane_class(size);
         if (umf_likely(umf_lanes_is_cached(cached, queue)) && class < UMF_LANE_CLASSES) {

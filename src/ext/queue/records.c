@@ -7,7 +7,9 @@
 #include "base/meta.h"
 #include "ext/queue/lanes.h"
 
-/* --- watched frees --- */
+#define PASS_ON(pool, function) UMF_PASS_ON(pool, UMF_LAYER_QUEUE, function)
+
+/* --- the layer: frees and resizes without a queue --- */
 
 static _Atomic uint32_t *hint_of(umf_lanes_t *lanes, uintptr_t addr) {
     return &lanes->hints[(addr * UINT64_C(0x9E3779B97F4A7C15)) >> 52];
@@ -56,25 +58,27 @@ static bool end_record(umf_lanes_t *lanes, const void *ptr) {
     return is_used;
 }
 
-static umf_lanes_t *lanes_of_entry(umf_map_entry_t entry) {
-    return umf_lanes_of(
-        atomic_load_explicit(&umf_pool_table[umf_map_entry_pool(entry)], memory_order_acquire));
+umf_result_t umf_lanes_free_at(void *self, void *ptr, umf_map_entry_t entry) {
+    umf_memory_pool_handle_t pool = umf_layer_pool(entry);
+    return end_record(umf_lanes_of(pool), ptr) ? PASS_ON(pool, free_at)(self, ptr, entry)
+                                               : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-umf_result_t umf_lanes_watched_free(void *self, void *ptr, umf_map_entry_t entry) {
-    umf_lanes_t *lanes = lanes_of_entry(entry);
-    return end_record(lanes, ptr) ? lanes->free_below(self, ptr, entry)
-                                  : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+bool umf_lanes_try_free(void *self, void *ptr, umf_map_entry_t entry) {
+    umf_memory_pool_handle_t pool = umf_layer_pool(entry);
+    return !may_have_record(umf_lanes_of(pool), ptr) && PASS_ON(pool, try_free)(self, ptr, entry);
 }
 
-bool umf_lanes_watched_try_free(void *self, void *ptr, umf_map_entry_t entry) {
-    umf_lanes_t *lanes = lanes_of_entry(entry);
-    return !may_have_record(lanes, ptr) && lanes->try_free_below(self, ptr, entry);
-}
-
-bool umf_lanes_resizes(umf_memory_pool_handle_t pool, const void *ptr) {
-    umf_lanes_t *lanes = umf_lanes_of(pool);
-    return !lanes || end_record(lanes, ptr);
+void *umf_lanes_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
+    if (ptr && size == 0) {
+        umfPoolFree(pool, ptr);
+        return NULL;
+    }
+    bool is_offered = ptr && !(pool->fast && pool->fast->no_realloc);
+    if (is_offered && !end_record(umf_lanes_of(pool), ptr)) {
+        return NULL;
+    }
+    return PASS_ON(pool, realloc)(pool, ptr, size);
 }
 
 /* --- records --- */
@@ -91,7 +95,7 @@ umf_lane_block_t *umf_lanes_record(umf_lanes_t *lanes, void *ptr, uint32_t class
     block->class = class;
     block->size = size;
     atomic_fetch_add_explicit(hint_of(lanes, block->addr), 1, memory_order_release);
-    umf_hold_watch_span(span);
+    umf_layer_see_span(span);
     return block;
 }
 

@@ -1,4 +1,4 @@
-/* Lanes: memory that waits for queues, and what the core tells (object/listener.h). */
+/* Lanes: memory that waits for queues, and functions of their layer (object/layer.h). */
 #include "base/meta.h"
 #include "ext/queue/lanes.h"
 
@@ -62,9 +62,9 @@ size_t umf_lanes_pending(umf_lanes_t *lanes) {
     return bytes;
 }
 
-/* --- what the core tells --- */
+/* --- the layer --- */
 
-static bool gives_back(umf_memory_pool_handle_t pool, bool waits) {
+bool umf_lanes_gives_back(umf_memory_pool_handle_t pool, bool waits) {
     umf_lanes_t *lanes = umf_lanes_of(pool);
     if (!lanes) {
         return false;
@@ -88,7 +88,7 @@ static void lane_tick(umf_lanes_t *lanes, umf_lane_t *lane, bool is_pass) {
     give_back_of(lanes, lane, until);
 }
 
-static void ticks(umf_memory_pool_handle_t pool) {
+void umf_lanes_tick(umf_memory_pool_handle_t pool) {
     umf_lanes_t *lanes = umf_lanes_of(pool);
     if (lanes) {
         bool is_pass = umf_decay_is_due(&lanes->decay);
@@ -133,7 +133,7 @@ static bool wait_unasked(umf_lanes_t *lanes) {
            (provider->ext->settle && provider->ext->settle(provider->self) == UMF_RESULT_SUCCESS);
 }
 
-static void pool_closes(umf_memory_pool_handle_t pool) {
+void umf_lanes_close(umf_memory_pool_handle_t pool) {
     umf_lanes_t *lanes = umf_lanes_of(pool);
     if (!lanes) {
         return;
@@ -151,7 +151,7 @@ static void pool_closes(umf_memory_pool_handle_t pool) {
     umf_lanes_give_back(lanes, 0);
 }
 
-static void pool_ends(umf_memory_pool_handle_t pool) {
+void umf_lanes_end(umf_memory_pool_handle_t pool) {
     umf_lanes_t *lanes = umf_lanes_of(pool);
     if (!lanes) {
         return;
@@ -167,13 +167,4 @@ static void pool_ends(umf_memory_pool_handle_t pool) {
         umf_meta_free(lane, sizeof(*lane));
     }
     umf_lanes_delete(lanes);
-}
-
-void umf_lanes_init(void) {
-    static umf_listener_t listener = {.pool_closes = pool_closes,
-                                      .pool_ends = pool_ends,
-                                      .gives_back = gives_back,
-                                      .ticks = ticks,
-                                      .resizes = umf_lanes_resizes};
-    umf_core_listen(&listener);
 }

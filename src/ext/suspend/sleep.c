@@ -119,50 +119,42 @@ bool umf_sleep_piece_gone(umf_sleep_t *sleep, const void *base) {
 
 /* --- a closed pool ---------------------------------------------------------------------------- */
 
-static void *asleep_malloc(void *pool, size_t size) {
+static void *asleep_malloc(umf_memory_pool_handle_t pool, size_t size) {
     (void)pool, (void)size;
     return NULL;
 }
 
-static void *asleep_calloc(void *pool, size_t num, size_t size) {
+static void *asleep_calloc(umf_memory_pool_handle_t pool, size_t num, size_t size) {
     (void)pool, (void)num, (void)size;
     return NULL;
 }
 
-static void *asleep_realloc(void *pool, void *ptr, size_t size) {
+static void *asleep_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
     (void)pool, (void)ptr, (void)size;
     return NULL;
 }
 
-static umf_result_t asleep_last_error(void *pool) {
+static umf_result_t asleep_last_error(umf_memory_pool_handle_t pool) {
     (void)pool;
     return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 }
 
-/* Other threads may call the operations now, so each is replaced by one atomic store. */
-#define OPS_SET(pool, operation, function)                                                         \
-    __atomic_store_n(&(pool)->ops.operation, (function), __ATOMIC_RELEASE)
+static const umf_layer_t asleep_layer = {
+    .rank = UMF_LAYER_SUSPEND,
+    .sees_malloc = true,
+    .calls = {.malloc = asleep_malloc,
+              .aligned_malloc = asleep_calloc,
+              .calloc = asleep_calloc,
+              .realloc = asleep_realloc,
+              .last_error = asleep_last_error},
+    .freed = umf_sleep_freed,
+};
 
 void umf_sleep_close_pool(umf_sleep_t *sleep) {
-    umf_memory_pool_handle_t pool = sleep->pool;
-    sleep->awake = pool->ops;
-    atomic_store(&pool->is_asleep, true);
-    umf_reclaim_leave(pool);
-    umf_pool_small_close(pool);
-    OPS_SET(pool, get_last_allocation_error, asleep_last_error);
-    OPS_SET(pool, malloc, asleep_malloc);
-    OPS_SET(pool, calloc, asleep_calloc);
-    OPS_SET(pool, realloc, asleep_realloc);
-    OPS_SET(pool, aligned_malloc, asleep_calloc);
+    umf_layer_push(sleep->pool, &asleep_layer);
+    umf_reclaim_leave(sleep->pool); /* visits that began before */
 }
 
 void umf_sleep_open_pool(umf_sleep_t *sleep) {
-    umf_memory_pool_handle_t pool = sleep->pool;
-    OPS_SET(pool, malloc, sleep->awake.malloc);
-    OPS_SET(pool, calloc, sleep->awake.calloc);
-    OPS_SET(pool, realloc, sleep->awake.realloc);
-    OPS_SET(pool, aligned_malloc, sleep->awake.aligned_malloc);
-    OPS_SET(pool, get_last_allocation_error, sleep->awake.get_last_allocation_error);
-    atomic_store(&pool->is_asleep, false);
-    umf_pool_small_open(pool);
+    umf_layer_remove(sleep->pool, UMF_LAYER_SUSPEND);
 }

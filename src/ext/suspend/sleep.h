@@ -39,7 +39,6 @@ typedef struct umf_sleep_t {
     size_t bytes;      /* of all pieces */
     size_t part_bytes; /* of all parts */
     umf_store_t *store;
-    umf_memory_pool_ops_t awake; /* the operations of the resident pool */
 } umf_sleep_t;
 
 /* Guards the states of all pools. */
@@ -66,8 +65,11 @@ void umf_sleep_set_state(umf_sleep_t *sleep, umf_suspend_state_t state);
 /* Called when the last allocation of the piece at `base` was freed. true: it was a piece of a
  * suspended pool, and the caller releases it. Takes the lock. */
 bool umf_sleep_piece_gone(umf_sleep_t *sleep, const void *base);
+/* Called when a closed pool has given an allocation back to the provider. If that was the last one
+ * of a detached piece, the piece and its addresses are released. */
+void umf_sleep_freed(umf_memory_pool_handle_t pool, const void *ptr);
 
-/* Between close and open, all operations of the pool that allocate refuse. */
+/* Between close and open, all functions of the pool that allocate refuse. */
 void umf_sleep_close_pool(umf_sleep_t *sleep);
 void umf_sleep_open_pool(umf_sleep_t *sleep);
 

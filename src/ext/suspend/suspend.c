@@ -313,7 +313,7 @@ static umf_result_t suspend_all(sleepers_t *all) {
         result = settle_all(all);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
-        umf_core_gives_back(all->list[i]->pool, true);
+        umf_layers_give_back(all->list[i]->pool, true);
         umf_provider_free_pending(all->list[i]->pool->provider, true);
         result = umf_plan_make(all->list[i], &all->report);
     }
@@ -478,9 +478,7 @@ UMF_API_EXT_1 umf_result_t umfSuspendTrim(void) {
 
 /* --- what the core calls ---------------------------------------------------------------------- */
 
-/* Called when a pool has given an allocation back to the provider. If that was the last one of a
- * detached piece, the piece and its addresses are released. */
-static void suspend_freed(umf_memory_pool_handle_t pool, const void *ptr) {
+void umf_sleep_freed(umf_memory_pool_handle_t pool, const void *ptr) {
     umf_sleep_t *sleep = umf_sleep_of(pool);
     if (!sleep || sleep->state != UMF_SUSPEND_STATE_SUSPENDED) {
         return;
@@ -494,8 +492,7 @@ static void suspend_freed(umf_memory_pool_handle_t pool, const void *ptr) {
 }
 
 void umf_suspend_init(void) {
-    static umf_listener_t listener = {.freed_asleep = suspend_freed,
-                                      .pool_ends = umf_sleep_drop,
+    static umf_listener_t listener = {.pool_ends = umf_sleep_drop,
                                       .provider_ends = umf_pinned_drop};
     umf_core_listen(&listener);
 }
