@@ -20,6 +20,7 @@
 #include <umf/reclaim.h>
 
 #include "fakes/kinds.h"
+#include "fakes/scale.h"
 
 namespace {
 
@@ -168,7 +169,7 @@ class BadProvider {
     }
 
     void fork_once() {
-        if (calls++ % 16) {
+        if (calls++ % (does_all() ? 16 : 64)) {
             return;
         }
         mutex.lock(); // the child has no other threads that would unlock it

@@ -212,26 +212,6 @@ inline void expect_damage_is_noticed(const Provider &provider, const Provider &c
     EXPECT_EQ(consumer.close(consumer.must_open(handle), page), UMF_RESULT_SUCCESS);
 }
 
-/* Opens a handle with changed fields and text, and right sums: as hostile or newer producers could
-   send them. `kind` is that of the handle. */
-inline umf_result_t open_changed_locator(const Provider &consumer, const Provider::Handle &handle,
-                                         umf_locator_kind_t kind, const std::string &text,
-                                         const std::function<void(umf_locator_t &)> &change) {
-    umf_locator_t fields;
-    const char *old;
-    EXPECT_EQ(umf_locator_read(handle.data(), kind, &fields, &old), UMF_RESULT_SUCCESS);
-    change(fields);
-    Provider::Handle changed(umf_locator_size(text.c_str()));
-    umf_locator_write(&fields, text.c_str(), changed.data());
-    void *opened = nullptr;
-    umf_result_t result = consumer.open(changed, &opened);
-    EXPECT_TRUE(result == UMF_RESULT_SUCCESS || opened == nullptr);
-    if (result == UMF_RESULT_SUCCESS) {
-        EXPECT_EQ(consumer.close(opened, fields.size), UMF_RESULT_SUCCESS);
-    }
-    return result;
-}
-
 /* A close of anything but a whole opened range fails with `native` and changes nothing. */
 inline void expect_closes_what_was_opened(const Provider &provider, const Provider &consumer,
                                           size_t page, int32_t native) {

@@ -20,10 +20,7 @@
 #include <gtest/gtest.h>
 
 #include <umf.h>
-#include <umf/ipc.h>
 #include <umf/plugin.h>
-#include <umf/pools/pool_disjoint.h>
-#include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_file_memory.h>
 #include <umf/text.h>
 
@@ -817,19 +814,6 @@ TEST_F(file, FsdaxSharesWholePages) {
 
 /* --- sharing ---------------------------------------------------------------------------------- */
 
-TEST_F(file, PrivateMemoryCannotBeShared) {
-    File provider(path, false);
-    File::Handle data(PATH_MAX + 512, 0);
-    expect_not_shared(provider, page, data);
-    EXPECT_EQ(umf_file_descriptor.ext->ipc_check(provider.self, data.data(), page), BAD);
-}
-
-TEST_F(file, SharedWithAnotherProcess) {
-    File provider(path);
-    expect_shared_with_child(provider, page,
-                             [&](auto &body) { return body(File(folder / "another")); });
-}
-
 /* A consumer on the same path must not disturb its producer. */
 TEST_F(file, ConsumerOfTheSamePath) {
     File provider(path);
@@ -864,26 +848,6 @@ TEST_F(file, RelativePathsTravelAsAbsoluteOnes) {
     char *ptr = provider.must_alloc(page);
     File consumer(path);
     EXPECT_EQ(consumer.close(consumer.must_open(provider.get(ptr, page)), page), OK);
-}
-
-TEST_F(file, OpenedWithTheProducersProtection) {
-    File consumer(folder / "consumer");
-    {
-        File provider(Params(path, true).protection(UMF_PROTECTION_READ));
-        char *opened = consumer.must_open(provider.get(provider.must_alloc(page), page));
-        EXPECT_TRUE(can_read(opened));
-        EXPECT_FALSE(can_write(opened));
-        EXPECT_EQ(consumer.close(opened, page), OK);
-    }
-    File reader(Params(folder / "reader", true).protection(UMF_PROTECTION_READ)), provider(path);
-    char *opened = reader.must_open(provider.get(provider.must_alloc(page), page));
-    EXPECT_TRUE(can_write(opened)) << "not with the consumer's";
-    EXPECT_EQ(reader.close(opened, page), OK);
-}
-
-TEST_F(file, HandlesOfWhatIsNotAnAllocation) {
-    File provider(path), other(folder / "other");
-    expect_handles_of_allocations_only(provider, other, page);
 }
 
 TEST_F(file, OpenOfWhatIsNotThereAnyMore) {
@@ -923,44 +887,6 @@ TEST_F(file, OpenOfWhatIsNotThereAnyMore) {
     EXPECT_EQ(count_open_descriptors(), descriptors - 1);
 }
 
-TEST_F(file, DamagedHandles) {
-    File provider(path), consumer(folder / "consumer");
-    expect_damage_is_noticed(provider, consumer, page, umf_file_descriptor.ext->ipc_check);
-}
-
-/* Right sums over wrong fields, as a hostile or newer producer could send them. */
-TEST_F(file, HandlesWithWrongFields) {
-    File provider(path), consumer(folder / "consumer");
-    char *ptr = provider.must_alloc(2 * page);
-    const File::Handle handle = provider.get(ptr, 2 * page);
-    auto open_changed = [&](auto change, const std::string &text) {
-        return open_changed_locator(consumer, handle, UMF_LOCATOR_FILE, text, change);
-    };
-    auto expect_bad = [&](auto change) { EXPECT_EQ(open_changed(change, path), BAD); };
-    EXPECT_EQ(open_changed([](auto &) {}, path), OK);
-    expect_bad([](auto &f) { f.kind = UMF_LOCATOR_DEVICE; });
-    expect_bad([](auto &f) { f.dev++; });
-    expect_bad([](auto &f) { f.ino++; });
-    expect_bad([](auto &f) { f.offset = 2 * MiB; });
-    expect_bad([](auto &f) { f.offset = uint64_t{1} << 62; });
-    expect_bad([](auto &f) { f.offset = ~uint64_t{0} - page + 1; });
-    expect_bad([](auto &f) { f.size = 0; });
-    expect_bad([](auto &f) { f.size = uint64_t{1} << 50; });
-    expect_bad([](auto &f) { f.size = ~uint64_t{0}; });
-    expect_bad([](auto &f) { f.granule = 0; });
-    expect_bad([](auto &f) { f.granule = 1; });
-    expect_bad([](auto &f) { f.granule = 3 * page; });
-    expect_bad([](auto &f) { f.granule = 1u << 30; });
-    expect_bad([](auto &f) { f.granule = uint64_t{1} << 40; });
-    expect_bad([](auto &f) { f.protection = 64; });
-    expect_bad([](auto &f) { f.visibility = UMF_MEM_MAP_PRIVATE; });
-    for (const std::string &text :
-         {std::string(), std::string("memory"), path + "/", path + "x", std::string("/dev/zero"),
-          std::string("/") + std::string(PATH_MAX, '/'), std::string("/no/such/file")}) {
-        EXPECT_EQ(open_changed([](auto &) {}, text), BAD) << text;
-    }
-}
-
 TEST_F(file, FalseSizesAreNoticed) {
     auto check = umf_file_descriptor.ext->ipc_check;
     File provider(path);
@@ -986,11 +912,6 @@ TEST_F(file, FalseSizesAreNoticed) {
     EXPECT_EQ(provider.close(opened, part), OK);
 }
 
-TEST_F(file, CloseUnmapsOnlyWhatWasOpened) {
-    File provider(path), consumer(folder / "consumer");
-    expect_closes_what_was_opened(provider, consumer, page, UMF_FILE_RESULT_ERROR_FREE_FAILED);
-}
-
 TEST_F(file, MappingOfAnOpenFails) {
     File provider(path);
     File::Handle handle = provider.get(provider.must_alloc(page), page);
@@ -1003,22 +924,7 @@ TEST_F(file, MappingOfAnOpenFails) {
     EXPECT_EQ(opened, nullptr);
 }
 
-TEST_F(file, OpensAreSeparate) {
-    File provider(path);
-    size_t descriptors = count_open_descriptors();
-    with_many_opens(provider, page, [&] {
-        EXPECT_EQ(count_open_descriptors(), descriptors) << "a mapping needs no open file";
-    });
-}
-
 /* --- pools ------------------------------------------------------------------------------------ */
-
-TEST_F(file, HandlesOfPools) {
-    for (const char *kind : {"proxy", "disjoint"}) {
-        std::string text = std::string(kind) + " over file:visibility=shared,path=" + path;
-        expect_pools_share(text, text + "2");
-    }
-}
 
 /* --- threads and forks ------------------------------------------------------------------------ */
 

@@ -898,11 +898,6 @@ TEST(os, PiecesForManyThreads) {
     EXPECT_EQ(provider.allocated(), 0u);
 }
 
-TEST(os, PrivateMemoryCannotBeShared) {
-    Os provider{Params()};
-    expect_not_shared(provider, page, Os::Handle(512, 0));
-}
-
 /* --- shared memory of one process ------------------------------------------------------------- */
 
 TEST(os, SharedMemoryIsGivenBackAndUsedAgain) {
@@ -1208,21 +1203,6 @@ TEST(os, OrphanIsRefusedAndRemoved) {
 
 /* --- between processes ------------------------------------------------------------------------ */
 
-TEST(os, SharedWithAnotherProcess) {
-    Os provider(Params().shared());
-    expect_shared_with_child(provider, page,
-                             [](auto &body) { return body(Os(Params().shared())); });
-}
-
-TEST(os, SharedWithinOneProcess) {
-    Os provider(Params().shared());
-    size_t descriptors = count_open_descriptors();
-    with_many_opens(provider, page + 5, [&] {
-        EXPECT_EQ(count_open_descriptors(), descriptors + 1) << "one descriptor for one file";
-    });
-    EXPECT_EQ(count_open_descriptors(), descriptors);
-}
-
 /* More files than there are ranges of addresses for them, and each range more than once. */
 TEST(os, ManyFilesAreOpenAtOnce) {
     constexpr int files = 70, parts = 3;
@@ -1284,22 +1264,17 @@ TEST(os, WhatIsOpenedOfAFileLiesAsInTheFile) {
     }
 }
 
-TEST(os, OpenedWithTheProducersProtection) {
-    Os provider(Params().shared().protection(UMF_PROTECTION_READ));
-    char *ptr = provider.must_alloc(page);
-    Os consumer(Params().shared());
-    char *opened = consumer.must_open(provider.get(ptr, page));
-    EXPECT_TRUE(can_read(opened));
-    EXPECT_FALSE(can_write(opened));
-    EXPECT_EQ(consumer.close(opened, page), UMF_RESULT_SUCCESS);
+TEST(os, MemoryIsFreedByItsProviderOnly) {
+    Os provider(Params().shared()), other(Params().shared());
+    EXPECT_EQ(other.free(provider.must_alloc(page), page),
+              UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
 }
 
-TEST(os, HandlesOfWhatIsNotAnAllocation) {
-    Os provider(Params().shared()), other(Params().shared());
-    expect_handles_of_allocations_only(provider, other, page);
+TEST(os, HandlesArePutByTheirProcess) {
+    Os provider(Params().shared());
     Os::Handle handle = provider.get(provider.must_alloc(page), page);
-    EXPECT_TRUE(in_child([&] { return provider.put(handle) == UMF_RESULT_ERROR_INVALID_ARGUMENT; }))
-        << "another process";
+    EXPECT_TRUE(
+        in_child([&] { return provider.put(handle) == UMF_RESULT_ERROR_INVALID_ARGUMENT; }));
 }
 
 TEST(os, FreedMemoryIsNotOpened) {
@@ -1356,69 +1331,6 @@ TEST(os, EndedProducer) {
     EXPECT_EQ(count_open_descriptors(), before);
 }
 
-TEST(os, DamagedHandles) {
-    for (const std::string &name : {std::string(), shm_name("damaged")}) {
-        Os provider(Params().shared(name.c_str())), consumer(Params().shared());
-        expect_damage_is_noticed(provider, consumer, page, umf_os_descriptor.ext->ipc_check);
-    }
-}
-
-/* Right sums over wrong fields, as a hostile or newer producer could send them. */
-TEST(os, HandlesWithWrongFields) {
-    std::string name = shm_name("fields");
-    Os provider(Params().shared(name.c_str())), consumer(Params().shared());
-    char *ptr = provider.must_alloc(2 * page);
-    const Os::Handle handle = provider.get(ptr, 2 * page);
-    auto open_changed = [&](auto change, const char *text) {
-        umf_os_handle_t fields;
-        const char *old;
-        EXPECT_EQ(umf_os_handle_read(handle.data(), &fields, &old), UMF_RESULT_SUCCESS);
-        change(fields);
-        std::string copy(text);
-        copy.resize(512);
-        Os::Handle changed(1024);
-        umf_os_handle_write(&fields, copy.data(), changed.data());
-        void *opened = nullptr;
-        umf_result_t result = consumer.open(changed, &opened);
-        EXPECT_TRUE(result == UMF_RESULT_SUCCESS || opened == nullptr);
-        if (result == UMF_RESULT_SUCCESS) {
-            EXPECT_EQ(consumer.close(opened, fields.size), UMF_RESULT_SUCCESS);
-        }
-        return result;
-    };
-    auto expect_bad = [&](auto change) {
-        EXPECT_EQ(open_changed(change, name.c_str()), UMF_RESULT_ERROR_INVALID_ARGUMENT);
-    };
-    EXPECT_EQ(open_changed([](auto &) {}, name.c_str()), UMF_RESULT_SUCCESS);
-    expect_bad([](auto &f) { f.offset++; });
-    expect_bad([](auto &f) { f.offset = 0; });
-    expect_bad([](auto &f) { f.offset = uint64_t{1} << 62; });
-    expect_bad([](auto &f) { f.offset = ~uint64_t{0} - page + 1; });
-    expect_bad([](auto &f) { f.size = 0; });
-    expect_bad([](auto &f) { f.size++; });
-    expect_bad([](auto &f) { f.size = uint64_t{1} << 50; });
-    expect_bad([](auto &f) { f.size = ~uint64_t{0} - page + 1; });
-    expect_bad([](auto &f) { f.slot = 0; });
-    expect_bad([](auto &f) { f.slot = UMF_OS_SHARE_FIRST_SLOT - 1; });
-    expect_bad([](auto &f) { f.slot = UINT32_MAX; });
-    expect_bad([](auto &f) { f.slot++; });
-    expect_bad([](auto &f) { f.generation = 0; });
-    expect_bad([](auto &f) { f.generation++; });
-    expect_bad([](auto &f) { f.header_size = 0; });
-    expect_bad([](auto &f) { f.header_size = 4096; });
-    expect_bad([](auto &f) { f.header_size *= 2; });
-    expect_bad([](auto &f) { f.protection = 64; });
-    expect_bad([](auto &f) { f.visibility = UMF_MEM_MAP_PRIVATE; });
-    expect_bad([](auto &f) { f.reserved = 1; });
-    expect_bad([](auto &f) { f.name_length++; });
-    expect_bad([](auto &f) { f.name_length = NAME_MAX; });
-    expect_bad([](auto &f) { f.ticket.ino++; });
-    EXPECT_EQ(open_changed([](auto &f) { f.name_length = 9; }, "../shm/xy"),
-              UMF_RESULT_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(open_changed([](auto &f) { f.name_length = 7; }, "missing"),
-              UMF_RESULT_ERROR_UNKNOWN);
-}
-
 /* A file that is none of ours, though the description fits it. */
 TEST(os, FilesOfOtherKinds) {
     Os consumer(Params().shared());
@@ -1444,13 +1356,6 @@ TEST(os, FilesOfOtherKinds) {
         close(fd);
         unlink(shm_path(name).c_str());
     }
-}
-
-TEST(os, CloseUnmapsOnlyWhatWasOpened) {
-    Os provider(Params().shared()), consumer(Params().shared());
-    expect_closes_what_was_opened(provider, consumer, page, UMF_OS_RESULT_ERROR_FREE_FAILED);
-    EXPECT_EQ(consumer.free(provider.must_alloc(page), page),
-              UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
 }
 
 TEST(os, WatchedWordTellsOfTheEnd) {
