@@ -3,16 +3,11 @@
 
 #include <umf/queue.h>
 
-/* The number that `name` of a stream of another library gives; false without an exception if there
- * is none. */
-static bool queue_attribute(PyObject *stream, const char *name, void **queue) {
-    PyObject *value = PyObject_GetAttrString(stream, name);
-    if (!value) {
-        PyErr_Clear();
-        return false;
-    }
-    bool is_address = umf_py_address(value, queue);
-    Py_DECREF(value);
+/* Takes the reference to `value`, the address of a queue. False without an exception if it is NULL
+ * or no address. */
+static bool queue_of(PyObject *value, void **queue) {
+    bool is_address = value && umf_py_address(value, queue);
+    Py_XDECREF(value);
     if (!is_address) {
         PyErr_Clear();
     }
@@ -24,23 +19,15 @@ static bool queue_protocol(PyObject *stream, void **queue) {
     PyObject *about = PyObject_CallMethod(stream, "__cuda_stream__", NULL);
     PyObject *value = about ? PySequence_GetItem(about, 1) : NULL;
     Py_XDECREF(about);
-    if (!value) {
-        PyErr_Clear();
-        return false;
-    }
-    bool is_address = umf_py_address(value, queue);
-    Py_DECREF(value);
-    if (!is_address) {
-        PyErr_Clear();
-    }
-    return is_address;
+    return queue_of(value, queue);
 }
 
 bool umf_py_queue(PyObject *stream, void **queue) {
     if (PyIndex_Check(stream)) {
         return umf_py_address(stream, queue);
     }
-    if (!queue_attribute(stream, "cuda_stream", queue) && !queue_protocol(stream, queue)) {
+    if (!queue_of(PyObject_GetAttrString(stream, "cuda_stream"), queue) &&
+        !queue_protocol(stream, queue)) {
         PyErr_Format(PyExc_TypeError,
                      "stream must be the address of a queue, or have cuda_stream or "
                      "__cuda_stream__, not %R",

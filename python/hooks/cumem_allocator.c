@@ -135,24 +135,32 @@ EXPORTED void my_free(void *ptr, ssize_t size, int device, CUstream stream) {
 
 /* --- called by Python ------------------------------------------------------------------------- */
 
-static PyObject *init_module(PyObject *module, PyObject *args) {
-    (void)module;
+/* Replaces a pair of callbacks by those of the arguments. */
+static bool callbacks_set(PyObject *args, PyObject **malloc_place, PyObject **free_place) {
     PyObject *on_malloc, *on_free;
     if (!PyArg_ParseTuple(args, "OO", &on_malloc, &on_free)) {
-        return NULL;
+        return false;
     }
     if (!PyCallable_Check(on_malloc) || !PyCallable_Check(on_free)) {
         PyErr_SetString(PyExc_TypeError, "Both arguments must be callables");
-        return NULL;
+        return false;
     }
-    PyObject *old_malloc = malloc_callback, *old_free = free_callback;
+    PyObject *old_malloc = *malloc_place, *old_free = *free_place;
     Py_INCREF(on_malloc);
     Py_INCREF(on_free);
-    malloc_callback = on_malloc;
-    free_callback = on_free;
+    *malloc_place = on_malloc;
+    *free_place = on_free;
     Py_XDECREF(old_malloc);
     Py_XDECREF(old_free);
-    atomic_store(&takes_notes, on_malloc == noted_malloc && on_free == noted_free);
+    return true;
+}
+
+static PyObject *init_module(PyObject *module, PyObject *args) {
+    (void)module;
+    if (!callbacks_set(args, &malloc_callback, &free_callback)) {
+        return NULL;
+    }
+    atomic_store(&takes_notes, malloc_callback == noted_malloc && free_callback == noted_free);
     Py_RETURN_NONE;
 }
 
@@ -160,17 +168,9 @@ static PyObject *init_module(PyObject *module, PyObject *args) {
  */
 static PyObject *note_for(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *on_malloc, *on_free;
-    if (!PyArg_ParseTuple(args, "OO", &on_malloc, &on_free)) {
+    if (!callbacks_set(args, &noted_malloc, &noted_free)) {
         return NULL;
     }
-    PyObject *old_malloc = noted_malloc, *old_free = noted_free;
-    Py_INCREF(on_malloc);
-    Py_INCREF(on_free);
-    noted_malloc = on_malloc;
-    noted_free = on_free;
-    Py_XDECREF(old_malloc);
-    Py_XDECREF(old_free);
     Py_RETURN_NONE;
 }
 
@@ -302,68 +302,78 @@ static PyObject *raise_failure(const failure_t *error) {
     return NULL;
 }
 
-static PyObject *move_many(PyObject *items, bool is_asleep) {
-    lists_t lists;
-    if (!lists_of(&lists, items)) {
-        return NULL;
-    }
+typedef bool work_t(lists_t *lists, failure_t *error);
+
+/* Does the work without the GIL; false and an exception if it fails. The lists are to be
+ * ended only after a success. */
+static bool lists_work(lists_t *lists, PyObject *items, work_t *work) {
     failure_t error = {.text = ""};
     bool is_done;
-    Py_BEGIN_ALLOW_THREADS;
-    is_done = cumem_move(lists.ptrs, lists.count, is_asleep, &error);
-    Py_END_ALLOW_THREADS;
-    lists_end(&lists);
-    if (!is_done) {
-        return raise_failure(&error);
+    if (!lists_of(lists, items)) {
+        return false;
     }
+    Py_BEGIN_ALLOW_THREADS;
+    is_done = work(lists, &error);
+    Py_END_ALLOW_THREADS;
+    if (!is_done) {
+        lists_end(lists);
+        raise_failure(&error);
+    }
+    return is_done;
+}
+
+static PyObject *work_many(PyObject *items, work_t *work) {
+    lists_t lists;
+    if (!lists_work(&lists, items, work)) {
+        return NULL;
+    }
+    lists_end(&lists);
     Py_RETURN_NONE;
+}
+
+static bool sleep_lists(lists_t *lists, failure_t *error) {
+    return cumem_move(lists->ptrs, lists->count, true, error);
 }
 
 static PyObject *sleep_many(PyObject *module, PyObject *items) {
     (void)module;
-    return move_many(items, true);
+    return work_many(items, sleep_lists);
+}
+
+static bool wake_lists(lists_t *lists, failure_t *error) {
+    return cumem_move(lists->ptrs, lists->count, false, error);
 }
 
 static PyObject *wake_many(PyObject *module, PyObject *items) {
     (void)module;
-    return move_many(items, false);
+    return work_many(items, wake_lists);
+}
+
+static bool load_lists(lists_t *lists, failure_t *error) {
+    return cumem_load(lists->ptrs, lists->hosts, lists->sizes, lists->count, error);
+}
+
+static PyObject *load_many(PyObject *module, PyObject *items) {
+    (void)module;
+    return work_many(items, load_lists);
+}
+
+static bool save_lists(lists_t *lists, failure_t *error) {
+    return cumem_save(lists->ptrs, lists->count, lists->hosts, error);
 }
 
 static PyObject *save_many(PyObject *module, PyObject *items) {
     (void)module;
     lists_t lists;
-    if (!lists_of(&lists, items)) {
+    if (!lists_work(&lists, items, save_lists)) {
         return NULL;
     }
-    failure_t error = {.text = ""};
-    bool is_done;
-    Py_BEGIN_ALLOW_THREADS;
-    is_done = cumem_save(lists.ptrs, lists.count, lists.hosts, &error);
-    Py_END_ALLOW_THREADS;
-    PyObject *hosts = is_done ? PyTuple_New((Py_ssize_t)lists.count) : raise_failure(&error);
+    PyObject *hosts = PyTuple_New((Py_ssize_t)lists.count);
     for (size_t i = 0; hosts && i < lists.count; i++) {
         PyTuple_SetItem(hosts, (Py_ssize_t)i, PyLong_FromVoidPtr(lists.hosts[i]));
     }
     lists_end(&lists);
     return hosts;
-}
-
-static PyObject *load_many(PyObject *module, PyObject *items) {
-    (void)module;
-    lists_t lists;
-    if (!lists_of(&lists, items)) {
-        return NULL;
-    }
-    failure_t error = {.text = ""};
-    bool is_done;
-    Py_BEGIN_ALLOW_THREADS;
-    is_done = cumem_load(lists.ptrs, lists.hosts, lists.sizes, lists.count, &error);
-    Py_END_ALLOW_THREADS;
-    lists_end(&lists);
-    if (!is_done) {
-        return raise_failure(&error);
-    }
-    Py_RETURN_NONE;
 }
 
 static PyObject *drop_host(PyObject *module, PyObject *address) {

@@ -1,7 +1,6 @@
 """Counters of allocations by Python."""
 
-from types import TracebackType
-from typing import Optional, Type, cast
+from typing import Optional, cast
 
 from . import _core
 from ._memory import Pool
@@ -49,12 +48,7 @@ class Counters(_core.Counters):
         self._begin()
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end()
 
     def __repr__(self) -> str:

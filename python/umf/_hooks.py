@@ -1,7 +1,6 @@
 """Hooks that see each allocation and free of Python."""
 
-from types import TracebackType
-from typing import Optional, Tuple, Type, TypeVar
+from typing import Tuple, TypeVar
 
 from . import _core
 from ._memory import Pool
@@ -38,12 +37,7 @@ class MemoryHook:
         _change((*_hooks, self))
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         _change(tuple(each for each in _hooks if each is not self))
 
 

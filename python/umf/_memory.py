@@ -2,7 +2,6 @@
 
 import operator
 import re
-from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -12,7 +11,6 @@ from typing import (
     Optional,
     SupportsIndex,
     Tuple,
-    Type,
     TypeVar,
     Union,
     cast,
@@ -43,18 +41,13 @@ class _Closing:
     def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, kind: Optional[object], *error: object) -> None:
         try:
             self.close()
         except BufferError:
-            if error is None:
+            if kind is None:
                 raise
-            # What is raised may hold the views that are in the way. It matters more; the last
+            # The exception may hold the views that are in the way. It matters more; the last
             # reference closes then.
 
 

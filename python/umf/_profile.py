@@ -2,8 +2,7 @@
 
 import functools
 import threading
-from types import TracebackType
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type, TypeVar, overload
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, TypeVar, overload
 
 from ._counting import Counters
 from ._memory import Pool
@@ -48,14 +47,9 @@ class _Block:
         self._counters.append(Counters(self._profiler.pool).__enter__())
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         counters = self._counters.pop()
-        counters.__exit__(kind, error, trace)
+        counters.__exit__(*error)
         self._profiler._add(self._name, counters)
 
 

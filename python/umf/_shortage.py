@@ -1,7 +1,6 @@
 """Callbacks before an allocation fails for lack of memory."""
 
-from types import TracebackType
-from typing import Callable, Optional, Tuple, Type
+from typing import Callable, Optional, Tuple
 
 from . import _core
 from ._memory import Pool
@@ -26,12 +25,7 @@ class OutOfMemoryCallback:
     def __enter__(self) -> "OutOfMemoryCallback":
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.remove()
 
 

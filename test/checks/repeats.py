@@ -13,7 +13,7 @@ import sys
 
 RUN = 8
 LIST = 3
-BOUNDS = {"src": 3.0, "lib": 3.0, "test": 1.5}  # percent of the lines of a folder
+BOUNDS = {"src": 3.0, "lib": 3.0, "test": 1.5, "python": 3.0}  # percent of the lines of a folder
 
 KEYWORDS = frozenset(
     "if else for while do switch case default return break continue goto sizeof static const void int char bool "
