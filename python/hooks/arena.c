@@ -22,12 +22,23 @@ static pthread_mutex_t kept_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- pinned memory ---------------------------------------------------------------------------- */
 
+/* The result of a call of the runtime. A failure is reported by us: the runtime would keep it for
+ * the thread, and PyTorch would raise it at its next call. */
+static int of_runtime(int result) {
+    int (*take_error)(void);
+    *(void **)&take_error = dlsym(RTLD_DEFAULT, "cudaGetLastError");
+    if (result != 0 && take_error) {
+        take_error();
+    }
+    return result;
+}
+
 /* Memory of the runtime if it is in the process, as it then knows it; else of the driver. */
 void arena_host_free(void *memory) {
     int (*host_free)(void *);
     *(void **)&host_free = dlsym(RTLD_DEFAULT, "cudaFreeHost");
     if (host_free) {
-        host_free(memory);
+        of_runtime(host_free(memory));
     } else {
         cuda()->host_free(memory);
     }
@@ -36,7 +47,7 @@ void arena_host_free(void *memory) {
 int arena_host_alloc(void **memory, size_t size) {
     int (*host_alloc)(void **, size_t, unsigned);
     *(void **)&host_alloc = dlsym(RTLD_DEFAULT, "cudaHostAlloc");
-    return host_alloc ? host_alloc(memory, size, CU_MEMHOSTALLOC_PORTABLE)
+    return host_alloc ? of_runtime(host_alloc(memory, size, CU_MEMHOSTALLOC_PORTABLE))
                       : (int)cuda()->host_alloc(memory, size, CU_MEMHOSTALLOC_PORTABLE);
 }
 
@@ -44,14 +55,14 @@ int arena_host_alloc(void **memory, size_t size) {
 static CUresult host_pin(void *memory, size_t size) {
     int (*pin)(void *, size_t, unsigned);
     *(void **)&pin = dlsym(RTLD_DEFAULT, "cudaHostRegister");
-    return pin ? (CUresult)pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE)
+    return pin ? (CUresult)of_runtime(pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE))
                : cuda()->pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE);
 }
 
 static bool host_unpin(void *memory) {
     int (*unpin)(void *);
     *(void **)&unpin = dlsym(RTLD_DEFAULT, "cudaHostUnregister");
-    return (unpin ? (CUresult)unpin(memory) : cuda()->unpin(memory)) == CUDA_SUCCESS;
+    return (unpin ? (CUresult)of_runtime(unpin(memory)) : cuda()->unpin(memory)) == CUDA_SUCCESS;
 }
 
 size_t arena_units(const arena_t *arena) {
@@ -316,9 +327,7 @@ char *arena_map(size_t size) {
  * was not its own before it was pinned; where it does not, the driver allocates it. */
 bool arena_flags_work(void) {
     int (*get_flags)(unsigned *, void *);
-    int (*last_error)(void);
     *(void **)&get_flags = dlsym(RTLD_DEFAULT, "cudaHostGetFlags");
-    *(void **)&last_error = dlsym(RTLD_DEFAULT, "cudaGetLastError");
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *memory = get_flags ? arena_map(page) : NULL;
     if (!memory) {
@@ -328,13 +337,10 @@ bool arena_flags_work(void) {
     bool has = true;
     CUresult result = host_pin(memory, page);
     if (result == CUDA_SUCCESS) {
-        has = get_flags(&flags, memory) == 0;
+        has = of_runtime(get_flags(&flags, memory)) == 0;
     }
     if (result != CUDA_SUCCESS || host_unpin(memory)) {
         munmap(memory, page);
-    }
-    if (last_error) {
-        last_error(); /* the question leaves no trace */
     }
     return has;
 }

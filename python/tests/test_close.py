@@ -221,6 +221,34 @@ def test_a_pool_and_its_own_buffers_are_collected():
         assert kind.__flags__ & (1 << 14), kind  # Py_TPFLAGS_HAVE_GC
 
 
+def test_cycles_through_every_object_are_collected():
+    """Their types traverse and do not clear: a cycle has a dictionary or a list in it, which does."""
+    pool = umf.Pool("disjoint over linux_vmm")
+
+    class Counted(umf.counting(pool).__class__):
+        pass
+
+    class Hook(umf.MemoryHook):
+        pass
+
+    buffer, counted, hook = pool.allocate(KIB), Counted(pool), Hook()
+    loop = [buffer, memoryview(pool.allocate(KIB)), umf.from_dlpack(pool.allocate(KIB))]
+    loop += [umf.resume_async(pool), counted, hook, pool]
+    counted.loop = hook.loop = loop
+    loop.append(loop)
+    below = umf.Provider("os")
+    inner = umf.Pool("disjoint", below)
+    ring = [inner, inner.allocate(KIB), below]
+    ring.append(ring)
+    gone = [weakref.ref(one) for one in (counted, hook)]
+    handles = {pool.handle, inner.handle}
+    assert handles <= {one["handle"] for one in umf.snapshot()["pools"]}
+    del pool, buffer, counted, hook, loop, below, inner, ring
+    gc.collect()
+    assert [one() for one in gone] == [None, None]
+    assert not handles & {one["handle"] for one in umf.snapshot()["pools"]}
+
+
 def test_collections_in_the_middle_of_calls():
     before = gc.get_threshold()
     gc.set_threshold(1)

@@ -54,11 +54,16 @@ def counted():
     made.update({name: b - a for name, a, b in zip(_NAMES, before, after) if b != a})
 
 
+ANY = -1
+
+
 @contextlib.contextmanager
-def failing(name, at, code=2):
-    """The `at`-th call of a function inside fails; the default is for the lack of memory."""
+def failing(name, at, code=2, and_on=False):
+    """The `at`-th call of a function, or of ANY, inside fails, and if `and_on` all after it; the default
+    is for the lack of memory."""
     now = control()
-    now.fail_function, now.fail_on, now.fail_with, now.fail_at = _NAMES.index(name), 0, code, at
+    now.fail_function = name if name == ANY else _NAMES.index(name)
+    now.fail_on, now.fail_with, now.fail_at = and_on, code, at
     try:
         yield
     finally:

@@ -361,6 +361,24 @@ def test_arguments_of_the_module():
             function(0, 4096, 4096, 4096)
 
 
+def test_content_that_does_not_fit_is_refused(allocator):
+    with allocator.use_memory_pool("weights"):
+        tensor = full(20, 1)
+    allocator.sleep("weights")
+    (record,) = allocator.pointer_to_data.values()
+    address, size = record.cpu_backup_tensor.data_ptr(), record.handle[1]
+    module, pointer = cumem_allocator, record.handle[2]
+    module._wake(((pointer,),))
+    for host, count, text in ((address, size + 1, f"has {size} bytes of content, not {size + 1}"), (0, 1, "has 0 bytes")):
+        with pytest.raises(umf.InvalidArgumentError, match=text):
+            module._load(((pointer, host, count),))
+    with pytest.raises(umf.InvalidArgumentError, match="no allocation of this module"):
+        module._load(((pointer + 4096, address, size),))
+    module._sleep(((pointer,),))
+    allocator.wake_up()
+    assert holds(tensor, 1)
+
+
 def test_callbacks(raw):
     seen = {}
     cumem_allocator.init_module(lambda handle: seen.update({handle[2]: handle}), seen.pop)

@@ -282,6 +282,49 @@ def test_a_pause_that_fails_midway_brings_content_back(saver, function, at):
 
 
 @needs_fake
+def test_a_pause_after_which_the_driver_fails_loses_nothing(saver):
+    """From each of its calls on. Content that cannot come back at once is in the backups until a resume."""
+    with saver.region("broken", enable_cpu_backup=True):
+        tensors = [full(24, 1), full(24, 2)]
+    said = set()
+    for at in range(1, 1000):
+        try:
+            with fake_driver.failing(fake_driver.ANY, at, and_on=True):
+                saver.pause("broken")
+            break
+        except RuntimeError as error:
+            said.add(re.sub(r".*(is in their backups only|failed:).*", r"\1", str(error)))
+        saver.resume("broken")
+        assert holds(tensors[0], 1) and holds(tensors[1], 2), at
+    saver.resume("broken")
+    assert holds(tensors[0], 1) and holds(tensors[1], 2)
+    assert said == {"failed:", "is in their backups only"}
+
+
+def is_mapped(address):
+    with open("/proc/self/maps") as maps:
+        ranges = [[int(end, 16) for end in line.split()[0].split("-")] for line in maps]
+    return any(begin <= address < end for begin, end in ranges)
+
+
+@needs_fake
+@pytest.mark.parametrize("stays", [False, True])
+def test_pinned_memory_that_the_driver_keeps_stays_mapped(saver, stays):
+    """Else the driver would go on with pages that are gone, or that are of somebody else."""
+    with saver.region("pinned", enable_cpu_backup=True):
+        tensor = full(24, 3)
+    saver.pause("pinned")
+    address = saver.get_cpu_backup(tensor, zero_copy=True).data_ptr()
+    assert is_mapped(address)
+    with fake_driver.failing("cuMemHostUnregister", 1 if stays else 0, and_on=True):
+        saver.resume("pinned")
+    assert holds(tensor, 3) and is_mapped(address) == stays
+    saver.pause("pinned")
+    saver.resume("pinned")
+    assert holds(tensor, 3)
+
+
+@needs_fake
 def test_calls_of_the_driver(saver):
     """Of a pause and a resume that retain: one of each kind for a block."""
     count = 12
