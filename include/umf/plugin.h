@@ -430,13 +430,13 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*queue_mark)(void *provider, void *queue, void **mark);
 
-    /// @brief Checks whether the work before a mark has completed. If it has, or cannot be checked
-    ///        any more, the mark ends.
+    /// @brief Checks whether the work before a mark has completed. If it has, or will never run,
+    ///        the mark ends. A mark that cannot be checked has not: it is asked for again.
     ///
     /// @param provider the provider
     /// @param mark of `queue_mark`
     /// @param may_block not 0: wait until it has
-    /// @return 1: it has completed and is ended; 0: not yet
+    /// @return 1: it has completed and is ended; 0: not yet, or the wait failed
     int (*mark_wait)(void *provider, void *mark, int may_block);
 
     /// @}

@@ -273,6 +273,24 @@ TEST_F(CopyOnQueue, a_free_waits_for_the_queue) {
     }
 }
 
+// The driver's answer leaves open whether the work goes on: then it does.
+TEST_F(CopyOnQueue, a_free_waits_until_a_wait_succeeds) {
+    NEEDS_FAKE();
+    char *pinned = take_filled("cuda_host"), *device = take("cuda_device");
+    fake_cuda_t *control = driver().control();
+    const long before = control->calls[FAKE_cuCtxSynchronize];
+    ASSERT_EQ(umfCopy(device, pinned, MiB, &params), OK);
+    control->fail_function = FAKE_cuEventSynchronize;
+    control->fail_with = CUDA_ERROR_UNKNOWN;
+    control->fail_on = 1;
+    control->fail_at = 1;
+    give("cuda_device", device);
+    EXPECT_GT(control->calls[FAKE_cuCtxSynchronize], before) << "freed without a wait";
+    control->fail_on = 0;
+    control->fail_at = 0;
+    give("cuda_host", pinned);
+}
+
 TEST_F(CopyOnQueue, the_queue_may_be_destroyed_before_the_memory) {
     char *pinned = take_filled("cuda_host"), *device = take("cuda_device");
     CUstream brief = nullptr;

@@ -162,4 +162,28 @@ TEST_F(LevelZeroCopy, MemoryIsFreedOnAList) {
     ZE(zeCommandListDestroy(other));
 }
 
+// The driver's answer leaves open whether the work goes on: then it does.
+TEST_F(LevelZeroCopy, AMarkThatGivesErrorsHasNotPassed) {
+    NEEDS_FAKE_ZE();
+    ze_command_list_handle_t other = nullptr;
+    ze_command_queue_desc_t late = {};
+    late.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+    late.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+    ZE(zeCommandListCreateImmediate(context, device, &late, &other));
+    void *ptr = umfPoolMallocOn(pools[0], SIZE, 0, other);
+    ASSERT_NE(ptr, nullptr);
+    EXPECT_EQ(umfFreeOn(ptr, other), OK);
+    ze().control()->fail_on = 1;
+    fail(FAKE_zeEventHostSynchronize, ZE_RESULT_ERROR_UNKNOWN);
+    void *elsewhere = umfPoolMallocOn(pools[0], SIZE, 0, list);
+    ze().control()->fail_on = 0;
+    ze().control()->fail_at = 0;
+    EXPECT_NE(elsewhere, ptr);
+    EXPECT_EQ(umfFreeOn(elsewhere, list), OK);
+    EXPECT_EQ(umfPoolWaitPending(pools[0], UINT64_MAX, nullptr), OK);
+    EXPECT_EQ(umfQueueEnds(other), OK);
+    EXPECT_EQ(umfQueueEnds(list), OK);
+    ZE(zeCommandListDestroy(other));
+}
+
 } // namespace

@@ -23,7 +23,7 @@ namespace {
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr size_t SIZE = 4096;
 
-std::atomic<bool> is_waited_for{false}, may_end{false};
+std::atomic<bool> is_waited_for{false}, may_end{false}, waits_fail{false};
 std::atomic<int> ended{0};
 
 // Pinned memory. Its copies happen at once; a mark that is waited for ends when the test says so.
@@ -77,7 +77,7 @@ umf_memory_provider_ext_ops_t extension() {
         return *mark ? OK : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     };
     ext.mark_wait = [](void *, void *mark, int may_block) {
-        if (!may_block) {
+        if (!may_block || waits_fail) {
             return 0;
         }
         free(mark);
@@ -102,7 +102,8 @@ class CopyFork : public testing::Test {
         static const umf_memory_provider_ops_t ops = table();
         static const umf_memory_provider_ext_ops_t ext = extension();
         static const umf_memory_provider_descriptor_t kind = plain_kind("marking", &ops, &ext);
-        ASSERT_EQ(umfRegisterProvider(&kind), OK);
+        static const umf_result_t registered = umfRegisterProvider(&kind);
+        ASSERT_EQ(registered, OK);
         ASSERT_EQ(umfMemoryProviderCreate(&ops, nullptr, &provider), OK);
         ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
         to = umfPoolMalloc(pool, SIZE);
@@ -143,6 +144,18 @@ TEST_F(CopyFork, AChildNeitherEndsNorAwaitsAMarkOfItsParent) {
     EXPECT_EQ(ended, 2);
     EXPECT_EQ(umfFree(from), OK);
     EXPECT_TRUE(end());
+}
+
+// No wait ever succeeds: a free and the end of a pool do not hang.
+TEST_F(CopyFork, WaitsThatFailForEverEnd) {
+    const int before = ended;
+    ASSERT_NO_FATAL_FAILURE(copy());
+    waits_fail = true;
+    EXPECT_EQ(umfFree(to), OK);
+    EXPECT_EQ(umfFree(from), OK);
+    EXPECT_TRUE(end());
+    waits_fail = false;
+    EXPECT_EQ(ended, before) << "the mark is left";
 }
 
 } // namespace

@@ -10,6 +10,7 @@
 typedef struct pending_t {
     umf_list_t link; /* Sync: pending_lock */
     bool is_taken;   /* a thread asks whether it is done. Sync: pending_lock */
+    unsigned failed; /* waits. Sync: the thread that has taken it */
     umf_memory_provider_handle_t provider;
     const umf_memory_provider_ext_ops_t *ext;
     void *self;
@@ -85,9 +86,36 @@ static void pending_end(pending_t *pending) {
     pending_free(pending);
 }
 
+/* A wait that fails says nothing of the work. Then all work of the device is waited for. */
+static bool pending_is_done(const pending_t *pending, bool may_block) {
+    const umf_memory_provider_ext_ops_t *ext = pending->ext;
+    if (ext->mark_wait(pending->self, pending->mark, may_block)) {
+        return true;
+    }
+    bool is_settled = may_block && ext->settle && ext->settle(pending->self) == UMF_RESULT_SUCCESS;
+    if (is_settled) {
+        ext->mark_wait(pending->self, pending->mark, false); /* ends the mark */
+    }
+    return is_settled;
+}
+
+/* After so many failed waits, about a second, the work counts as done: no free and no end of a pool
+ * may hang for ever. */
+#define FAILURES_MAX 10000u
+
+static bool pending_is_given_up(pending_t *pending) {
+    if (++pending->failed < FAILURES_MAX) {
+        return false;
+    }
+    UMF_LOG_ERROR("%u waits for queued work have failed: the memory that it uses is given back, "
+                  "though the work may still run",
+                  pending->failed);
+    return true;
+}
+
 /* Ends a taken one that is done. false: it is not done, and no longer taken. */
 static bool pending_try_end(pending_t *pending, bool may_block) {
-    if (!pending->ext->mark_wait(pending->self, pending->mark, may_block)) {
+    if (!pending_is_done(pending, may_block) && !(may_block && pending_is_given_up(pending))) {
         pending_put_back(pending);
         return false;
     }
@@ -126,8 +154,11 @@ static void pending_sweep(void) {
 static void pending_end_all(is_meant_t is_meant, const void *what) {
     bool others = true;
     for (unsigned round = 0; others; round++) {
+        unsigned failed = 0;
         for (pending_t *pending; (pending = pending_take(is_meant, what, &others)) != NULL;) {
-            pending_try_end(pending, true);
+            if (!pending_try_end(pending, true)) {
+                umf_pause(failed++);
+            }
         }
         if (others) {
             umf_pause(round);

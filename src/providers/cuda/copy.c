@@ -199,9 +199,8 @@ umf_result_t umf_cuda_op_queue_mark(void *provider, void *queue, void **mark) {
     return umf_cuda_result(result, "marking a stream");
 }
 
-/* A mark has passed, too, if its context has ended or work on it failed, and if it cannot be waited
- * for. One that is only asked and gives another error has not, nor one whose context cannot be
- * entered. */
+/* A mark has passed, too, if its context has ended or work on it failed. One that gives another
+ * error has not, also if it is waited for, nor one whose context cannot be entered. */
 int umf_cuda_op_mark_wait(void *provider, void *mark, int may_block) {
     const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;
@@ -214,7 +213,7 @@ int umf_cuda_op_mark_wait(void *provider, void *mark, int may_block) {
     } else if (may_block || entered == CUDA_SUCCESS) {
         result = umf_cuda_ask_event(context->driver, mark, may_block);
     }
-    bool has_passed = may_block ? result != CUDA_ERROR_NOT_READY : umf_cuda_runs_nothing(result);
+    bool has_passed = umf_cuda_runs_nothing(result);
     if (has_passed) {
         context->driver->cuEventDestroy(mark);
     }

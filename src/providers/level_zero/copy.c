@@ -176,7 +176,13 @@ umf_result_t umf_ze_op_queue_mark(void *provider, void *queue, void **mark) {
     return umf_ze_result(result, "marking a command list");
 }
 
-/* A mark that gives an error twice has passed: its device is lost, or work on it failed. */
+/* A mark has passed, too, if its device is lost or the driver has ended. One that gives another
+ * error twice has not. */
+static bool runs_nothing(ze_result_t waited) {
+    return waited == ZE_RESULT_SUCCESS || waited == ZE_RESULT_ERROR_DEVICE_LOST ||
+           waited == ZE_RESULT_ERROR_UNINITIALIZED;
+}
+
 int umf_ze_op_mark_wait(void *provider, void *mark, int may_block) {
     ze_mark_t *made = mark;
     uint64_t timeout = may_block ? UINT64_MAX : 0;
@@ -185,7 +191,7 @@ int umf_ze_op_mark_wait(void *provider, void *mark, int may_block) {
     if (result != ZE_RESULT_SUCCESS && result != ZE_RESULT_NOT_READY) {
         result = umf_ze.zeEventHostSynchronize(made->event, timeout);
     }
-    bool has_passed = result != ZE_RESULT_NOT_READY;
+    bool has_passed = runs_nothing(result);
     if (has_passed) {
         mark_end(made);
     }
