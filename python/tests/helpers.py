@@ -24,7 +24,8 @@ def run_python(code, *args, env=None, timeout=600):
 
 def programs_of_pages():
     """(page and line, code) of each block of Python in the documentation."""
-    for page in ("README.md", "python/README.md", "docs/python/recipes.md", "docs/guide/rmm_cupy.md"):
+    pages = ("README.md", "python/README.md", "docs/python/recipes.md", "docs/guide/python.md", "docs/guide/rmm_cupy.md")
+    for page in pages:
         text = (ROOT / page).read_text()
         for block in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
             line = text.count("\n", 0, block.start()) + 2
