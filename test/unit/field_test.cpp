@@ -14,6 +14,7 @@ extern "C" {
 #include <umf.h>
 
 #include "fakes/log_file.h"
+#include "fakes/scale.h"
 
 namespace {
 
@@ -743,7 +744,7 @@ TEST(params, random_text) {
     const char *const pieces[] = {"number", "text", "=", ",", "\"", "\\", " ",    "1",
                                   "color",  "red",  "+", "-", "{}", ".",  "\xff", "0x"};
     std::mt19937 random(1);
-    for (int i = 0; i < 20000; i++) {
+    for (size_t i = 0; i < scaled(20000); i++) {
         std::string text;
         for (auto n = random() % 12; n > 0; n--) {
             text += random() % 8 ? pieces[random() % 16] : std::string(1, char(1 + random() % 255));

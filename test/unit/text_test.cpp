@@ -18,6 +18,7 @@ extern "C" {
 #include <umf/text.h>
 
 #include "fakes/log_file.h"
+#include "fakes/scale.h"
 #include "unit/toy.h"
 
 namespace {
@@ -400,7 +401,7 @@ TEST_F(Text, random_text) {
     const char *const pieces[] = {"toy", "bare", "sour", " over ", "over", ":",    ",",  "=",
                                   "\"",  "\\",   " ",    "number", "text", "\xff", "13", "1"};
     std::mt19937 random(4);
-    for (int i = 0; i < 20000; i++) {
+    for (size_t i = 0; i < scaled(20000); i++) {
         std::string text = random() % 2 ? "toy:" : "";
         for (auto n = random() % 14; n > 0; n--) {
             text += random() % 8 ? pieces[random() % 16] : std::string(1, char(1 + random() % 255));
