@@ -38,10 +38,11 @@ void umf_ipc_init(void) {
         ipc_limit("UMF_MAX_EXPORTED_IPC_HANDLES", secure_getenv("UMF_MAX_EXPORTED_IPC_HANDLES")));
     umf_import_init(
         ipc_limit("UMF_MAX_OPENED_IPC_HANDLES", secure_getenv("UMF_MAX_OPENED_IPC_HANDLES")));
-    static umf_listener_t listener = {.export_ends = umf_export_drop,
-                                      .pool_ends = umf_import_drop,
-                                      .import_provider = umf_import_provider,
-                                      .import_is_open = umf_import_is_open};
+    static const umf_ipc_hooks_t hooks = {.export_ends = umf_export_drop,
+                                          .import_provider = umf_import_provider,
+                                          .import_is_open = umf_import_is_open};
+    static umf_listener_t listener = {.pool_ends = umf_import_drop};
+    umf_core_set_ipc_hooks(&hooks);
     umf_core_listen(&listener);
 }
 
