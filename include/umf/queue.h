@@ -115,7 +115,8 @@ umf_result_t umfUseOn(const void *ptr, umf_queue_t queue);
 /// its work: drivers crash in calls with a queue that is gone. Only ::umfPoolDestroy makes no such
 /// call over providers that can wait for their whole device (of the kinds `cuda` and `cuda_vmm`),
 /// which it then does, unless a queue is captured. A new queue with an old handle is noticed at the
-/// next query of the driver; an allocation that is served at once makes none.
+/// next query of the driver; an allocation that is served at once makes none, nor does a free on a
+/// queue that the thread has used before.
 ///
 /// A queue of one thread, as `CU_STREAM_PER_THREAD`, can be marked by that thread only: it calls
 /// this function before it ends. Otherwise the blocks that it has freed there wait for the whole

@@ -824,8 +824,12 @@ UMF_API_1_0 umf_result_t umfPoolGetTag(umf_memory_pool_handle_t hPool, void **ta
 }
 
 umf_result_t umf_pool_free_at(umf_memory_pool_handle_t pool, void *ptr) {
+    umf_map_entry_t entry = umf_map_find(&umf_map_global, (uintptr_t)ptr);
+    if (umf_unlikely(pool_of_entry(entry) != pool)) {
+        return free_foreign(pool, ptr); /* another thread has freed it as well */
+    }
     uint32_t before = umf_recorded_enter(pool);
-    umf_result_t result = FREE_AT(pool, ptr, umf_map_find(&umf_map_global, (uintptr_t)ptr));
+    umf_result_t result = FREE_AT(pool, ptr, entry);
     umf_recorded_leave(before);
     return result;
 }

@@ -134,6 +134,14 @@ static inline umf_memory_pool_handle_t umf_layer_pool(umf_map_entry_t entry) {
     return atomic_load_explicit(&umf_pool_table[umf_map_entry_pool(entry)], memory_order_acquire);
 }
 
+/* The usable size of the live object at `ptr`, whose map entry belongs to this pool. */
+static inline umf_result_t umf_pool_usable_size_at(umf_memory_pool_handle_t pool, const void *ptr,
+                                                   umf_map_entry_t entry, size_t *size) {
+    return pool->fast && pool->fast->usable_size_at
+               ? pool->fast->usable_size_at(pool->self, ptr, entry, size)
+               : pool->ops.malloc_usable_size(pool->self, ptr, size);
+}
+
 /* Frees an object of the pool which its user has freed already. */
 umf_result_t umf_pool_free_at(umf_memory_pool_handle_t pool, void *ptr);
 

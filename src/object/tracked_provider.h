@@ -136,6 +136,10 @@ typedef struct umf_pool_fast_ops_t {
     /* The same without a lock, if the calling thread's magazine has room. For map entries without
      * class offset. NULL: never possible. */
     bool (*try_free)(void *pool, void *ptr, umf_map_entry_t entry);
+    /* The usable size of the live object at `ptr`, whose map entry the caller has looked up. An
+     * error, with a message: no live object begins there. NULL: ask malloc_usable_size. */
+    umf_result_t (*usable_size_at)(void *pool, const void *ptr, umf_map_entry_t entry,
+                                   size_t *size);
     /* Makes a decay pass if one is due. Any thread may call it. NULL: nothing decays. */
     void (*tick)(void *pool);
     /* Live allocations, for stats.alloc_count. */

@@ -49,7 +49,7 @@ struct Mark {
 class Device {
   public:
     std::atomic<long> faults{0}, marks{0}, blocking_waits{0}, follows{0}, marks_made{0};
-    std::atomic<long> ticks{0};
+    std::atomic<long> ticks{0}, asks{0}; // asks: which queue is it?
     std::atomic<bool> can_follow{true}, can_settle{true};
     std::atomic<umf_result_t> mark_result{OK};
 
@@ -153,6 +153,7 @@ umf_memory_provider_ext_ops_t queue_ext() {
         return device.wait(static_cast<Mark *>(mark), may_block != 0);
     };
     ext.queue_id = [](void *, void *queue, uint64_t *id, int *is_of_thread, int *is_captured) {
+        device.asks++;
         *id = static_cast<DeviceQueue *>(queue)->id;
         *is_of_thread = 0;
         *is_captured = device.is_captured(static_cast<DeviceQueue *>(queue));
@@ -259,6 +260,25 @@ TEST_P(EveryPool, RefusesOnAQueueWhatWasFreedWithoutOne) {
             EXPECT_EQ(umfFreeOn(each, first), OK) << size;
         }
     }
+}
+
+TEST_P(EveryPool, AsksOnceAThreadWhichQueueItFreesOn) {
+    auto free_some = [&] {
+        long before = device.asks;
+        for (int i = 0; i < 20; i++) {
+            void *ptr = umfPoolMalloc(pool, 100 + 5000 * i);
+            EXPECT_EQ(umfUseOn(ptr, second), OK);
+            EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        }
+        return device.asks - before;
+    };
+    EXPECT_EQ(free_some(), 2) << "both queues are new";
+    EXPECT_EQ(free_some(), 0);
+    long of_other = 0;
+    std::thread([&] { of_other = free_some(); }).join();
+    EXPECT_EQ(of_other, 2);
+    EXPECT_EQ(umfQueueEnds(first), OK);
+    EXPECT_EQ(free_some(), 1) << "the handle may be that of another queue now";
 }
 
 TEST_P(QueuePool, WaitsOnTheDeviceForLargeMemoryOfAnother) {

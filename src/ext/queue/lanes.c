@@ -261,6 +261,21 @@ umf_result_t umf_lanes_find(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **
     return UMF_RESULT_SUCCESS;
 }
 
+umf_result_t umf_lanes_find_known(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **lane) {
+    const umf_lanes_cached_t *cached = umf_lanes_cached(lanes, queue);
+    bool is_captured;
+    if (umf_lanes_is_cached(cached, queue)) {
+        umf_lock(&cached->lane->lock);
+        bool is_same = cached->lane->generation == cached->generation;
+        umf_unlock(&cached->lane->lock);
+        if (is_same) {
+            *lane = cached->lane;
+            return UMF_RESULT_SUCCESS;
+        }
+    }
+    return umf_lanes_find(lanes, queue, lane, &is_captured);
+}
+
 static bool may_ask(umf_lane_t *lane) {
     umf_lock(&lane->lock);
     bool may = lane->kind == UMF_LANE_OPEN && lane->bytes && lane->thread == 0;

@@ -70,6 +70,9 @@ umf_result_t umf_lanes_get(umf_memory_pool_handle_t pool, umf_lanes_t **lanes);
  * is captured. Errors are logged. */
 umf_result_t umf_lanes_find(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **lane,
                             bool *is_captured);
+/* The same for a block that is freed or used on the queue. The driver is asked only if the thread
+ * has not met the queue since its lane was opened: an end of the queue closes the lane. */
+umf_result_t umf_lanes_find_known(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **lane);
 
 /* Logs that the pool has no queues. Returns NOT_SUPPORTED. */
 umf_result_t umf_lanes_refuse(umf_memory_pool_handle_t pool, umf_queue_t queue);
@@ -86,16 +89,15 @@ void umf_lanes_renounce(const umf_lanes_captured_t *captured);
 /* --- records of blocks: records.c --- */
 
 /* What umfUseOn and umfFreeOn do with a block that is in use. The record is made if there is none.
- * Errors are logged: it is no object of the pool, or was freed before. */
-umf_result_t umf_lanes_use(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr);
-umf_result_t umf_lanes_free(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr);
-/* A new record in no lane. NULL: no memory. */
-umf_lane_block_t *umf_lanes_record(umf_lanes_t *lanes, void *ptr, uint32_t class, size_t size);
+ * `entry`: the map entry of the block. Errors are logged: it is no object of the pool, or was freed
+ * before. */
+umf_result_t umf_lanes_use(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr, umf_map_entry_t entry);
+umf_result_t umf_lanes_free(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr, umf_map_entry_t entry);
+/* A new record, of a block in the span, in no lane. NULL: no memory. */
+umf_lane_block_t *umf_lanes_record(umf_lanes_t *lanes, void *ptr, umf_span_t *span, uint32_t class,
+                                   size_t size);
 /* Ends a record that is in no lane. */
 void umf_lanes_forget(umf_lanes_t *lanes, umf_lane_block_t *block);
-/* Does an IPC handle of the block exist, so that it must not be handed out again? */
-bool umf_lanes_is_exported(const umf_lanes_t *lanes, const void *ptr);
-
 /* Functions of the layer (object/layer.h): the record of the block ends. Refused, which is logged:
  * it was freed before on a queue. */
 umf_result_t umf_lanes_free_at(void *self, void *ptr, umf_map_entry_t entry);

@@ -94,8 +94,12 @@ static void *pool_malloc(umf_memory_pool_handle_t pool, size_t size, size_t alig
 
 static umf_lane_block_t *take_new(umf_lanes_t *lanes, const want_t *want) {
     void *ptr = pool_malloc(lanes->pool, want->size, want->alignment);
-    umf_lane_block_t *block = ptr ? umf_lanes_record(lanes, ptr, want->class, want->size) : NULL;
-    if (ptr && !block) {
+    if (!ptr) {
+        return NULL;
+    }
+    umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
+    umf_lane_block_t *block = umf_lanes_record(lanes, ptr, span, want->class, want->size);
+    if (!block) {
         umf_pool_free_at(lanes->pool, ptr);
     }
     return block;

@@ -12,12 +12,12 @@
 
 /* --- free --- */
 
-/* The pool of a block, its lanes and the lane of the queue. The result NOT_SUPPORTED with the queue
- * NULL: the pool knows no queues. */
-static umf_result_t find_all(const void *ptr, umf_queue_t queue, umf_lanes_t **lanes,
-                             umf_lane_t **lane) {
-    umf_memory_pool_handle_t pool;
-    if (umfPoolByPtr(ptr, &pool) != UMF_RESULT_SUCCESS) {
+/* The lanes of a block's pool and the lane of the queue. The result NOT_SUPPORTED with the queue
+ * NULL: the pool has no queues. */
+static umf_result_t find_all(const void *ptr, umf_map_entry_t entry, umf_queue_t queue,
+                             umf_lanes_t **lanes, umf_lane_t **lane) {
+    umf_memory_pool_handle_t pool = umf_layer_pool(entry);
+    if (!pool) {
         UMF_LOG_ERROR("no pool knows %p: it is foreign, already freed, or of an untracked pool",
                       ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -26,32 +26,36 @@ static umf_result_t find_all(const void *ptr, umf_queue_t queue, umf_lanes_t **l
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
         return queue ? umf_lanes_refuse(pool, queue) : result;
     }
-    bool is_captured;
-    return result == UMF_RESULT_SUCCESS ? umf_lanes_find(*lanes, queue, lane, &is_captured)
-                                        : result;
+    return result == UMF_RESULT_SUCCESS ? umf_lanes_find_known(*lanes, queue, lane) : result;
 }
 
-static umf_result_t recorded_free(umf_memory_pool_handle_t pool, void *ptr, const void *queue);
-
-static UMF_COLD umf_result_t free_slow(void *ptr, umf_queue_t queue) {
+/* A free that is recorded. */
+typedef struct free_call_t {
     umf_lanes_t *lanes;
     umf_lane_t *lane;
+    umf_map_entry_t entry;
+} free_call_t;
+
+static umf_result_t free_recorded(umf_memory_pool_handle_t pool, void *ptr, const void *arg) {
+    const free_call_t *call = arg;
+    (void)pool;
+    return umf_lanes_free(call->lanes, call->lane, ptr, call->entry);
+}
+
+/* `entry`: the map entry of `ptr`; 0: it is not looked up. */
+static UMF_COLD umf_result_t free_slow(void *ptr, umf_map_entry_t entry, umf_queue_t queue) {
+    free_call_t call;
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_result_t result = find_all(ptr, queue, &lanes, &lane);
+    call.entry = entry ? entry : umf_map_find(&umf_map_global, (uintptr_t)ptr);
+    umf_result_t result = find_all(ptr, call.entry, queue, &call.lanes, &call.lane);
     if (result != UMF_RESULT_SUCCESS) {
         return result == UMF_RESULT_ERROR_NOT_SUPPORTED && !queue ? umfFree(ptr) : result;
     }
-    if (umf_is_recorded(lanes->pool) && !umf_recorded_is_inside(lanes->pool)) {
-        return umf_recorded_free(lanes->pool, ptr, queue, recorded_free, queue);
-    }
-    return umf_lanes_free(lanes, lane, ptr);
-}
-
-static umf_result_t recorded_free(umf_memory_pool_handle_t pool, void *ptr, const void *queue) {
-    (void)pool;
-    return free_slow(ptr, (umf_queue_t)(uintptr_t)queue);
+    umf_memory_pool_handle_t pool = call.lanes->pool;
+    return umf_is_recorded(pool) ? umf_recorded_free(pool, ptr, queue, free_recorded, &call)
+                                 : free_recorded(pool, ptr, &call);
 }
 
 /* Frees a block that was allocated on the same queue and is used there only. Hot. */
@@ -80,12 +84,11 @@ static inline bool may_be_exported(const umf_lanes_t *lanes, umf_map_entry_t ent
 UMF_API_EXT_1 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {
     umf_map_entry_t entry;
     if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry))) {
-        return free_slow(ptr, queue);
+        return free_slow(ptr, 0, queue);
     }
-    umf_memory_pool_handle_t pool =
-        atomic_load_explicit(&umf_pool_table[umf_map_entry_pool(entry)], memory_order_acquire);
+    umf_memory_pool_handle_t pool = umf_layer_pool(entry);
     if (umf_likely(pool != NULL) && umf_is_recorded(pool)) {
-        return free_slow(ptr, queue);
+        return free_slow(ptr, entry, queue);
     }
     umf_lanes_t *lanes = umf_likely(pool != NULL) ? umf_lanes_of(pool) : NULL;
     if (umf_likely(lanes != NULL) && !may_be_exported(lanes, entry)) {
@@ -94,7 +97,7 @@ UMF_API_EXT_1 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {
             return UMF_RESULT_SUCCESS;
         }
     }
-    return free_slow(ptr, queue);
+    return free_slow(ptr, entry, queue);
 }
 
 /* --- use --- */
@@ -102,11 +105,12 @@ UMF_API_EXT_1 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {
 UMF_API_EXT_1 umf_result_t umfUseOn(const void *ptr, umf_queue_t queue) {
     umf_lanes_t *lanes;
     umf_lane_t *lane;
-    umf_result_t result = find_all(ptr, queue, &lanes, &lane);
+    umf_map_entry_t entry = umf_map_find(&umf_map_global, (uintptr_t)ptr);
+    umf_result_t result = find_all(ptr, entry, queue, &lanes, &lane);
     if (result != UMF_RESULT_SUCCESS) {
         return result == UMF_RESULT_ERROR_NOT_SUPPORTED && !queue ? UMF_RESULT_SUCCESS : result;
     }
-    return umf_lanes_use(lanes, lane, (void *)(uintptr_t)ptr);
+    return umf_lanes_use(lanes, lane, (void *)(uintptr_t)ptr, entry);
 }
 
 /* --- the end of a queue --- */

@@ -83,11 +83,10 @@ void *umf_lanes_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
 
 /* --- records --- */
 
-umf_lane_block_t *umf_lanes_record(umf_lanes_t *lanes, void *ptr, uint32_t class, size_t size) {
+umf_lane_block_t *umf_lanes_record(umf_lanes_t *lanes, void *ptr, umf_span_t *span, uint32_t class,
+                                   size_t size) {
     umf_lane_block_t *block = umf_meta_alloc(sizeof(*block));
-    umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
-    if (!block || !span) {
-        umf_meta_free(block, sizeof(*block));
+    if (!block) {
         UMF_LOG_ERROR("no memory for bookkeeping");
         return NULL;
     }
@@ -115,12 +114,13 @@ static uint32_t class_within(size_t size) {
 
 /* The size of an object. A pool that gets each from its provider does not tell it: it is the span.
  */
-static umf_result_t size_of(umf_lanes_t *lanes, const void *ptr, size_t *size) {
+static umf_result_t size_of(umf_lanes_t *lanes, const void *ptr, umf_map_entry_t entry,
+                            size_t *size) {
     if (!lanes->each_from_provider) {
-        return lanes->pool->ops.malloc_usable_size(lanes->pool->self, ptr, size);
+        return umf_pool_usable_size_at(lanes->pool, ptr, entry, size);
     }
-    const umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
-    if (!span || span->base != (uintptr_t)ptr) {
+    const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
+    if (span->base != (uintptr_t)ptr) {
         UMF_LOG_ERROR("%p is no object of pool %p", ptr, (void *)lanes->pool);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -134,16 +134,18 @@ static umf_result_t out_of_memory(void) {
 }
 
 /* The record of a block that was allocated without a queue. */
-static umf_result_t make_record(umf_lanes_t *lanes, void *ptr, umf_lane_block_t **block) {
+static umf_result_t make_record(umf_lanes_t *lanes, void *ptr, umf_map_entry_t entry,
+                                umf_lane_block_t **block) {
     size_t size = 0;
-    umf_result_t result = size_of(lanes, ptr, &size);
+    umf_result_t result = size_of(lanes, ptr, entry, &size);
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_hold_check(lanes->pool, ptr); /* the pool takes it for allocated */
     }
     if (result != UMF_RESULT_SUCCESS) {
         return result; /* no object: logged */
     }
-    *block = umf_lanes_record(lanes, ptr, class_within(size), size);
+    umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
+    *block = umf_lanes_record(lanes, ptr, span, class_within(size), size);
     return *block ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
@@ -172,12 +174,13 @@ static umf_result_t record_publish(umf_lanes_t *lanes, umf_lane_t *lane, umf_lan
 
 /* Makes a record in the lane if the block has none. The pool is asked for the size of the block, so
  * no lock is held. */
-static umf_result_t record_ensure(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr) {
+static umf_result_t record_ensure(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr,
+                                  umf_map_entry_t entry) {
     umf_lane_block_t *made;
     if (has_record(lanes, ptr)) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_result_t result = make_record(lanes, ptr, &made);
+    umf_result_t result = make_record(lanes, ptr, entry, &made);
     return result == UMF_RESULT_SUCCESS ? record_publish(lanes, lane, made) : result;
 }
 
@@ -217,11 +220,11 @@ static void add_use(umf_lane_block_t *block, umf_lane_t *lane, umf_lane_use_t **
     *use = NULL;
 }
 
-umf_result_t umf_lanes_use(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr) {
+umf_result_t umf_lanes_use(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr, umf_map_entry_t entry) {
     umf_lane_block_t *block;
     umf_queue_t queue;
     umf_lane_use_t *use = umf_meta_alloc(sizeof(*use));
-    umf_result_t result = use ? record_ensure(lanes, lane, ptr) : out_of_memory();
+    umf_result_t result = use ? record_ensure(lanes, lane, ptr, entry) : out_of_memory();
     if (result == UMF_RESULT_SUCCESS) {
         umf_lock(&lanes->lock);
         umf_lane_t *home = lock_used(lanes, ptr, &block, &queue);
@@ -254,11 +257,20 @@ static size_t others_locked(umf_lane_t *lane, umf_lane_block_t *block) {
     return others;
 }
 
+/* Does an IPC handle of the block exist, so that it must not be handed out again? */
+static bool is_exported(const umf_lanes_t *lanes, umf_map_entry_t entry) {
+    if (!lanes->each_from_provider) {
+        return __atomic_load_n(&lanes->pool->holds, __ATOMIC_RELAXED) != NULL;
+    }
+    const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
+    return atomic_load_explicit(&span->export, memory_order_acquire) != NULL;
+}
+
 /* Returns how many other lanes the block waits for. */
-static size_t free_locked(umf_lanes_t *lanes, umf_lane_t *lane, umf_lane_block_t *block) {
+static size_t free_locked(umf_lanes_t *lanes, umf_lane_t *lane, umf_lane_block_t *block,
+                          umf_map_entry_t entry) {
     size_t others = others_locked(lane, block);
-    block->is_leaving =
-        block->class >= UMF_LANE_CLASSES || umf_lanes_is_exported(lanes, (void *)block->addr);
+    block->is_leaving = block->class >= UMF_LANE_CLASSES || is_exported(lanes, entry);
     if (others) {
         umf_lane_wait_locked(lane, block, others);
     } else if (block->is_leaving) {
@@ -295,7 +307,7 @@ static umf_result_t move_locked(umf_lane_t *home, umf_lane_t *lane, const void *
 /* The lock of the list of lanes is held, so that no other thread moves the record or adds a use.
  * `is_absent`: there is none. */
 static umf_result_t free_on_locked(umf_lanes_t *lanes, umf_lane_t *lane, const void *ptr,
-                                   umf_queue_t *queue, bool *is_absent) {
+                                   umf_map_entry_t entry, umf_queue_t *queue, bool *is_absent) {
     umf_lane_block_t *block;
     umf_assert_locked(&lanes->lock);
     umf_lane_t *home = lock_used(lanes, ptr, &block, queue);
@@ -303,7 +315,7 @@ static umf_result_t free_on_locked(umf_lanes_t *lanes, umf_lane_t *lane, const v
     umf_result_t result =
         home ? move_locked(home, lane, ptr, &block) : UMF_RESULT_ERROR_INVALID_ARGUMENT;
     if (result == UMF_RESULT_SUCCESS) {
-        size_t others = free_locked(lanes, lane, block);
+        size_t others = free_locked(lanes, lane, block, entry);
         umf_unlock(&lane->lock);
         if (others) {
             umf_lane_await(block);
@@ -313,33 +325,26 @@ static umf_result_t free_on_locked(umf_lanes_t *lanes, umf_lane_t *lane, const v
 }
 
 static umf_result_t free_on(umf_lanes_t *lanes, umf_lane_t *lane, const void *ptr,
-                            umf_queue_t *queue, bool *is_absent) {
+                            umf_map_entry_t entry, umf_queue_t *queue, bool *is_absent) {
     umf_lock(&lanes->lock);
-    umf_result_t result = free_on_locked(lanes, lane, ptr, queue, is_absent);
+    umf_result_t result = free_on_locked(lanes, lane, ptr, entry, queue, is_absent);
     umf_unlock(&lanes->lock);
     return result;
 }
 
-umf_result_t umf_lanes_free(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr) {
+umf_result_t umf_lanes_free(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr,
+                            umf_map_entry_t entry) {
     umf_queue_t queue;
     bool is_absent;
-    umf_result_t result = free_on(lanes, lane, ptr, &queue, &is_absent);
+    umf_result_t result = free_on(lanes, lane, ptr, entry, &queue, &is_absent);
     if (is_absent) {
-        umf_result_t ensured = record_ensure(lanes, lane, ptr);
+        umf_result_t ensured = record_ensure(lanes, lane, ptr, entry);
         if (ensured != UMF_RESULT_SUCCESS) {
             return ensured;
         }
-        result = free_on(lanes, lane, ptr, &queue, &is_absent);
+        result = free_on(lanes, lane, ptr, entry, &queue, &is_absent);
     }
     return result == UMF_RESULT_ERROR_INVALID_ARGUMENT     ? refuse(ptr, queue)
            : result == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY ? out_of_memory()
                                                            : result;
-}
-
-bool umf_lanes_is_exported(const umf_lanes_t *lanes, const void *ptr) {
-    if (!lanes->each_from_provider) {
-        return __atomic_load_n(&lanes->pool->holds, __ATOMIC_RELAXED) != NULL;
-    }
-    umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
-    return span && atomic_load_explicit(&span->export, memory_order_acquire);
 }

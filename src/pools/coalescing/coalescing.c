@@ -445,13 +445,19 @@ static umf_result_t coalescing_free(void *self, void *ptr) {
 
 /* --- sizes, and content ----------------------------------------------------------------------- */
 
-/* The size of the live allocation that starts at `ptr`; 0: none does. */
-static size_t usable_size(coalescing_pool_t *pool, const void *ptr) {
-    shard_t *shard = umf_coalescing_shard_of(pool, ptr, 0);
+/* The size of the live allocation that starts at `ptr`; 0: none does. `entry`: as in `put`. */
+static size_t usable_size(coalescing_pool_t *pool, const void *ptr, umf_map_entry_t entry) {
+    shard_t *shard = umf_coalescing_shard_of(pool, ptr, entry);
     umf_lock(&shard->lock);
     size_t size = is_isolated(shard, ptr) ? 0 : umf_range_used_size(shard->range, (uintptr_t)ptr);
     umf_unlock(&shard->lock);
     return size;
+}
+
+static umf_result_t coalescing_usable_size_at(void *self, const void *ptr, umf_map_entry_t entry,
+                                              size_t *size) {
+    *size = usable_size(self, ptr, entry);
+    return *size ? UMF_RESULT_SUCCESS : refuse(self, ptr);
 }
 
 static umf_result_t coalescing_usable_size(void *self, const void *ptr, size_t *size) {
@@ -459,7 +465,7 @@ static umf_result_t coalescing_usable_size(void *self, const void *ptr, size_t *
         UMF_LOG_ERROR("size is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    size_t room = ptr ? usable_size(self, ptr) : 0;
+    size_t room = ptr ? usable_size(self, ptr, 0) : 0;
     if (ptr && !room) {
         return refuse(self, ptr);
     }
@@ -520,7 +526,7 @@ static void *coalescing_realloc(void *self, void *ptr, size_t size) {
     if (size == 0) {
         return fail(coalescing_free(pool, ptr));
     }
-    size_t old = usable_size(pool, ptr);
+    size_t old = usable_size(pool, ptr, 0);
     if (!old) {
         return fail(refuse(pool, ptr));
     }
@@ -672,6 +678,7 @@ static const umf_view_kind_t coalescing_view = {
 extern const umf_pool_fast_ops_t umf_coalescing_pool_fast_ops;
 const umf_pool_fast_ops_t umf_coalescing_pool_fast_ops = {
     .free_at = coalescing_free_at,
+    .usable_size_at = coalescing_usable_size_at,
     .tick = coalescing_tick,
     .alloc_count = coalescing_alloc_count,
     .walk = umf_coalescing_walk,

@@ -480,8 +480,8 @@ static UMF_COLD umf_result_t usable_size_slow(const disjoint_pool_t *pool, const
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t usable_size(disjoint_pool_t *pool, const void *ptr, size_t *size) {
-    umf_span_t *span = umf_tracked_find(pool->slabs.tracked, ptr);
+static umf_result_t usable_size(disjoint_pool_t *pool, const umf_span_t *span, const void *ptr,
+                                size_t *size) {
     if (umf_unlikely(!span)) {
         return not_an_allocation(pool, ptr);
     }
@@ -496,6 +496,11 @@ static umf_result_t usable_size(disjoint_pool_t *pool, const void *ptr, size_t *
     return UMF_RESULT_SUCCESS;
 }
 
+static umf_result_t disjoint_usable_size_at(void *self, const void *ptr, umf_map_entry_t entry,
+                                            size_t *size) {
+    return usable_size(self, umf_span_at(umf_map_entry_span(entry)), ptr, size);
+}
+
 static umf_result_t disjoint_usable_size(void *self, const void *ptr, size_t *size) {
     if (!size) {
         UMF_LOG_ERROR("size is NULL");
@@ -505,7 +510,8 @@ static umf_result_t disjoint_usable_size(void *self, const void *ptr, size_t *si
         *size = 0;
         return UMF_RESULT_SUCCESS;
     }
-    umf_result_t result = usable_size(self, ptr, size);
+    const disjoint_pool_t *pool = self;
+    umf_result_t result = usable_size(self, umf_tracked_find(pool->slabs.tracked, ptr), ptr, size);
     if (result == UMF_RESULT_SUCCESS) {
         UMF_UNPOISON(ptr, *size); /* all of it may be used now */
     }
@@ -711,6 +717,7 @@ static void disjoint_set_served_inline(void *self, bool may) {
 const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .free_at = disjoint_free_at,
     .try_free = disjoint_try_free,
+    .usable_size_at = disjoint_usable_size_at,
     .alloc_count = disjoint_alloc_count,
     .tick = disjoint_tick,
     .thread_cache = disjoint_thread_cache,

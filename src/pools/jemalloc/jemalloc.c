@@ -247,9 +247,8 @@ static void *jemalloc_calloc(void *self, size_t num, size_t size) {
 }
 
 /* The usable size of a live allocation, and the record of the page in which it starts. 0: `ptr` is
- * none. */
-static size_t usable_size(umf_jemalloc_pool_t *pool, const void *ptr, umf_jemalloc_page_t **page) {
-    const umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
+ * none. `span`: that of the address; NULL: it has none. */
+static size_t usable_size(const umf_span_t *span, const void *ptr, umf_jemalloc_page_t **page) {
     if (!span) {
         return 0;
     }
@@ -262,12 +261,20 @@ static size_t usable_size(umf_jemalloc_pool_t *pool, const void *ptr, umf_jemall
     return offset % UMF_PAGE_SIZE ? 0 : (size_t)umf_jemalloc_block_pages(*page) << UMF_PAGE_SHIFT;
 }
 
+static umf_result_t jemalloc_usable_size_at(void *self, const void *ptr, umf_map_entry_t entry,
+                                            size_t *size) {
+    umf_jemalloc_page_t *page;
+    *size = usable_size(umf_span_at(umf_map_entry_span(entry)), ptr, &page);
+    return *size ? UMF_RESULT_SUCCESS : refuse(self, ptr);
+}
+
 static umf_result_t jemalloc_usable_size(void *self, const void *ptr, size_t *size) {
     if (!size) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_jemalloc_page_t *page;
-    size_t room = ptr ? usable_size(self, ptr, &page) : 0;
+    const umf_jemalloc_pool_t *pool = self;
+    size_t room = ptr ? usable_size(umf_tracked_find(pool->tracked, ptr), ptr, &page) : 0;
     if (ptr && !room) {
         return refuse(self, ptr);
     }
@@ -306,7 +313,8 @@ static void *jemalloc_realloc(void *self, void *ptr, size_t size) {
         return umf_jemalloc_fail(jemalloc_free(self, ptr));
     }
     umf_jemalloc_page_t *page;
-    size_t old = usable_size(self, ptr, &page);
+    const umf_jemalloc_pool_t *pool = self;
+    size_t old = usable_size(umf_tracked_find(pool->tracked, ptr), ptr, &page);
     if (!old) {
         return umf_jemalloc_fail(refuse(self, ptr));
     }
@@ -496,6 +504,7 @@ static const umf_view_kind_t jemalloc_view = {
 
 const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops = {
     .free_at = jemalloc_free_at,
+    .usable_size_at = jemalloc_usable_size_at,
     .try_free = jemalloc_try_free,
     .alloc_count = jemalloc_alloc_count,
     .tick = jemalloc_tick,

@@ -191,9 +191,9 @@ static bool is_start(const umf_span_t *span, const void *ptr) {
     return !umf_scalable_is_direct(span) || (uintptr_t)ptr == span->base;
 }
 
-/* The usable size of a live allocation; 0: `ptr` is none. */
-static size_t usable_size(umf_scalable_pool_t *pool, const void *ptr) {
-    const umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
+/* The usable size of a live allocation; 0: `ptr` is none. `span`: that of the address; NULL: it has
+ * none. */
+static size_t usable_size(umf_scalable_pool_t *pool, const umf_span_t *span, const void *ptr) {
     const uint8_t *state =
         span ? umf_scalable_state_of(umf_scalable_page_of(span, ptr), span, ptr) : NULL;
     if (!state || umf_state(state) != UMF_STATE_LIVE || !is_start(span, ptr)) {
@@ -202,11 +202,18 @@ static size_t usable_size(umf_scalable_pool_t *pool, const void *ptr) {
     return umf_scalable_is_direct(span) ? span->size : umf_scalable_below_size(pool, ptr);
 }
 
+static umf_result_t scalable_usable_size_at(void *arg, const void *ptr, umf_map_entry_t entry,
+                                            size_t *size) {
+    *size = usable_size(arg, umf_span_at(umf_map_entry_span(entry)), ptr);
+    return *size ? UMF_RESULT_SUCCESS : refuse(arg, ptr);
+}
+
 static umf_result_t scalable_usable_size(void *arg, const void *ptr, size_t *size) {
     if (!size) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    size_t room = ptr ? usable_size(arg, ptr) : 0;
+    umf_scalable_pool_t *pool = arg;
+    size_t room = ptr ? usable_size(pool, umf_tracked_find(pool->tracked, ptr), ptr) : 0;
     if (ptr && !room) {
         return refuse(arg, ptr);
     }
@@ -219,7 +226,7 @@ static void *scalable_realloc(void *arg, void *ptr, size_t size) {
     if (!ptr) {
         return scalable_malloc(pool, size);
     }
-    size_t old = usable_size(pool, ptr);
+    size_t old = usable_size(pool, umf_tracked_find(pool->tracked, ptr), ptr);
     if (!old) {
         refuse(pool, ptr);
         return umf_scalable_fail();
@@ -409,6 +416,7 @@ static const umf_view_kind_t scalable_view = {
 
 const umf_pool_fast_ops_t umf_scalable_pool_fast_ops = {
     .free_at = scalable_free_at,
+    .usable_size_at = scalable_usable_size_at,
     .alloc_count = scalable_alloc_count,
     .tick = scalable_tick,
     .thread_cache = scalable_thread_cache,
