@@ -64,7 +64,7 @@ int main(void) {
         return 1;
     }
 
-    /* Freeing needs no pool handle. A pointer that no pool knows is refused; nothing crashes. */
+    /* Freeing needs no pool handle. A pointer of no pool is refused; nothing crashes. */
     TRY(umfFree(text));
     int on_the_stack = 0;
     printf("freeing a stack address: %s\n", umfResultText(umfFree(&on_the_stack)));

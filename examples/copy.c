@@ -2,8 +2,8 @@
  * Data moves between any two memories with one call.
  *
  * The program makes a table in memory of the system and in memory of a GPU, if there is one, and
- * never says which is which: the library finds out. It copies a column out of the table, too, and
- * asks what a refused copy was about.
+ * never names their kinds: the library finds them. It copies a column out of the table, too, and
+ * reads the cause of a refused copy.
  */
 #include <stdio.h>
 

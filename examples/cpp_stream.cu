@@ -49,7 +49,7 @@ int main() {
         CUDA(cudaDeviceSynchronize());
 
         // Each round takes an array and frees it while its kernels are queued. The stream puts the next
-        // round behind them, so one block is enough, and nobody waits.
+        // round after them, so one block is enough, and no thread waits.
         for (int round = 0; round < rounds; round++) {
             umf::buffer_on<int> numbers(pool, count, streams[0]);
             fill<<<blocks, 256, 0, streams[0]>>>(numbers.data(), count, round);

@@ -29,7 +29,7 @@ int main(void) {
         return 1;
     }
 
-    /* A thousand allocations; each keeps what was written to it. */
+    /* A thousand allocations; each keeps its content. */
     enum { COUNT = 1000 };
     char *blocks[COUNT];
     for (int i = 0; i < COUNT; i++) {

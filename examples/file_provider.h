@@ -33,7 +33,7 @@ static umf_result_t file_fail(void) {
     return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
 }
 
-/* `params` is the argument of umfMemoryProviderCreate. Copy what is needed later. */
+/* `params` is the argument of umfMemoryProviderCreate. Copy the members that are needed later. */
 static umf_result_t file_initialize(const void *params, void **provider) {
     const file_params_t *file_params = params;
     if (!file_params || !file_params->directory) {

@@ -1,6 +1,6 @@
 /*
- * Sharing memory, the consumer: it opens a handle of ipc_producer.c, reads what the producer wrote,
- * and answers in the same memory.
+ * Sharing memory, the consumer: it opens a handle of ipc_producer.c, reads the producer's data, and
+ * answers in the same memory.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -89,7 +89,7 @@ static int serve(int client) {
     return 0;
 }
 
-static int ask(int server) {
+static int client(int server) {
     umf_memory_pool_handle_t pool;
     umf_ipc_handler_handle_t door;
     TRY(make_pool(&pool, &door));
@@ -125,7 +125,7 @@ int main(void) {
         _exit(serve(ends[1]));
     }
     close(ends[1]);
-    int failed = ask(ends[0]);
+    int failed = client(ends[0]);
     close(ends[0]);
     waitpid(child, &status, 0);
     return failed || status != 0;

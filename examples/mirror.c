@@ -1,9 +1,9 @@
 /*
  * A mirror lets the CPU work on memory that may be on a GPU.
  *
- * Where the CPU reaches the memory, the mirror is that memory: nothing is copied. Elsewhere it is
- * memory of the pool that is named, and only what the program has marked goes back. The code is the
- * same.
+ * Where the CPU can access the memory, the mirror is that memory: nothing is copied. Elsewhere it
+ * is memory of the named pool, and only ranges that the program has marked are copied back. The
+ * code is the same.
  */
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /*
- * A leak to look for: a server keeps one session of ten for ever. Nothing in it knows of recording,
- * but for marks that say where it is:
+ * A leak to look for: a server keeps one session of ten for ever. Nothing in it is made for
+ * recording, but for marks of its progress:
  *
  *     UMF_RECORD=leak.umfrec,stacks,leaks ./umf_example_record_leak
  *     umfctl trace leak.umfrec --html leak.html

@@ -1,5 +1,5 @@
 /*
- * Sleep to look at: two models take turns, and the one that nobody asks for gives its memory back:
+ * Sleep to look at: two models work alternately, and the one without requests releases its memory:
  *
  *     UMF_RECORD=sleep.umfrec,stacks ./umf_example_record_sleep
  *     umfctl trace sleep.umfrec --html sleep.html

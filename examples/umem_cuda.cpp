@@ -21,11 +21,11 @@ int main() {
     }
     here.sync(size);                // to the GPU
     here.set(0, size);              // forgotten here
-    (here + size / 2).set(-1, 100); // an address in the middle knows how much is left
+    (here + size / 2).set(-1, 100); // an address in the middle has the size of the rest
     here.update(size);              // and back
     std::printf("number 999 is %d\n", numbers[999]);
 
-    // Memory between the two: what the CPU writes is there for the GPU.
+    // Memory of both: the GPU sees writes of the CPU.
     umem::CudaManaged managed;
     umem::Address both = managed.alloc(size);
     both.copy_from(there, size);

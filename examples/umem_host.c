@@ -1,6 +1,6 @@
 /*
  * libumem from C: contexts for memory of the host and for a file, a connection between the two, and
- * how errors are told.
+ * how errors are reported.
  */
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +41,7 @@ int main(void) {
     umem_sync_from(&host, numbers, &file, in_file, size);
     print("from the file", numbers);
 
-    /* A copy of more than there is: the context tells. */
+    /* A copy of more than there is: the context reports it. */
     umem_copy_to(&file, in_file, &host, numbers, size);
     umem_copy_to_safe(&host, numbers, size, &file, in_file, size / 2, size);
     printf("%s: %s\n", umem_get_status_name(umem_get_status(&file)), umem_get_message(&file));
