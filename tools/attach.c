@@ -42,7 +42,7 @@ uint32_t attach_pid(const char *word) {
     return word[0] >= '1' && word[0] <= '9' && *end == '\0' && pid <= INT32_MAX ? (uint32_t)pid : 0;
 }
 
-/* --- what the system knows of a process ------------------------------------------------------- */
+/* --- /proc of a process ----------------------------------------------------------------------- */
 
 static bool read_file(uint32_t pid, const char *name, char *text, size_t size) {
     char path[64];
@@ -132,7 +132,7 @@ static bool find(attach_t *attach, target_t *target) {
         return fail(attach, "there is no process %u", attach->pid);
     }
     if (!read_file(attach->pid, "status", target->status, sizeof(target->status))) {
-        return fail(attach, "/proc tells nothing of process %u", attach->pid);
+        return fail(attach, "/proc has no entry of process %u", attach->pid);
     }
     unsigned user = status_number(target->status, "Uid:", 0);
     if (getuid() != 0 && user != getuid()) {
@@ -303,7 +303,7 @@ static bool judge(attach_t *attach, umf_attach_reply_t *reply) {
         plain_copy(text, sizeof(text), reply->text);
         return fail(attach, "process %u: %s", attach->pid, text);
     default:
-        return fail(attach, "process %u has another version of libumf, which does not know this",
+        return fail(attach, "process %u has another version of libumf, without this request",
                     attach->pid);
     }
 }
@@ -339,7 +339,7 @@ static bool is_file(attach_t *attach, int fd) {
 static bool send_request(attach_t *attach, const umf_attach_request_t *request) {
     return send(attach->fd, request, sizeof(*request), MSG_NOSIGNAL) == (ssize_t)sizeof(*request) ||
            errno == EPIPE || errno == ECONNRESET ||
-           fail(attach, "process %u cannot be asked: %s", attach->pid, strerror(errno));
+           fail(attach, "process %u cannot be reached: %s", attach->pid, strerror(errno));
 }
 
 static bool take_answer(attach_t *attach, int *fd) {

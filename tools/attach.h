@@ -41,8 +41,8 @@ umf_reader_t *attach_snapshot(attach_t *attach, umf_attach_kind_t kind);
 bool attach_snapshot_ask(attach_t *attach, umf_attach_kind_t kind);
 umf_reader_t *attach_snapshot_take(attach_t *attach);
 
-/* inspect.c: what lives in the process: of the recording that runs there, else of one that is made
- * now. NULL: stderr says why. */
+/* inspect.c: live allocations of the process: of the recording that runs there, else of one that is
+ * made now. NULL: stderr says why. */
 umf_reader_t *attach_live(uint32_t pid);
 
 /* The processes of this pid namespace that listen, in ascending order; returns how many. */

@@ -29,7 +29,8 @@ static bool place_make(steps_place_t *place) {
     int length = snprintf(place->folder, sizeof(place->folder), "%s/umfctl-XXXXXX",
                           tmp && *tmp ? tmp : "/tmp");
     if (length < 0 || (size_t)length >= sizeof(place->folder) || !mkdtemp(place->folder)) {
-        tell("no folder could be made in %s: %s", tmp && *tmp ? tmp : "/tmp", strerror(errno));
+        print_message("no folder could be made in %s: %s", tmp && *tmp ? tmp : "/tmp",
+                      strerror(errno));
         return false;
     }
     return true;
@@ -52,8 +53,7 @@ static void place_remove(const steps_place_t *place) {
 
 /* --- one step --------------------------------------------------------------------------------- */
 
-/* Blocks the signals that end a wait, and SIGPIPE, so that what the steps leave behind is always
- * removed. */
+/* Blocks the signals that end a wait, and SIGPIPE, so that files of the steps are removed. */
 static void block_signals(sigset_t *before) {
     static const int signals[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGPIPE};
     sigset_t blocked;
@@ -85,8 +85,7 @@ static bool has_ended(pid_t child) {
            info.si_pid == child;
 }
 
-/* Waits for the process. Returns 0: it has ended; a signal that asked us to end; SIGALRM: the time
- * is over. */
+/* Waits for the process. Returns 0: it has ended; a signal to end; SIGALRM: the time is over. */
 static int wait_for_end(pid_t child) {
     struct timespec end, now;
     sigset_t awaited;
@@ -124,7 +123,7 @@ static report_state_t state_of(int status, char *why, size_t size) {
     return REPORT_FAILED;
 }
 
-/* Runs one step. Returns 0, or the signal that asked us to end. */
+/* Runs one step. Returns 0, or the signal to end. */
 static int step_run(const step_t *step, const sigset_t *signals, report_state_t *state, char *why,
                     size_t size) {
     int ends[2], status;
@@ -212,7 +211,7 @@ int umfctl_check(void) {
     }
     step_t *steps = steps_list(&place, &count);
     if (!steps) {
-        tell("no memory for the list of steps");
+        print_message("no memory for the list of steps");
         place_remove(&place);
         return 1;
     }

@@ -11,8 +11,8 @@
 
 #define SHOWN 20
 
-/* What lives under a name, in both files. Names stand for pools and places, because numbers and
- * addresses differ between two files. */
+/* Live allocations under a name, in both files. Names stand for pools and places, because numbers
+ * and addresses differ between two files. */
 typedef struct entry_t {
     char *name; /* lines: the pool, and the frames */
     uint64_t bytes[2], count[2];
@@ -91,7 +91,7 @@ static void free_list(list_t *list) {
     free(list->entries);
 }
 
-/* --- what is in a file ------------------------------------------------------------------------ */
+/* --- content of a file ------------------------------------------------------------------------ */
 
 /* Offsets in functions change when the program is built anew; its functions do so less often. */
 static void strip_offsets(char *text) {
@@ -114,7 +114,7 @@ static bool take_place(diff_t *diff, size_t side, const group_t *group) {
     return keep(&diff->places, name, side, group->bytes, group->count);
 }
 
-/* A snapshot knows how much of a pool is in use, also if it does not know what. */
+/* A snapshot has the bytes in use of a pool, also without a list of its blocks. */
 static bool take_pool(diff_t *diff, size_t side, uint32_t number, group_t sum) {
     const umf_record_object_t *object = umf_reader_object(diff->readers[side], number);
     bool is_snapshot = umf_reader_info(diff->readers[side])->kind == UMF_RECORD_FILE_SNAPSHOT;
@@ -242,7 +242,7 @@ static void show_total(const list_t *pools) {
             total.count[side] += pools->entries[i].count[side];
         }
     }
-    report_section("total", "What lives", 12);
+    report_section("total", "Live allocations", 12);
     report_bytes("before", total.bytes[0]);
     report_bytes("after", total.bytes[1]);
     report_text("change", change_text(total.bytes[0], total.bytes[1], change, sizeof(change)));

@@ -35,14 +35,14 @@ static const struct {
 
 #define EXPORTS (sizeof(exports) / sizeof(exports[0]))
 
-/* What is recorded cannot be made again. */
+/* A recording cannot be made again. */
 static bool is_same_file(const char *a, const char *b) {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 static int cannot_write(const char *path, const char *why) {
-    return tell("%s cannot be written: %s", path, why);
+    return print_message("%s cannot be written: %s", path, why);
 }
 
 /* A file that is not whole does not stay. */

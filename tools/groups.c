@@ -3,7 +3,7 @@
 
 #include "groups.h"
 
-/* --- what lives ------------------------------------------------------------------------------- */
+/* --- live allocations ------------------------------------------------------------------------- */
 
 static bool keep(groups_t *groups, const umf_reader_live_t *live) {
     if (groups->count == groups->room) {
@@ -48,7 +48,8 @@ static bool each_replayed(const umf_reader_replay_t *replay, const umf_reader_t 
 
 static bool keep_each(groups_t *groups, const umf_reader_t *reader, umf_reader_error_t *error) {
     const umf_reader_info_t *info = umf_reader_info(reader);
-    snprintf(error->text, sizeof(error->text), "%s: there is no memory for what lives", info->name);
+    snprintf(error->text, sizeof(error->text), "%s: there is no memory for the live allocations",
+             info->name);
     if (info->flags & UMF_RECORD_HAS_LIVE) {
         return each_in_table(reader, groups);
     }

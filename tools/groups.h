@@ -1,4 +1,4 @@
-/* What lives in the end of a recording, or in a snapshot, by pool and stack. */
+/* Live allocations at the end of a recording, or in a snapshot, by pool and stack. */
 #ifndef UMFCTL_GROUPS_H
 #define UMFCTL_GROUPS_H
 
@@ -16,7 +16,7 @@ typedef struct groups_t {
 } groups_t;
 
 /*
- * All that lives in pools that are not gone: by the table of what lives, else by replay. False:
+ * Live allocations of pools that exist: by the live table, else by replay. False:
  * `error` says why; `groups` is to be freed then, too.
  */
 bool groups_load(groups_t *groups, const umf_reader_t *reader, umf_reader_error_t *error);

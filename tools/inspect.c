@@ -20,11 +20,11 @@
 #define COPY_MOST ((off_t)65 << 30) /* no recording is longer */
 
 static int failed(const char *text) {
-    return tell("%s", text);
+    return print_message("%s", text);
 }
 
 static int failed_file(const char *what, const char *path) {
-    return tell("%s %s: %s", path, what, strerror(errno));
+    return print_message("%s %s: %s", path, what, strerror(errno));
 }
 
 /* --- copies of files -------------------------------------------------------------------------- */
@@ -80,13 +80,13 @@ static bool may_replace(const char *path) {
     if (lstat(path, &file) != 0 || S_ISREG(file.st_mode)) {
         return true;
     }
-    tell("%s exists and is %s, which would be replaced; name a file behind -o", path,
-         S_ISLNK(file.st_mode) ? "a symbolic link" : "no regular file");
+    print_message("%s exists and is %s, which would be replaced; name a file behind -o", path,
+                  S_ISLNK(file.st_mode) ? "a symbolic link" : "no regular file");
     return false;
 }
 
 /* Written under another name first, so that a file that exists is replaced by a whole one. The name
- * is new, and nobody can know it before: others may write to the folder. */
+ * is new, and cannot be known before: others may write to the folder. */
 static int save(int from, const char *path, off_t *bytes) {
     char fresh[4200];
     if (!may_replace(path)) {
@@ -120,7 +120,7 @@ static const char *path_for(uint32_t pid, const char *ending, char *text, size_t
 static bool open_operand(attach_t *attach) {
     uint32_t pid = attach_pid(umfctl_words.operands[0]);
     if (pid == 0) {
-        tell("'%s' is not the number of a process", umfctl_words.operands[0]);
+        print_message("'%s' is not the number of a process", umfctl_words.operands[0]);
         return false;
     }
     if (!attach_open(attach, pid)) {
@@ -175,7 +175,7 @@ static uint64_t now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* From now on signals that ask for the end wait until somebody waits for them. */
+/* From now on signals to end are pending until a thread waits for them. */
 static void hold_signals(sigset_t *before) {
     struct sigaction action = {.sa_handler = interrupt};
     sigset_t stops;
@@ -213,10 +213,10 @@ static int record(attach_t *attach, bool leaks, double seconds, int *fd) {
     }
     sigset_t before;
     hold_signals(&before); /* who reads the next line may end it at once */
-    tell("process %u is being recorded; Ctrl-C ends that", attach->pid);
+    print_message("process %u is being recorded; Ctrl-C ends that", attach->pid);
     wait_for_end(attach, seconds, &before);
     if (!attach_ask(attach, &stop, NULL)) {
-        tell("%s; what was recorded until then is kept", attach->error);
+        print_message("%s; the events recorded until then are kept", attach->error);
     }
     return 0;
 }
@@ -236,7 +236,8 @@ static int record_program(void) {
         return failed_file("cannot be written", path);
     }
     if (strchr(name, ',')) {
-        return tell("%s: a name with a comma cannot be handed to a program (UMF_RECORD)", name);
+        return print_message("%s: a name with a comma cannot be handed to a program (UMF_RECORD)",
+                             name);
     }
     if (umfctl_words.output && !may_replace(path)) {
         return 1;
@@ -255,9 +256,9 @@ static int record_program(void) {
         snprintf(name, sizeof(name), "umf-%u.umfrec", pid);
     }
     bool is_written = stat(name, &after) == 0 && (!was_there || before.st_ino != after.st_ino);
-    tell(is_written ? "the recording is in %s"
-                    : "%s is not written: the program did not use libumf",
-         name);
+    print_message(is_written ? "the recording is in %s"
+                             : "%s is not written: the program did not use libumf",
+                  name);
     return status;
 }
 
@@ -287,7 +288,7 @@ int umfctl_record(void) {
     return status;
 }
 
-/* --- what lives ------------------------------------------------------------------------------- */
+/* --- live allocations ------------------------------------------------------------------------- */
 
 #define LEAKS_SECONDS 10
 
@@ -300,7 +301,9 @@ static int live_descriptor(attach_t *attach, int *fd) {
     if (attach->is_gone) {
         return failed(attach->error);
     }
-    tell("of what process %u allocates in %g s the rest will be shown", attach->pid, seconds);
+    print_message(
+        "shown: allocations of process %u in the next %g s that are still live at the end",
+        attach->pid, seconds);
     return record(attach, true, seconds, fd);
 }
 

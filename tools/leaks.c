@@ -1,4 +1,4 @@
-/* umfctl leaks: what lives, by the place that allocated it. */
+/* umfctl leaks: live allocations, by the place that made them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,8 +79,8 @@ static void group_as_lines(const leaks_t *leaks, const group_t *group) {
 static void show_groups(const leaks_t *leaks) {
     bool all = report_is_json() || leaks->groups.count <= GROUPS_SHOWN;
     report_section("leaks",
-                   umfctl_words.largest ? "What lives, the largest first"
-                                        : "What lives, the oldest first",
+                   umfctl_words.largest ? "Live allocations, the largest first"
+                                        : "Live allocations, the oldest first",
                    12);
     for (size_t i = 0; i < (all ? leaks->groups.count : GROUPS_SHOWN); i++) {
         if (report_is_json()) {
@@ -125,11 +125,10 @@ static void show_total(const leaks_t *leaks, bool is_replayed) {
     report_row(&(report_row_t){
         .name = "source",
         .state = is_incomplete ? REPORT_WARNING : REPORT_FACT,
-        .value = {.unit = REPORT_TEXT,
-                  .text = is_replayed ? "the events" : "the table of what lives"},
+        .value = {.unit = REPORT_TEXT, .text = is_replayed ? "the events" : "the live table"},
         .note = is_incomplete
-                    ? "the oldest of them are lost, and what was allocated then is missing here; "
-                      "record with leaks to know all"
+                    ? "the oldest of them are lost, and their allocations are missing here; "
+                      "record with leaks for a complete list"
                     : NULL});
 }
 

@@ -155,8 +155,8 @@ void machine_devices(void) {
         free(entries);
     }
 
-    report_section("libraries", "Libraries opened when they are wanted", 18);
-    driver_library("libhwloc.so.15", "what the NUMA nodes are like");
+    report_section("libraries", "Libraries opened when they are needed", 18);
+    driver_library("libhwloc.so.15", "properties of the NUMA nodes");
     driver_library("libtbbmalloc.so.2", "the scalable pool");
     driver_library("libcuda.so.1", "NVIDIA devices");
     driver_library("libze_loader.so.1", "devices with a Level Zero driver");

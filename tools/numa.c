@@ -7,7 +7,7 @@
 #include "report.h"
 #include "umfctl.h"
 
-/* Why there is no list of nodes: the result of a question for the capacity of one tells it. */
+/* Why there is no list of nodes, by the result of a query for the capacity of one. */
 static const char *why_no_nodes(void) {
     unsigned first = 0;
     size_t capacity;
@@ -23,7 +23,7 @@ static const char *why_no_nodes(void) {
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
         return "unknown, because this libumf was built without hwloc";
     }
-    return "unknown, because hwloc cannot read the topology; UMF_LOG=output:stderr tells more";
+    return "unknown, because hwloc cannot read the topology; UMF_LOG=output:stderr logs the cause";
 }
 
 static void node(umf_const_memtarget_handle_t target) {
@@ -53,7 +53,7 @@ static void best_nodes(const char *name, umf_const_memspace_handle_t memspace) {
         report_text(name, text);
     } else {
         report_row(&(report_row_t){
-            .name = name, .state = REPORT_ABSENT, .note = "the firmware does not tell"});
+            .name = name, .state = REPORT_ABSENT, .note = "not reported by the firmware"});
     }
 }
 

@@ -44,7 +44,7 @@ const char *plain_copy(char *to, size_t size, const char *text) {
     return to;
 }
 
-int tell(const char *format, ...) {
+int print_message(const char *format, ...) {
     char text[9000], shown[9000];
     va_list args;
     va_start(args, format);

@@ -17,6 +17,6 @@ const char *plain_copy(char *to, size_t size, const char *text);
 
 /* "umfctl: ", the message as it may be written, and a newline, on stderr. Returns 1, the exit
  * status of a failure. */
-int tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int print_message(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -8,7 +8,7 @@
 #include "report.h"
 
 int record_failed(const umf_reader_error_t *error) {
-    return tell("%s", error->text);
+    return print_message("%s", error->text);
 }
 
 umf_reader_t *record_open(const char *path) {
@@ -88,10 +88,10 @@ static void describe_limits(const umf_reader_info_t *info) {
         report_bytes("up to size", info->max_size);
     }
     warn("lost events", info->dropped,
-         "the oldest, as the file was full: what was allocated then is known only if it lives in "
+         "the oldest, as the file was full: their allocations are known only if they are live at "
          "the end; record into a larger file, or larger sizes only");
     warn("lost lives", info->live_dropped,
-         "allocations without room in the table of what lives: leaks may be missing");
+         "allocations without room in the live table: leaks may be missing");
 }
 
 void record_describe(const umf_reader_t *reader, const char *name, const char *title) {

@@ -1,4 +1,4 @@
-/* What the commands that read recordings share. */
+/* Functions shared by the commands that read recordings. */
 #ifndef UMFCTL_RECORD_H
 #define UMFCTL_RECORD_H
 
@@ -29,7 +29,7 @@ void record_print_stack(umf_reader_t *reader, uint32_t stack);
 /* The place that a stack stands for: its first line, or "no stack". */
 const char *record_place(umf_reader_t *reader, uint32_t stack, char *text, size_t size);
 
-/* Writes the files that the command line asks for; returns the exit status. */
+/* Writes the files named in the command line; returns the exit status. */
 bool trace_has_exports(void);
 int trace_export(umf_reader_t *reader);
 

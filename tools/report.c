@@ -324,8 +324,8 @@ int report_end(void) {
     }
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        tell("the output could not be written%s%s", errno ? ": " : "",
-             errno ? strerror(errno) : "");
+        print_message("the output could not be written%s%s", errno ? ": " : "",
+                      errno ? strerror(errno) : "");
         return -1;
     }
     return 0;

@@ -43,7 +43,7 @@ typedef struct report_row_t {
     const char *name; /* unique in its section */
     report_state_t state;
     report_value_t value;
-    const char *note; /* what the row means, or the reason; NULL: none */
+    const char *note; /* meaning of the row, or the reason; NULL: none */
 } report_row_t;
 
 /* Begins a report on stdout. `command` is umfctl's first argument. */

@@ -18,14 +18,14 @@ static struct {
     pid_t pid; /* 0: none was started */
     bool has_ended;
     int status;
-    FILE *aside[2]; /* what the program wrote to 1 and 2; NULL: not kept */
+    FILE *aside[2]; /* output of the program to 1 and 2; NULL: not kept */
 } started;
 
 static bool streams_prepare(start_streams_t streams) {
     for (int i = 0; i < 2 && streams == START_ASIDE; i++) {
         started.aside[i] = tmpfile();
         if (!started.aside[i]) {
-            tell("no file for the output of the program: %s", strerror(errno));
+            print_message("no file for the output of the program: %s", strerror(errno));
             return false;
         }
     }
@@ -88,7 +88,7 @@ uint32_t start_program(char **words, const char *record, start_streams_t streams
     }
     close(ends[0]);
     if (error) {
-        tell("%s cannot be started: %s", words[0], strerror(error));
+        print_message("%s cannot be started: %s", words[0], strerror(error));
         return 0;
     }
     started.pid = child;

@@ -207,7 +207,7 @@ static report_state_t use_calloc_and_realloc(umf_memory_pool_handle_t pool, char
     char *larger = umfPoolRealloc(pool, memory, 50000);
     if (is_offered(pool, larger)) {
         EXPECT(larger, "no memory from realloc");
-        EXPECT(is_filled(larger, 1000, 1), "realloc lost what was in the memory");
+        EXPECT(is_filled(larger, 1000, 1), "realloc lost the content of the memory");
         memory = larger;
     }
     TRY(umfPoolFree(pool, memory));
@@ -504,7 +504,7 @@ static report_state_t produce(const step_t *step, int consumer, char *why) {
            strerror(errno));
     TRY(umfPutIPCHandle(handle));
     if (recv(consumer, &done, 1, 0) == 1) {
-        EXPECT(is_filled(memory, SHARED_SIZE, 2), "what the consumer wrote did not arrive");
+        EXPECT(is_filled(memory, SHARED_SIZE, 2), "the data of the consumer did not arrive");
     }
     TRY(umfFree(memory));
     TRY(umfPoolDestroy(pool));
@@ -538,7 +538,7 @@ static report_state_t consume(const step_t *step, int producer, char *why) {
         return REPORT_SKIPPED;
     }
     EXPECT(result == UMF_RESULT_SUCCESS,
-           "opening a handle: %s (UMF_LOG='output:stderr' tells more)", umfResultText(result));
+           "opening a handle: %s (UMF_LOG='output:stderr' logs the cause)", umfResultText(result));
     EXPECT(is_filled(memory, SHARED_SIZE, 1), "the opened memory is not that of the producer");
     fill(memory, SHARED_SIZE, 2);
     TRY(umfCloseIPCHandle(memory));
@@ -602,7 +602,7 @@ report_state_t step_suspend(const step_t *step, char *why) {
     return use_pool(pool, why);
 }
 
-/* Free memory of GPU 0 by the driver's count. false: the driver cannot be asked. */
+/* Free memory of GPU 0 by the driver's count. false: the driver has no such query. */
 static bool cuda_free_memory(size_t *bytes) {
     static int (*retain)(void **, int), (*set_current)(void *), (*get_info)(size_t *, size_t *);
     static void *context;
@@ -632,7 +632,7 @@ report_state_t step_suspend_cuda(const step_t *step, char *why) {
     TRY(pool_over(step->pool, step->provider, &pool)); /* this starts the driver */
     void *memory = umfPoolMalloc(pool, SIZE);
     EXPECT(memory, "no %d bytes of GPU memory", (int)SIZE);
-    EXPECT(cuda_free_memory(&before), "the driver does not tell how much memory is free");
+    EXPECT(cuda_free_memory(&before), "the driver does not report its free memory");
     TRY(umfPoolsSuspend(&pool, 1, NULL, &report));
     EXPECT(report.bytes >= SIZE, "%zu bytes were given back", report.bytes);
     EXPECT(cuda_free_memory(&suspended) && suspended >= before + report.bytes,

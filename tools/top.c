@@ -123,8 +123,8 @@ static void answer_take(top_t *top, uint32_t process, double seconds, size_t *fr
     }
 }
 
-/* Everybody is asked, and then waited for together, so one that does not answer keeps nobody from
- * the others. */
+/* Requests are sent to all processes, and then waited for together, so one without an answer does
+ * not delay the others. */
 static void all_ask(top_t *top, unsigned ms) {
     for (uint32_t i = 0; i < top->target_count; i++) {
         attach_t *target = &top->targets[i];
@@ -215,7 +215,7 @@ static void view_give_up(top_t *top, uint32_t pid) {
     }
 }
 
-/* Those of other users are not asked: each would only say no. All processes are looked through now
+/* Processes of other users get no request: each would refuse. All processes are looked through now
  * and then, for those without an attach socket. */
 static void targets_find(top_t *top) {
     static uint32_t pids[8192];

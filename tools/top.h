@@ -1,4 +1,4 @@
-/* What umfctl top and metrics know of processes: a row for each pool and provider. */
+/* The data of umfctl top and metrics: a row for each pool and provider. */
 #ifndef UMFCTL_TOP_H
 #define UMFCTL_TOP_H
 
@@ -54,7 +54,8 @@ typedef struct top_t {
 void top_init(top_t *top, uint32_t pid);
 /* Connects, and takes the first sample. False: `note` says why there is nothing. */
 bool top_begin(top_t *top, uint32_t pid);
-/* Asks everybody again, and new processes, too, if all are wanted. False: nobody is left. */
+/* Sends requests to all again, and to new processes, too, if all are requested. False: no process
+ * is left. */
 bool top_sample(top_t *top);
 void top_end(top_t *top);
 
@@ -62,7 +63,7 @@ void top_end(top_t *top);
 static inline bool top_is_open(const top_t *top, uint32_t process) {
     return top->targets[process].fd != -1 || top->with[process].is_viewed;
 }
-/* Says what a process without an attach socket cannot do; returns `text`. */
+/* Writes the limits of a process without an attach socket; returns `text`. */
 const char *top_view_text(const top_t *top, uint32_t process, char *text, size_t size);
 
 void top_sort(top_t *top);
@@ -73,10 +74,10 @@ const char *top_label(const top_t *top, const top_row_t *row, char *text, size_t
 void top_line(const top_t *top, const top_row_t *row, char line[TOP_LINE]);
 extern const char top_head[];
 
-/* What a pool holds and the program does not use. */
+/* Bytes that a pool holds and the program does not use. */
 uint64_t top_cached(const umf_record_object_t *object);
 
-/* Sums of a process; UMF_RECORD_UNKNOWN if a pool does not know. */
+/* Sums of a process; UMF_RECORD_UNKNOWN if a pool does not report them. */
 typedef struct top_sum_t {
     uint64_t live, held, away;
     size_t pools;

@@ -38,7 +38,7 @@ static const char *const help[] = {
     "  AWAY     bytes without memory, because the pool is suspended",
     "  BLOCKS   allocations that live",
     "  GROWTH/s how LIVE changes in a second",
-    "  -        the pool or provider cannot tell",
+    "  -        not reported by the pool or provider",
     "",
     "  up, down    choose a pool            enter   its spans: is it fragmented?",
     "  h l p a g n sort                     t       trim it: unused memory goes back",
@@ -167,7 +167,7 @@ static void span_use(const umf_reader_t *reader, const umf_record_span_t *span, 
     use->total += span->size;
 }
 
-/* What is live as '#', cached as 'o', free as '.', unknown as '?', by address. */
+/* Live memory as '#', cached as 'o', free as '.', unknown as '?', by address. */
 static void bar_make(const umf_reader_t *reader, const umf_record_span_t *span, char *bar,
                      size_t width) {
     static const char marks[] = " #o.?";
@@ -217,7 +217,7 @@ static void sums_show(const screen_t *screen, const use_t *use, size_t spans) {
     }
     put(0, A_BOLD, text);
     double free_bytes = (double)use->bytes[UMF_RECORD_STATE_FREE];
-    snprintf(text, sizeof(text), "largest free piece %s, %.0f%% of what is free lies elsewhere",
+    snprintf(text, sizeof(text), "largest free piece %s, %.0f%% of the free memory is elsewhere",
              top_bytes(use->largest_free, part, sizeof(part)),
              free_bytes > 0 ? 100 * (1 - (double)use->largest_free / free_bytes) : 0);
     put(1, A_NORMAL, text);
@@ -446,8 +446,8 @@ int top_screen(top_t *top, double interval) {
     SCREEN *terminal = begin();
     if (!terminal) {
         const char *name = getenv("TERM");
-        return tell("the terminal '%s' (TERM) is not known; -n 1 prints plain text",
-                    name ? name : "");
+        return print_message("the terminal '%s' (TERM) is not known; -n 1 prints plain text",
+                             name ? name : "");
     }
     while (goes_on && is_left && !is_ended) {
         draw(&screen);
@@ -468,7 +468,7 @@ int top_screen(top_t *top, double interval) {
     endwin();
     delscreen(terminal);
     if (!is_left && !top->is_started) {
-        tell("%s", top->note[0] ? top->note : "nobody is left to look at");
+        print_message("%s", top->note[0] ? top->note : "no process is left");
     }
     return is_left || top->is_started ? 0 : 1;
 }

@@ -13,7 +13,7 @@
 #include "umfctl.h"
 
 static int failed(const char *text) {
-    return tell("%s", text);
+    return print_message("%s", text);
 }
 
 /* --- for people and programs ------------------------------------------------------------------ */
@@ -22,7 +22,7 @@ static report_value_t figure(uint64_t number) {
     return (report_value_t){.unit = REPORT_BYTES, .number = number};
 }
 
-/* What is not known is null. */
+/* Unknown figures are null. */
 static void row_members(const top_t *top, const top_row_t *row) {
     const umf_record_object_t *object = &row->object;
     char label[96], name[sizeof(object->name) + 1] = {0}, type[sizeof(row->kind) + 1];
@@ -95,16 +95,16 @@ static int show_often(top_t *top, double interval, unsigned times) {
         }
     }
     if (is_left && top->note[0]) {
-        tell("%s", top->note);
+        print_message("%s", top->note);
     }
-    return is_left ? 0 : failed(top->note[0] ? top->note : "nobody is left to look at");
+    return is_left ? 0 : failed(top->note[0] ? top->note : "no process is left");
 }
 
 static bool operand_pid(uint32_t *pid) {
     const char *word = umfctl_words.operand_count ? umfctl_words.operands[0] : NULL;
     *pid = word ? attach_pid(word) : 0;
     if (word && *pid == 0) {
-        tell("'%s' is not the number of a process", word);
+        print_message("'%s' is not the number of a process", word);
         return false;
     }
     return true;
@@ -145,7 +145,7 @@ int umfctl_top(void) {
         return 2;
     }
     if (is_screen && !top_has_screen()) {
-        tell("built without ncurses, or TERM is not known: here is one sample");
+        print_message("built without ncurses, or TERM is not known: here is one sample");
         is_screen = false;
     }
     int status = 0;
@@ -239,7 +239,7 @@ int umfctl_metrics(void) {
     } else if (is_open) {
         metrics_write(&top);
         if (top.note[0]) {
-            tell("%s", top.note);
+            print_message("%s", top.note);
         }
     } else {
         failed(top.note);

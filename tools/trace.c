@@ -1,4 +1,4 @@
-/* umfctl trace: what a recording says, as text, and for the viewers of others. */
+/* umfctl trace: a recording as text, and for other viewers. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +59,8 @@ static bool see_all(trace_t *trace, umf_reader_error_t *error) {
     while (is_seen && umf_reader_next(cursor, &event)) {
         is_seen = see(trace, &event);
         if (!is_seen) {
-            snprintf(error->text, sizeof(error->text), "%s: there is no memory for what lives",
+            snprintf(error->text, sizeof(error->text),
+                     "%s: there is no memory for the live allocations",
                      umf_reader_info(trace->reader)->name);
         }
     }

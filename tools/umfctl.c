@@ -32,7 +32,7 @@ static const char usage[] =
     "nothing of them; the others need an attach socket: UMF_RECORD_ATTACH=yes, or '--':\n"
     "\n"
     "  top [PID | -- PROGRAM ARGS...]\n"
-    "             pools and providers: what lives, what is held; a live screen on a terminal;\n"
+    "             pools and providers: live and held bytes; a live screen on a terminal;\n"
     "             or of a program that is started, whose output comes after the screen\n"
     "             --interval SECONDS  between two looks; by default 1\n"
     "             -n COUNT     so many looks, as plain text\n"
@@ -46,10 +46,10 @@ static const char usage[] =
     "             started, from its beginning to its end, with its exit status\n"
     "             -o FILE      by default umf-PID.umfrec\n"
     "             --seconds N  no longer than that\n"
-    "             --stacks     who allocates\n"
-    "             --leaks      with a table of what lives, and stacks\n"
+    "             --stacks     with the callers of allocations\n"
+    "             --leaks      with a table of live allocations, and stacks\n"
     "             --size BYTES of the recording; by default 256M\n"
-    "  leaks PID  as of a file, if the process records; else of what is recorded now\n"
+    "  leaks PID  as of a file, if the process records; else of a recording made now\n"
     "             --seconds N  for so long; by default 10\n"
     "\n"
     "Of recordings (umfRecordStart, UMF_RECORD) and snapshots:\n"
@@ -60,7 +60,7 @@ static const char usage[] =
     "             --chrome OUT for chrome://tracing and Perfetto\n"
     "             --pytorch OUT\n"
     "                          a snapshot of PyTorch, for its memory_viz\n"
-    "  leaks FILE what lives, by the place that allocated it, the oldest first\n"
+    "  leaks FILE live allocations, by the place that made them, the oldest first\n"
     "             --largest    the largest first\n"
     "             --fail       exit status 1 if anything lives\n"
     "  diff A B   what grew and shrank from one file to the other\n"
@@ -135,7 +135,7 @@ static bool parse_size(const char *text) {
 }
 
 static int bad_usage(const char *what, const char *word) {
-    tell("%s%s%s%s", what, word ? " '" : "", word ? word : "", word ? "'" : "");
+    print_message("%s%s%s%s", what, word ? " '" : "", word ? word : "", word ? "'" : "");
     fputs("Try 'umfctl --help'.\n", stderr);
     return EXIT_USAGE;
 }
@@ -249,7 +249,7 @@ int main(int argc, char **argv) {
     size_t command = COMMANDS;
     setlocale(LC_CTYPE, "");
     if (!has_streams()) {
-        return tell("there is no standard output");
+        return print_message("there is no standard output");
     }
 
     for (int i = 1; i < argc; i++) {
@@ -279,7 +279,7 @@ int main(int argc, char **argv) {
     size_t operands = umfctl_words.operand_count;
     if (!commands[command].needs_none && !umfctl_words.program && operands < UMFCTL_OPERANDS &&
         commands[command].operands[operands]) {
-        tell("%s needs %s", commands[command].name, commands[command].operands[operands]);
+        print_message("%s needs %s", commands[command].name, commands[command].operands[operands]);
         fputs("Try 'umfctl --help'.\n", stderr);
         return EXIT_USAGE;
     }

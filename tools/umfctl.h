@@ -20,7 +20,7 @@ int umfctl_metrics(void);
 
 #define UMFCTL_OPERANDS 2
 
-/* What the command line says; what it does not is 0. */
+/* The words of the command line; absent ones are 0. */
 typedef struct umfctl_words_t {
     bool json;
     size_t size; /* of --size */
@@ -38,7 +38,7 @@ typedef struct umfctl_words_t {
 
 extern umfctl_words_t umfctl_words;
 
-/* Sections that all reports begin with: library and machine. */
+/* The first sections of all reports: library and machine. */
 void umfctl_where(void);
 
 /* The sections of info that look at the machine. */

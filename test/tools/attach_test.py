@@ -170,7 +170,7 @@ def test_a_recording_outlives_its_process():
         sample.grow()
         sample.process.kill()
         _, said = recorder.communicate(timeout=60)
-    check(recorder.returncode == 0 and "is kept" in said, recorder.returncode, said)
+    check(recorder.returncode == 0 and "are kept" in said, recorder.returncode, said)
     check("large" in run("trace", "dead.umfrec"))
 
 

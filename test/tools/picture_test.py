@@ -219,7 +219,7 @@ def flame(test, page):
     test.check(any(label.startswith("0x401200") for label in labels), "a function: %s" % labels)
     test.search("0x401200")
     test.equal(test.js("document.querySelectorAll('#flame-graph .found').length"), 1, "bars that are found")
-    test.check("120 MiB" in test.text("flame-told"), "what was found: " + test.text("flame-told"))
+    test.check("120 MiB" in test.text("flame-summary"), "what was found: " + test.text("flame-summary"))
     test.search("")
     test.js("Array.from(document.querySelectorAll('#flame-graph button')).find((bar) => "
             "bar.textContent.startsWith('kv cache')).click()")
@@ -234,7 +234,7 @@ def address_map(test, page):
     test.open(page)
     test.click("tab-map")
     test.choose_pool(1)
-    told = test.text("map-told")
+    told = test.text("map-summary")
     test.check("6 spans hold 192 MiB, 120 MiB live, 72 MiB free or cached" in told, "the map: " + told)
     test.check("at least 3.5 MiB: fragmentation at most 95.1 %" in told, "fragmentation: " + told)
     x, y = map(int, test.js("document.getElementById('map-canvas').dataset.first").split())
@@ -243,7 +243,7 @@ def address_map(test, page):
     test.js("(() => { const range = document.getElementById('map-time'); range.value = 3;"
             "range.dispatchEvent(new Event('input')); })()")
     test.check(test.js("umf.state.moment") < before, "the slider chooses the moment")
-    test.check("2 spans hold 64 MiB, 56 MiB live" in test.text("map-told"), "the map, earlier: " + test.text("map-told"))
+    test.check("2 spans hold 64 MiB, 56 MiB live" in test.text("map-summary"), "the map, earlier: " + test.text("map-summary"))
     test.js("document.getElementById('map-canvas').focus()")
     test.browser.key("ArrowRight", 39)
     test.check("0x7f20" in test.text("map-cell") and "live" in test.text("map-cell"), "a cell: " + test.text("map-cell"))
@@ -265,7 +265,7 @@ def tables(test, page):
     test.equal(len(test.js(rows % ("allocs", 0))), 200, "rows at first")
     test.js("document.querySelector('#allocs .more').click()")
     test.equal(len(test.js(rows % ("allocs", 0))), 400, "rows after more")
-    test.check("live at the end" in test.js("document.querySelector('#allocs .told').textContent"), "what is listed")
+    test.check("live at the end" in test.js("document.querySelector('#allocs .summary').textContent"), "what is listed")
 
 
 def explanation(test, page, lost):
@@ -298,7 +298,7 @@ def snapshot(test, page):
     test.click("tab-map")
     names = test.js("Array.from(document.getElementById('map-pool').options, (option) => option.textContent.split(' ')[0])")
     test.choose_pool(names.index("scattered"))
-    told = test.text("map-told")
+    told = test.text("map-summary")
     test.check("16 MiB, 4 MiB live, 4 MiB cached, 8 MiB free" in told and "is 512 KiB: fragmentation 93.8 %" in told, told)
     x, y = map(int, test.js("document.getElementById('map-canvas').dataset.first").split())
     test.equal(test.point("map-canvas", x + 3, y + 5), BLUE, "live")
@@ -306,7 +306,7 @@ def snapshot(test, page):
     test.choose_pool(names.index("asleep"))
     test.equal(test.point("map-canvas", x + 3, y + 1), PINK, "asleep")
     test.choose_pool(names.index("opaque"))
-    test.check("2 MiB live" in test.text("map-told") and "6 MiB unknown" in test.text("map-told"), test.text("map-told"))
+    test.check("2 MiB live" in test.text("map-summary") and "6 MiB unknown" in test.text("map-summary"), test.text("map-summary"))
     last = test.js("Number(document.getElementById('map-canvas').height)") - 9
     hatched = {tuple(test.point("map-canvas", x + 1 + dot, last)) for dot in range(6)}
     test.equal(len(hatched), 2, "colours of what the pool cannot tell")
@@ -357,7 +357,7 @@ def fragments_of_guide(test, page):
     for words in ("found no memory for 32 MiB", "30 MiB were live in 120 allocations", "it is fragmented", "keep_result"):
         test.check(words in told, "'%s' in: %s" % (words, told))
     test.click("tab-map")
-    test.check("lie in spans of which less than a quarter is live" in test.text("map-told"), test.text("map-told"))
+    test.check("are in spans of which less than a quarter is live" in test.text("map-summary"), test.text("map-summary"))
 
 
 def run(test):

@@ -114,7 +114,7 @@ expect_status 0 "$umfctl" leaks demo.umfrec
 expect_in out '^  ! lives +13 MiB$'
 expect_in out '^ +13 MiB  52 allocations, weights #3, 2\.523 ms to 1\.069 us old$'
 expect_in out '^ +keep_batch\+0x1'
-expect_in out 'the table of what lives'
+expect_in out 'the live table'
 expect_not_in out 'forward_pass'
 expect_status 1 "$umfctl" leaks demo.umfrec --fail
 expect_status 0 "$umfctl" leaks clean.umfrec --fail

@@ -258,7 +258,7 @@ else
     expect_in out '^    highest bandwidth +node 2, 3$'
     expect_in out '^    lowest latency +node 0, 1$'
     HWLOC_XMLFILE=$topologies/two_sockets.xml expect_status 0 "$umfctl" info
-    expect_in out '^  - highest bandwidth +the firmware does not tell$'
+    expect_in out '^  - highest bandwidth +not reported by the firmware$'
     HWLOC_XMLFILE=$topologies/broken.xml expect_status 0 "$umfctl" info
     expect_in out '^  - nodes '
 fi

@@ -1,7 +1,7 @@
 /*
- * The spans of a pool, cut into cells of one size. What is added to a cell is its bytes at the ends
- * of a block; wholly covered cells in between are counted by their differences, so that a block of
- * any size costs the same.
+ * The spans of a pool, cut into cells of one size. A cell gets its bytes at the ends of a block;
+ * wholly covered cells in between are counted by their differences, so that a block of any size
+ * costs the same.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /*
  * The model of the page, out of the JSON that picture.c writes (picture.h describes it), and the
- * state that views share: the moment, the part of the time that is shown, what is measured, what is
- * searched.
+ * state that views share: the moment, the part of the time that is shown, the measure, the search.
  */
 (function (umf) {
     "use strict";
@@ -79,7 +78,7 @@
         return { bins: line.site_bins, list: sites, rest, left: line.sites_left };
     }
 
-    /* Functions of the allocator itself say nothing about who asked. */
+    /* Functions of the allocator itself say nothing about its caller. */
     function is_plumbing([name, module]) {
         return /^libumf(_proxy)?\.so/.test(module) || /^(umf[A-Z_]|malloc$|calloc$|realloc$|operator new|_Zn[wa]|aligned_alloc$|posix_memalign$)/.test(name);
     }
@@ -184,7 +183,7 @@
         return Math.max(0, Math.min(bins - 1, Math.ceil((moment / umf.model.length) * bins) - 1));
     };
 
-    /* What is stacked in the timeline now. */
+    /* The series of the timeline now. */
     umf.series = function () {
         const state = umf.state;
         const all = umf.model.series;
@@ -195,7 +194,7 @@
 
     const listeners = [];
 
-    /* `draw` is called with what has changed. */
+    /* `draw` is called with the changes. */
     umf.listen = function (draw) {
         listeners.push(draw);
     };

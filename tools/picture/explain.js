@@ -1,21 +1,20 @@
 /*
- * What happened, in sentences: why a pool found no memory, what is not known, and the figures of the
- * moment.
+ * Sentences: why a pool found no memory, the unknowns, and the figures of the moment.
  */
 (function (umf) {
     "use strict";
 
-    /* Whether the recording has all that lived. */
+    /* Whether the recording has all live allocations. */
     function knows_all() {
         const { file } = umf.model;
         return file.dropped === 0 && file.unknown_frees === 0 && file.rate <= 1 && file.min_size === 0 && file.max_size === 0;
     }
 
-    /* Why the pool could not serve it, of what is known. */
+    /* Why the pool could not serve it, as far as known. */
     function cause(refusal) {
         const free = Math.max(0, refusal.held - refusal.live);
         if (!knows_all()) {
-            return "What was allocated before the first event is not known.";
+            return "Allocations before the first event are not known.";
         }
         if (free < refusal.wanted) {
             return "Its free memory was too little, and its provider gave no more.";
@@ -89,14 +88,14 @@
         }
     }
 
-    /* What the file cannot tell. */
+    /* Facts that the file does not have. */
     umf.unknowns = function (model) {
         const { file } = model;
         const notes = [];
         const note = (condition, text) => condition && notes.push(text);
         note(file.dropped > 0, umf.plural(file.dropped, "event") + " of " + umf.count(file.dropped + file.events) +
-            " are lost, the oldest: the recording had no room. What was allocated in them and freed later is missing here. Times count from the first event that is left.");
-        note(file.live_dropped > 0, umf.plural(file.live_dropped, "allocation") + " found no room in the table of what lives.");
+            " are lost, the oldest: the recording had no room. Allocations in them that were freed later are missing here. Times count from the first event that is left.");
+        note(file.live_dropped > 0, umf.plural(file.live_dropped, "allocation") + " found no room in the live table.");
         note(file.unknown_frees > 0, umf.plural(file.unknown_frees, "free") + " of memory that was allocated before the recording: " +
             "that memory is not in the picture.");
         note(file.rate > 1, "Only one allocation of about " + umf.count(file.rate) + " was recorded: sizes and counts are of these.");

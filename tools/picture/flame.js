@@ -1,6 +1,7 @@
 /*
- * The flame graph: what lives at the moment, from pools down their stacks, the outermost function
- * first. The width of a bar is its share. Bars are buttons, so keys and screen readers reach them.
+ * The flame graph: live allocations at the moment, from pools down their stacks, the outermost
+ * function first. The width of a bar is its share. Bars are buttons, so keys and screen readers
+ * reach them.
  */
 (function (umf) {
     "use strict";
@@ -31,7 +32,7 @@
         node.own += value;
     }
 
-    /* The tree of what lives at a moment. */
+    /* The tree of live allocations at a moment. */
     umf.flame_tree = function (moment, unit) {
         const model = umf.model;
         const bin = umf.bin(model.sites.bins, moment);
@@ -82,7 +83,7 @@
         const unit = umf.state.unit;
         const size = unit === "bytes" ? umf.bytes(node.value) : umf.plural(node.value, "allocation");
         return node.name + (node.module && node.module !== "pool" ? " (" + node.module + ")" : "") + "\n" +
-            size + ", " + umf.percent(node.value, root.value) + " of what lives";
+            size + ", " + umf.percent(node.value, root.value) + " of the live memory";
     }
 
     function bar(graph, node, place, root) {
@@ -188,11 +189,11 @@
     function draw() {
         const graph = umf.element("flame-graph");
         const root = umf.flame_tree(umf.state.moment, umf.state.unit);
-        const told = umf.element("flame-told");
+        const summary = umf.element("flame-summary");
         umf.empty(graph);
         umf.tip("");
         if (root.value <= 0) {
-            told.textContent = "";
+            summary.textContent = "";
             umf.add(graph, "p", "empty", umf.nothing_lives());
             return;
         }
@@ -205,15 +206,15 @@
         if (!graph.querySelector("[tabindex='0']")) {
             graph.firstChild.tabIndex = 0;
         }
-        tell(told, root);
+        show_summary(summary, root);
     }
 
-    function tell(told, root) {
+    function show_summary(summary, root) {
         const { search, unit } = umf.state;
         const found = search ? found_value(root, search) : 0;
-        told.textContent = search
-            ? "\u201c" + search + "\u201d: " + umf.amount(found, unit) + (unit === "count" ? " allocations" : "") + ", " + umf.percent(found, root.value) + " of what lives"
-            : "The width is the share of what lives. Click a bar to fill the width with it, Escape to go back.";
+        summary.textContent = search
+            ? "\u201c" + search + "\u201d: " + umf.amount(found, unit) + (unit === "count" ? " allocations" : "") + ", " + umf.percent(found, root.value) + " of the live memory"
+            : "The width is the share of the live memory. Click a bar to fill the width with it, Escape to go back.";
     }
 
     umf.nothing_lives = function () {

@@ -27,13 +27,13 @@ void picture_number(picture_out_t *out, int64_t number);
 void picture_null(picture_out_t *out);
 void picture_hex(picture_out_t *out, uint64_t number);
 
-/* What is no UTF-8 in it is replaced. */
+/* Bytes in it that are no UTF-8 are replaced. */
 void picture_text(picture_out_t *out, const char *text);
 
-/* A key with its number, limited to what the numbers of JavaScript tell apart. */
+/* A key with its number, limited to the exact numbers of JavaScript. */
 void picture_member(picture_out_t *out, const char *name, uint64_t number);
 
-/* Differences of values, as picture.h tells. */
+/* Differences of values, as picture.h describes. */
 void picture_series(picture_out_t *out, const uint64_t *values, size_t count);
 
 #endif

@@ -11,12 +11,12 @@
     const AWAY = 1; /* flags of a span, as in record_format.h */
     const IMPORT = 2;
     const EXPORTED = 4;
-    const UNKNOWN = 0x100; /* of the writer: nothing is known of what is in it */
+    const UNKNOWN = 0x100; /* of the writer: its blocks are not known */
     const SEEN = 0x200; /* no span: allocations were seen here */
     const COLOURS = { live: "#0072b2", cached: "#e69f00", asleep: "#cc79a7" };
 
     let place = null; /* of each cell drawn: { spans: [{ span, index, first, cells, x, y... }] } */
-    let cursor = -1; /* the cell that is told about */
+    let cursor = -1; /* the cell whose state is shown */
 
     const map_now = () => umf.model.maps[Number(umf.element("map-pool").value) || 0];
 
@@ -49,43 +49,43 @@
         return index === span.cells - 1 ? span.size - (span.cells - 1) * map.cell : map.cell;
     }
 
-    /* The figures of the writer where it has them, else what the cells tell. */
+    /* The figures of the writer where it has them, else those of the cells. */
     function figures(map, frame, spans) {
-        const told = { held: 0, live: frame.live_bytes, cached: frame.cached_bytes, away: 0, sparse: 0, seen: 0 };
+        const summary = { held: 0, live: frame.live_bytes, cached: frame.cached_bytes, away: 0, sparse: 0, seen: 0 };
         const live = umf.levels(frame.live, spans.total);
         for (const span of spans.list) {
-            told.held += span.flags & SEEN ? 0 : span.size;
-            told.seen += span.flags & SEEN ? 1 : 0;
-            told.away += span.flags & AWAY ? span.size : 0;
+            summary.held += span.flags & SEEN ? 0 : span.size;
+            summary.seen += span.flags & SEEN ? 1 : 0;
+            summary.away += span.flags & AWAY ? span.size : 0;
             let used = 0;
             for (let cell = 0; cell < span.cells; cell++) {
                 used += (live[span.first + cell] / 15) * cell_bytes(map, span, cell);
             }
-            told.sparse += used > 0 && used < span.size / 4 && !(span.flags & (UNKNOWN | SEEN)) ? span.size : 0;
+            summary.sparse += used > 0 && used < span.size / 4 && !(span.flags & (UNKNOWN | SEEN)) ? span.size : 0;
         }
-        told.free = Math.max(0, told.held - told.live - told.cached - frame.unknown_bytes);
-        return told;
+        summary.free = Math.max(0, summary.held - summary.live - summary.cached - frame.unknown_bytes);
+        return summary;
     }
 
     function sentence(map, frame, spans) {
-        const told = figures(map, frame, spans);
-        if (told.seen > 0) {
-            return umf.bytes(told.live) + " live. The spans of this pool are not known, or not all: they are older than the recording. " +
-                umf.plural(told.seen, "range") + " in which allocations were seen " + (told.seen === 1 ? "is" : "are") + " drawn." + left_out(map);
+        const summary = figures(map, frame, spans);
+        if (summary.seen > 0) {
+            return umf.bytes(summary.live) + " live. The spans of this pool are not known, or not all: they are older than the recording. " +
+                umf.plural(summary.seen, "range") + " in which allocations were seen " + (summary.seen === 1 ? "is" : "are") + " drawn." + left_out(map);
         }
-        const parts = [umf.plural(spans.list.length, "span") + " hold " + umf.bytes(told.held),
-            umf.bytes(told.live) + " live", map.knows_cache ? umf.bytes(told.cached) + " cached" : "",
-            umf.bytes(told.free) + (map.knows_cache ? " free" : " free or cached"),
+        const parts = [umf.plural(spans.list.length, "span") + " hold " + umf.bytes(summary.held),
+            umf.bytes(summary.live) + " live", map.knows_cache ? umf.bytes(summary.cached) + " cached" : "",
+            umf.bytes(summary.free) + (map.knows_cache ? " free" : " free or cached"),
             frame.unknown_bytes ? umf.bytes(frame.unknown_bytes) + " unknown" : "",
-            told.away ? (frame.asleep ? "all of it" : umf.bytes(told.away)) + " asleep" : ""].filter((part) => part);
+            summary.away ? (frame.asleep ? "all of it" : umf.bytes(summary.away)) + " asleep" : ""].filter((part) => part);
         let text = parts.join(", ") + ".";
-        if (told.free > 0 && frame.largest !== null) {
-            const lost = Math.max(0, 1 - frame.largest / told.free);
+        if (summary.free > 0 && frame.largest !== null) {
+            const lost = Math.max(0, 1 - frame.largest / summary.free);
             text += " The largest free piece is " + (frame.largest_at_least ? "at least " : "") + umf.bytes(frame.largest) +
                 ": fragmentation " + (frame.largest_at_least ? "at most " : "") + umf.percent(lost, 1) + ".";
         }
-        if (told.sparse > 0) {
-            text += " " + umf.bytes(told.sparse) + " lie in spans of which less than a quarter is live.";
+        if (summary.sparse > 0) {
+            text += " " + umf.bytes(summary.sparse) + " are in spans of which less than a quarter is live.";
         }
         return text + left_out(map);
     }
@@ -123,7 +123,7 @@
         return { x: LEFT + (at % columns) * CELL, y: (span.row + Math.floor(at / columns)) * ROW + 2 };
     }
 
-    /* `levels`: of what is live, cached, unknown. */
+    /* `levels`: of live, cached, unknown memory. */
     function draw_cell(context, span, x, y, levels, colours) {
         const height = ROW - 3;
         const width = CELL - 1;
@@ -174,7 +174,7 @@
         }
         canvas.dataset.cells = spans.list.reduce((all, span) => all + span.cells, 0);
         canvas.dataset.first = LEFT + " 2";
-        tell(map, frame, spans, canvas);
+        show_summary(map, frame, spans, canvas);
     }
 
     function hatch(context) {
@@ -188,9 +188,9 @@
         return context.createPattern(tile, "repeat");
     }
 
-    function tell(map, frame, spans, canvas) {
+    function show_summary(map, frame, spans, canvas) {
         const text = sentence(map, frame, spans);
-        umf.element("map-told").textContent = text;
+        umf.element("map-summary").textContent = text;
         canvas.setAttribute("aria-label", "Address map of " + umf.model.name(map.object) + ". " + text);
         const key = umf.element("map-key");
         umf.empty(key);
@@ -212,7 +212,7 @@
             add(COLOURS.asleep, "asleep: no physical memory");
         }
         if (has(UNKNOWN) || frame.unknown_bytes > 0) {
-            add("", "the pool cannot tell", "unknown");
+            add("", "not reported by the pool", "unknown");
         }
         if (has(SEEN)) {
             add("", "nothing of the pool was seen there", "unknown");
@@ -229,7 +229,7 @@
         const cell = index - span.first;
         const address = "0x" + (BigInt(span.base) + BigInt(cell) * BigInt(map.cell)).toString(16);
         const share = (level) => "about " + Math.round((level / 15) * 100) + " %";
-        const state = span.flags & UNKNOWN ? "the pool cannot tell" : share(live[index]) + " live" +
+        const state = span.flags & UNKNOWN ? "not reported by the pool" : share(live[index]) + " live" +
             (map.knows_cache ? ", " + share(cached[index]) + " cached" : "") + (unknown[index] ? ", " + share(unknown[index]) + " unknown" : "");
         const words = [[AWAY, "asleep"], [IMPORT, "opened from another process"], [EXPORTED, "exported"]]
             .filter(([flag]) => span.flags & flag).map(([, word]) => ", " + word).join("");
@@ -251,7 +251,7 @@
         return -1;
     }
 
-    /* Arrow keys walk over the cells, and the text below says what is there. */
+    /* Arrow keys walk over the cells, and the text below describes the cell. */
     function key(event) {
         const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -place.columns, ArrowDown: place.columns };
         if (place && steps[event.key]) {
@@ -270,7 +270,7 @@
         const map = map_now();
         umf.element("map-cell").textContent = "";
         if (!map) {
-            umf.element("map-told").textContent = "The recording has no pool with memory from a provider.";
+            umf.element("map-summary").textContent = "The recording has no pool with memory from a provider.";
             return;
         }
         const range = umf.element("map-time");

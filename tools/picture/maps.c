@@ -1,9 +1,9 @@
-/* Address maps: what of a pool's spans is live, at several times or as a snapshot tells it. */
+/* Address maps: the live parts of a pool's spans, at several times or in a snapshot. */
 #include <string.h>
 
 #include "parts.h"
 
-#define SPAN_UNKNOWN 0x100u /* nothing is known of what is in it; beside umf_record_span_flag_t */
+#define SPAN_UNKNOWN 0x100u /* its blocks are not known; next to umf_record_span_flag_t */
 #define SPAN_SEEN 0x200u    /* no span: where allocations were seen */
 
 /* --- out of events ---------------------------------------------------------------------------- */
@@ -65,17 +65,17 @@ static uint64_t longest_of(const picture_range_t *range, const picture_map_t *ma
 /* Of all spans that are there; false: none is known. */
 static bool longest(const picture_ranges_t *ranges, const picture_map_t *map, uint64_t *most) {
     uint64_t covered = 0;
-    bool knows = false;
+    bool is_known = false;
     *most = 0;
     for (size_t i = 0; i < ranges->count; i++) {
         const picture_range_t *range = &ranges->list[i];
         uint64_t piece = longest_of(range, map, &covered);
         if (range->is_span && range->held > 0 && range->cells > 0) {
-            knows = true;
+            is_known = true;
             *most = piece > *most ? piece : *most;
         }
     }
-    return knows;
+    return is_known;
 }
 
 static const char *who_is_there(picture_t *picture, const picture_ranges_t *ranges) {
@@ -131,7 +131,7 @@ void picture_maps_before(picture_t *picture, int64_t t) {
 
 /* --- out of a snapshot ------------------------------------------------------------------------ */
 
-/* Bytes of a run, of what is inside its span. */
+/* Bytes of a run inside its span. */
 static uint64_t run_bytes(const picture_range_t *range, const umf_record_run_t *run) {
     if (run->base < range->base || run->base - range->base >= range->size) {
         return 0;
@@ -141,7 +141,7 @@ static uint64_t run_bytes(const picture_range_t *range, const umf_record_run_t *
     return is_more ? room : run->size * run->count;
 }
 
-/* Fills the cells with what is in one state; returns how much that is. */
+/* Fills the cells with the memory in one state; returns its bytes. */
 static uint64_t fill(picture_t *picture, picture_map_t *map, umf_record_state_t state) {
     picture_ranges_t *ranges = &picture->objects[map->object].ranges;
     size_t span_count, run_count;
@@ -189,7 +189,7 @@ static void see_span(picture_t *picture, const umf_record_span_t *span) {
                                          .is_span = true});
 }
 
-/* A span without runs, or with one that the pool knows nothing of. */
+/* A span without runs, or with one of unknown state. */
 static bool is_unknown(const umf_record_span_t *span, const umf_record_run_t *runs) {
     for (uint32_t i = 0; i < span->run_count; i++) {
         if (runs[span->first_run + i].state != UMF_RECORD_STATE_UNKNOWN) {

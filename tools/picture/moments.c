@@ -64,7 +64,7 @@ static int by_address(const void *a, const void *b) {
     return x->address < y->address ? -1 : x->address > y->address;
 }
 
-/* What lives in a pool, by address. */
+/* Live allocations of a pool, by address. */
 static umf_reader_live_t *sorted(picture_t *picture, umf_reader_replay_t *replay, uint32_t object,
                                  size_t *count) {
     const umf_reader_live_t *live;

@@ -1,4 +1,4 @@
-/* What the other parts refer to: objects, stacks, and the allocations that are listed. */
+/* Names for the other parts: objects, stacks, and the allocations that are listed. */
 #include <stdlib.h>
 #include <string.h>
 

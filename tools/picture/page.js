@@ -57,7 +57,7 @@
             add("asleep", "", "asleep: no physical memory");
         }
         if (pools.some((pool) => pool.live === null)) {
-            add("unknown", "", "the pool cannot tell");
+            add("unknown", "", "not reported by the pool");
         }
     }
 
@@ -89,7 +89,7 @@
         });
     }
 
-    /* Before views draw, since they need the width of what is shown. */
+    /* Before views draw, since they need the width of the panel. */
     function show_tab() {
         TABS.forEach((name) => {
             const is_on = name === umf.state.tab;

@@ -1,7 +1,8 @@
 /*
- * What the parts of the picture's writer share. Events are gone through twice: the first time to
- * see what is large (measure.c), the second to fill bins (timeline.c), cells (cells.c) and moments
- * (moments.c). Sums are unsigned and may wrap: a damaged file makes a wrong picture, nothing worse.
+ * Definitions shared by the parts of the picture's writer. Events are gone through twice: the first
+ * time to find the large objects (measure.c), the second to fill bins (timeline.c), cells (cells.c)
+ * and moments (moments.c). Sums are unsigned and may wrap: a damaged file makes a wrong picture,
+ * nothing worse.
  */
 #ifndef UMF_PICTURE_PARTS_H
 #define UMF_PICTURE_PARTS_H
@@ -19,7 +20,7 @@
 #define PICTURE_RANGES 8192u /* of a pool that are known */
 #define PICTURE_MARKS 300u   /* of a kind */
 #define PICTURE_ALLOCS 2000u
-#define PICTURE_FIRST 6u /* refusals that are told, the first and */
+#define PICTURE_FIRST 6u /* refusals that are listed, the first and */
 #define PICTURE_LAST 4u  /* the last */
 
 /* Addresses of a pool: a span, or where allocations were seen of which no span is known. */
@@ -134,7 +135,7 @@ typedef struct picture_visitor_t {
 
 bool picture_visit(picture_t *picture, const picture_visitor_t *visitor);
 
-/* What is large. */
+/* Finds the large objects. */
 bool picture_measure(picture_t *picture);
 
 void picture_timeline_prepare(picture_t *picture);

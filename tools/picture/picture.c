@@ -9,8 +9,8 @@
 
 static bool prepare(picture_t *picture) {
     const umf_reader_info_t *info = picture->info;
-    /* What the last events of a full recording tell begins with the first of them. Times of a
-     * damaged file may be anything within 62 bits and a sign, so that differences have room. */
+    /* The time of a full recording begins with the first of its events. Times of a damaged file may
+     * be anything within 62 bits and a sign, so that differences have room. */
     const int64_t least = -((int64_t)1 << 61);
     picture->origin = info->dropped > 0 || info->first_ns < 0 ? info->first_ns : 0;
     picture->origin = picture->origin < least ? least : picture->origin;
@@ -147,7 +147,8 @@ static void write_tail(picture_out_t *out) {
     put(out, "</script>\n</body>\n</html>\n");
 }
 
-/* `allocs` is written while what lives at the end is known, the names when all have been used. */
+/* `allocs` is written while the live allocations at the end are known, the names when all have been
+ * used. */
 static bool write_data(picture_t *picture) {
     picture_open(picture->out, '{');
     if (!picture_measure(picture) || !fill(picture)) {

@@ -1,15 +1,15 @@
 /*
  * The picture of a recording or a snapshot: one HTML file that needs no network and nothing beside
  * it. Its size does not grow with the number of events: time is cut into bins, pools and stacks
- * beyond the largest are summed up, and what is left out is said. The viewer is page.html,
- * picture.css and the scripts of this folder, which the build embeds; the data is JSON in an
- * element that is not executed, with every `<` escaped. Its members:
+ * beyond the largest are summed up, and omissions are noted. The viewer is page.html, picture.css
+ * and the scripts of this folder, which the build embeds; the data is JSON in an element that is
+ * not executed, with every `<` escaped. Its members:
  *
- * - file: what it is, times in ms or ns, what is lost; `notes`: what the reader found odd
+ * - file: its kind, times in ms or ns, losses; `notes`: oddities found by the reader
  * - objects: pools and providers that something else refers to
  * - frames: [function, module]
  * - stacks: lists of frames, the innermost first
- * - sites: [object, stack], where what lives was allocated; -1: none
+ * - sites: [object, stack], where live memory was allocated; -1: none
  * - timeline: `pools`, `site_bytes`, `site_counts`: values at the end of each bin, or at the peak
  * or a refusal in it, as differences, where [n] stands for n times 0 and zeros at the end are left
  * out; `top`: the highest sum within each bin; `rest_*`: sites that are not listed
@@ -29,7 +29,7 @@
 /* Takes a part of the file; false: it could not, and no more comes. */
 typedef bool (*umf_picture_sink_t)(void *arg, const char *bytes, size_t size);
 
-/* False: `error` says why; what the sink has got so far is worth nothing then. */
+/* False: `error` says why; the output so far is no page then. */
 bool umf_picture_write(umf_reader_t *reader, umf_picture_sink_t sink, void *arg,
                        umf_reader_error_t *error);
 

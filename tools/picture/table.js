@@ -11,8 +11,8 @@
        `rows()` gives what there is, `say(shown, all)` a line above it. */
     umf.table = function (panel, columns, order, rows, say) {
         const table = { panel, columns, order, down: true, shown: PART, rows, say };
-        table.told = umf.add(panel, "p", "told");
-        table.told.setAttribute("aria-live", "polite");
+        table.summary = umf.add(panel, "p", "summary");
+        table.summary.setAttribute("aria-live", "polite");
         const scroll = umf.add(panel, "div", "scroll");
         const element = umf.add(scroll, "table");
         table.head = umf.add(umf.add(element, "thead"), "tr");
@@ -63,7 +63,7 @@
             cell.firstChild.textContent = table.columns[index].name + { none: "", descending: " \u25be", ascending: " \u25b4" }[sort];
         });
         table.more.hidden = found.length <= shown;
-        table.told.textContent = table.say(found, all);
+        table.summary.textContent = table.say(found, all);
         if (found.length === 0) {
             const cell = umf.add(umf.add(table.body, "tr"), "td", "empty", search ? "Nothing matches the search." : umf.nothing_lives());
             cell.colSpan = table.columns.length;

@@ -89,7 +89,7 @@
         context.fill();
     }
 
-    /* Lines over what has no physical memory, because its pool is asleep. */
+    /* Lines over memory without physical memory, because its pool is suspended. */
     function draw_asleep(context, box, item, lower, upper, scale, [from, to]) {
         const at = (time) => Math.round(((time - from) / (to - from)) * upper.length);
         for (const sleep of sleeps().filter((one) => one.object === item.object)) {
@@ -276,11 +276,11 @@
         draw_moment(context, box);
         canvas.dataset.areas = shown.length;
         canvas.dataset.box = [box.left, box.top, box.width, box.height].join(" ");
-        tell(canvas, series);
+        show_summary(canvas, series);
         draw_overview(series, shown);
     }
 
-    function tell(canvas, series) {
+    function show_summary(canvas, series) {
         const { moment } = umf.state;
         const bin = umf.bin(series.bins, moment);
         const total = series.list.reduce((all, item) => all + item.values[bin], 0);

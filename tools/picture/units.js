@@ -42,7 +42,7 @@
         return umf.count(count) + " " + word + (Math.round(count) === 1 ? "" : "s");
     };
 
-    /* `ns` as people read it; `step` is what has to be seen of it. */
+    /* `ns` as people read it; `step` is the smallest difference to show. */
     umf.time = function (ns, step) {
         const size = Math.abs(ns);
         const grain = step || size / 1000;
@@ -129,7 +129,7 @@
         return low ? text.slice(0, low) + "\u2026" : "";
     };
 
-    /* What is shown beside the pointer; "" hides it. */
+    /* The text next to the pointer; "" hides it. */
     umf.tip = function (text, event) {
         const tip = umf.element("tip");
         tip.hidden = !text;

@@ -68,19 +68,19 @@ static void change(picture_t *picture, const picture_visitor_t *visitor,
     }
 }
 
-/* A snapshot tells what pools have; providers in it have what these have, and would count twice. */
+/* A snapshot has the bytes of pools; providers in it have the same bytes, and would count twice. */
 static picture_object_t now(picture_t *picture, umf_reader_replay_t *replay, uint32_t number) {
     const umf_reader_object_use_t *use = umf_reader_replay_object(replay, number);
-    const umf_record_object_t *told = umf_reader_object(picture->reader, number);
-    bool is_pool = told->kind == UMF_RECORD_OBJECT_POOL;
+    const umf_record_object_t *listed = umf_reader_object(picture->reader, number);
+    bool is_pool = listed->kind == UMF_RECORD_OBJECT_POOL;
     if (picture->info->kind != UMF_RECORD_FILE_SNAPSHOT) {
         return (picture_object_t){.live = use->use.bytes,
                                   .held = is_pool ? use->held : use->use.bytes};
     }
-    bool has_live = is_pool && told->live != UMF_RECORD_UNKNOWN;
-    bool has_held = is_pool && told->held != UMF_RECORD_UNKNOWN;
-    return (picture_object_t){.live = has_live ? told->live : use->use.bytes,
-                              .held = has_held ? told->held : 0};
+    bool has_live = is_pool && listed->live != UMF_RECORD_UNKNOWN;
+    bool has_held = is_pool && listed->held != UMF_RECORD_UNKNOWN;
+    return (picture_object_t){.live = has_live ? listed->live : use->use.bytes,
+                              .held = has_held ? listed->held : 0};
 }
 
 static void object_is(picture_t *picture, umf_reader_replay_t *replay, uint32_t number) {
@@ -117,7 +117,7 @@ static void apply(picture_t *picture, const picture_visitor_t *visitor, umf_read
     object_is(picture, replay, event->object);
 }
 
-/* What has lived from the beginning on. */
+/* Allocations that were live from the beginning on. */
 static void begin(picture_t *picture, const picture_visitor_t *visitor,
                   umf_reader_replay_t *replay) {
     const umf_reader_live_t *live;

@@ -13,7 +13,7 @@
     1u /* rows of pools that sleep: this and the number of the pool, below all threads */
 #define LABEL 80
 
-/* The counter of a pool, and what was not written of it yet. */
+/* The counter of a pool, and its values that were not written yet. */
 typedef struct counter_t {
     bool is_pending;
     int64_t interval;
@@ -167,7 +167,8 @@ static bool write_events(chrome_t *chrome, umf_reader_error_t *error) {
     bool is_done = cursor != NULL;
     while (is_done && umf_reader_next(cursor, &event)) {
         is_done = umf_reader_replay_apply(chrome->replay, &event, NULL) ||
-                  reader_fail(error, "%s: there is no memory for what lives", chrome->reader->name);
+                  reader_fail(error, "%s: there is no memory for the live allocations",
+                              chrome->reader->name);
         if (is_done) {
             write_event(chrome, &event);
         }

@@ -11,7 +11,7 @@
 
 typedef struct loading_t {
     umf_reader_t *reader;
-    umf_record_block_t *head; /* only what is in front of the events */
+    umf_record_block_t *head; /* only the part in front of the events */
     size_t room;
 } loading_t;
 
@@ -54,7 +54,7 @@ static bool make_room(loading_t *loading) {
     return more != NULL;
 }
 
-/* Adds the block at `place` to the list, if it is one that has events. */
+/* Adds the block at `place` to the list, if it has events. */
 static bool list_block(loading_t *loading, uint64_t place) {
     umf_reader_t *reader = loading->reader;
     umf_record_block_t *head = loading->head;
@@ -125,7 +125,7 @@ static int by_thread_and_number(const void *left, const void *right) {
     return a->place < b->place ? -1 : 1;
 }
 
-/* From now on blocks know their thread by its index. */
+/* From now on blocks have the index of their thread. */
 static bool list_threads(umf_reader_t *reader, umf_reader_error_t *error) {
     size_t blocks = reader->block_count;
     if (blocks) {

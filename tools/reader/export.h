@@ -1,5 +1,5 @@
-/* Writes recordings in the formats of others. False: `error` says why; what is written is no whole
- * file then. */
+/* Writes recordings in the formats of others. False: `error` says why; the output is no whole file
+ * then. */
 #ifndef UMF_READER_EXPORT_H
 #define UMF_READER_EXPORT_H
 

@@ -1,4 +1,4 @@
-/* Opens a file and copies what is in it. */
+/* Opens a file and copies its content. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>

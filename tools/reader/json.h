@@ -11,7 +11,7 @@
 size_t umf_reader_character(const char *text, uint32_t *code);
 
 /* The first character of the text, or what stands for it in a string: `size` bytes. The text moves
- * on. What is no UTF-8 is replaced. */
+ * on. Bytes that are no UTF-8 are replaced. */
 const char *umf_reader_json_piece(const char **text, char escaped[8], size_t *size);
 
 /* Writes the text up to the character `end`, or to its zero, as a string with quotation marks. */

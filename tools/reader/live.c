@@ -1,4 +1,4 @@
-/* The section of what lives: a table with holes, in a file with holes. */
+/* The section of live allocations: a table with holes, in a file with holes. */
 #include <stdlib.h>
 
 #include "live_table.h"

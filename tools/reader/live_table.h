@@ -1,4 +1,4 @@
-/* What lives, by address and object: open addressing, nothing is marked as deleted. */
+/* Live allocations, by address and object: open addressing, nothing is marked as deleted. */
 #ifndef UMF_READER_LIVE_TABLE_H
 #define UMF_READER_LIVE_TABLE_H
 

@@ -1,4 +1,4 @@
-/* What the files of the reader share. */
+/* Definitions shared by the files of the reader. */
 #ifndef UMF_READER_OWN_H
 #define UMF_READER_OWN_H
 

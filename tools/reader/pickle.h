@@ -15,10 +15,10 @@ void pickle_end(pickle_t *pickle);
 
 void pickle_int(pickle_t *pickle, uint64_t number);
 void pickle_bool(pickle_t *pickle, bool truth);
-/* What is no UTF-8 becomes question marks. */
+/* Bytes that are no UTF-8 become question marks. */
 void pickle_text(pickle_t *pickle, const char *text);
 
-/* What was written last is kept under a number, and given again. */
+/* The value written last is kept under a number, and given again. */
 void pickle_keep(pickle_t *pickle, uint32_t number);
 void pickle_give(pickle_t *pickle, uint32_t number);
 

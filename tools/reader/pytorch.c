@@ -89,7 +89,7 @@ typedef struct pytorch_t {
     pickle_t pickle;
     bool has_word[WORDS];      /* it was written already, and is kept under its number */
     bool *has_stack;           /* likewise, under WORDS and its number */
-    umf_reader_live_t *blocks; /* what lives, by address */
+    umf_reader_live_t *blocks; /* live allocations, by address */
     size_t block_count, next_block;
 } pytorch_t;
 
@@ -218,7 +218,7 @@ static void block(pytorch_t *pytorch, list_t *list, uint64_t address, uint64_t s
     pickle_close_dict(&pytorch->pickle);
 }
 
-/* What lives of a segment, and what is free in between. Returns the bytes that live. */
+/* Live blocks of a segment, and the free ones in between. Returns the live bytes. */
 static uint64_t blocks(pytorch_t *pytorch, uint64_t begin, uint64_t end) {
     uint64_t at = begin, live = 0;
     list_t list = open_list(pytorch);
@@ -269,7 +269,7 @@ static void segment(pytorch_t *pytorch, uint64_t address, uint64_t size, uint32_
     end_segment(pytorch, blocks(pytorch, address, address + size));
 }
 
-/* What lives where no segment is known gets one of its own. */
+/* Live memory without a known segment gets one of its own. */
 static void blocks_in_front(pytorch_t *pytorch, list_t *list, uint64_t end) {
     while (pytorch->next_block < pytorch->block_count &&
            pytorch->blocks[pytorch->next_block].address < end) {
@@ -401,9 +401,9 @@ static bool replay(pytorch_t *pytorch, list_t *list, uint64_t skip, uint64_t *co
     bool is_done = cursor != NULL;
     *count = 0;
     while (is_done && umf_reader_next(cursor, &event)) {
-        is_done =
-            apply(pytorch, &event, list, skip, count) ||
-            reader_fail(error, "%s: there is no memory for what lives", pytorch->reader->name);
+        is_done = apply(pytorch, &event, list, skip, count) ||
+                  reader_fail(error, "%s: there is no memory for the live allocations",
+                              pytorch->reader->name);
     }
     umf_reader_cursor_free(cursor);
     return is_done;

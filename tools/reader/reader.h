@@ -1,11 +1,11 @@
 /*
  * Reads recordings and snapshots (umf/record_format.h): of writers that are alive, that died, and
- * of nobody knows whom. It needs libc only, trusts nothing in a file, prints nothing and has no
- * state beside its objects. An object is used by one thread at a time.
+ * of unknown ones. It needs libc only, trusts nothing in a file, prints nothing and has no state
+ * outside its objects. An object is used by one thread at a time.
  *
  * A file is copied into memory as it is opened, so nothing changes or shrinks underneath. Indices
  * that this interface hands out are in range, texts have an end, times are nanoseconds since the
- * recording's start. What was wrong with the file but could be left out is told by umf_reader_note.
+ * recording's start. Faults of the file that could be left out are texts of umf_reader_note.
  */
 #ifndef UMF_READER_H
 #define UMF_READER_H
@@ -30,7 +30,7 @@ umf_reader_t *umf_reader_open_bytes(const void *bytes, size_t size, const char *
                                     umf_reader_error_t *error);
 void umf_reader_close(umf_reader_t *reader);
 
-/* --- what is in the file ---------------------------------------------------------------------- */
+/* --- content of the file ---------------------------------------------------------------------- */
 
 typedef struct umf_reader_info_t {
     const char *name;
@@ -49,7 +49,7 @@ typedef struct umf_reader_info_t {
 
 const umf_reader_info_t *umf_reader_info(const umf_reader_t *reader);
 
-/* What is odd about the file, one text each; NULL behind the last. */
+/* Oddities of the file, one text each; NULL after the last. */
 const char *umf_reader_note(const umf_reader_t *reader, size_t index);
 
 /* A pool or provider; one with kind 0 and an empty name if there is no such number. */
@@ -87,7 +87,7 @@ size_t umf_reader_stack(const umf_reader_t *reader, uint32_t stack, const uint64
  */
 size_t umf_reader_caller_stack(umf_reader_t *reader, uint32_t stack, const uint64_t **frames);
 
-/* What is at a return address. Opens files that the recording names; texts live with the reader. */
+/* The code at a return address. Opens files named in the recording; texts live with the reader. */
 umf_reader_frame_t umf_reader_resolve(umf_reader_t *reader, uint64_t address);
 
 /* "function+0x1c (libx.so)", "libx.so+0x12c0" or "0x7f..."; returns `text`. */
@@ -113,7 +113,7 @@ umf_reader_cursor_t *umf_reader_iterate(const umf_reader_t *reader, umf_reader_e
 bool umf_reader_next(umf_reader_cursor_t *cursor, umf_reader_event_t *event);
 void umf_reader_cursor_free(umf_reader_cursor_t *cursor);
 
-/* --- what lives ------------------------------------------------------------------------------- */
+/* --- live allocations ------------------------------------------------------------------------- */
 
 typedef struct umf_reader_live_t {
     uint64_t address, size;
@@ -123,12 +123,12 @@ typedef struct umf_reader_live_t {
     uint32_t site;   /* index, in a replay */
 } umf_reader_live_t;
 
-/* The section UMF_RECORD_LIVE, what is used of it. */
+/* The section UMF_RECORD_LIVE, its used items. */
 const umf_reader_live_t *umf_reader_live(const umf_reader_t *reader, size_t *count);
 
 /*
- * A replay applies events, one after the other, and knows what lives. It begins with what
- * UMF_RECORD_LIVE has and no event has allocated, for this has lived all the time.
+ * A replay applies events, one after the other, and tracks live allocations. It begins with those
+ * that UMF_RECORD_LIVE has and no event has made: they existed before the recording.
  */
 typedef struct umf_reader_replay_t umf_reader_replay_t;
 
@@ -140,8 +140,8 @@ typedef enum umf_reader_change_kind_t {
     UMF_READER_ALLOCATED,    /* `what` lives now */
     UMF_READER_FREED,        /* `what` lived until now */
     UMF_READER_RESTORED,     /* the free of `what` was refused: it lives on */
-    UMF_READER_FREE_UNKNOWN, /* nothing is known of what was freed: allocated before the start */
-    UMF_READER_BAD_FREE,     /* a free of what did not live was refused */
+    UMF_READER_FREE_UNKNOWN, /* the freed memory has no record: allocated before the start */
+    UMF_READER_BAD_FREE,     /* a free of memory that was not live was refused */
     UMF_READER_ENDED,        /* a pool ended, and with it what lived in it: `what` has the sum */
 } umf_reader_change_kind_t;
 
@@ -173,12 +173,12 @@ typedef struct umf_reader_site_t {
     uint64_t allocs, alloc_bytes; /* in total */
 } umf_reader_site_t;
 
-/* A pool or provider; of a provider only what it was asked by the program counts as `use`. */
+/* A pool or provider; of a provider only requests of the program count as `use`. */
 typedef struct umf_reader_object_use_t {
     umf_reader_use_t use;
     uint64_t own_peak, allocs, frees, refused;
     int64_t own_peak_ns;
-    uint64_t held, held_peak; /* from its provider, of what the events tell */
+    uint64_t held, held_peak; /* from its provider, by the events */
     bool is_asleep;
 } umf_reader_object_use_t;
 

@@ -177,7 +177,7 @@ static void count_out(umf_reader_replay_t *replay, const umf_reader_live_t *what
     sub_use(&replay->total.use, what->size);
 }
 
-/* Takes out what lives at an address. False: nothing is known to. */
+/* Removes the live allocation at an address. False: none is recorded. */
 static bool take_out(umf_reader_replay_t *replay, uint64_t address, uint32_t object,
                      umf_reader_live_t *what) {
     const umf_reader_live_t *slot = live_table_find(&replay->live, address, object);
@@ -276,7 +276,7 @@ static void lift_held(object_t *object, uint64_t bytes) {
 static void provider_release(umf_reader_replay_t *replay, const umf_reader_event_t *event) {
     const umf_reader_live_t *slot =
         live_table_find(&replay->provided, event->address, event->object);
-    /* A provider may get back from somebody else what a pool had. */
+    /* A provider may get memory of a pool back from another caller. */
     slot = slot ? slot : live_table_find(&replay->provided, event->address, 0);
     if (slot) {
         object_t *object = &replay->objects[slot->object];
@@ -386,7 +386,7 @@ static void find_events(const umf_reader_t *reader, const live_table_t *table) {
     }
 }
 
-/* What lives in the end, and whose allocation is not among the events, has lived all the time. */
+/* A live allocation at the end without an event existed before the recording. */
 static bool begin_with(umf_reader_replay_t *replay, live_table_t *table) {
     const umf_reader_t *reader = replay->reader;
     for (size_t i = 0; i < reader->live_count; i++) {
@@ -428,7 +428,8 @@ static bool make_parts(umf_reader_replay_t *replay, umf_reader_error_t *error) {
     }
     return (live_table_init(&replay->live) && live_table_init(&replay->provided) &&
             begin_with_live(replay)) ||
-           reader_fail(error, "%s: there is no memory for what lives", replay->reader->name);
+           reader_fail(error, "%s: there is no memory for the live allocations",
+                       replay->reader->name);
 }
 
 umf_reader_replay_t *umf_reader_replay_begin(const umf_reader_t *reader,
@@ -468,7 +469,7 @@ bool umf_reader_replay_run(umf_reader_replay_t *replay, int64_t until, umf_reade
     }
     while (replay->has_pending && replay->pending.ns <= until) {
         if (!umf_reader_replay_apply(replay, &replay->pending, NULL)) {
-            return reader_fail(error, "%s: there is no memory for what lives",
+            return reader_fail(error, "%s: there is no memory for the live allocations",
                                replay->reader->name);
         }
         replay->has_pending = umf_reader_next(replay->cursor, &replay->pending);
@@ -476,7 +477,7 @@ bool umf_reader_replay_run(umf_reader_replay_t *replay, int64_t until, umf_reade
     return true;
 }
 
-/* --- what others ask -------------------------------------------------------------------------- */
+/* --- queries of others ------------------------------------------------------------------------ */
 
 const umf_reader_total_t *umf_reader_replay_total(const umf_reader_replay_t *replay) {
     return &replay->total;

@@ -1,4 +1,4 @@
-/* What is at an address: the module, its file, the function. */
+/* The code at an address: the module, its file, the function. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ typedef struct image_t {
 typedef struct resolved_t {
     uint64_t address; /* 0: not in use */
     umf_reader_frame_t frame;
-    char *name; /* what the frame's function is, if it is ours */
+    char *name; /* name of the frame's function, if it is ours */
 } resolved_t;
 
 typedef char *demangle_t(const char *name, char *buffer, size_t *size, int *status);

@@ -235,7 +235,7 @@ bool reader_load_stacks(umf_reader_t *reader, umf_reader_error_t *error) {
     return true;
 }
 
-/* --- what others ask -------------------------------------------------------------------------- */
+/* --- queries of others ------------------------------------------------------------------------ */
 
 const umf_reader_info_t *umf_reader_info(const umf_reader_t *reader) {
     return &reader->info;

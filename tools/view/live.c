@@ -99,7 +99,7 @@ static bool pages_are_right(const umf_view_pages_t *is) {
            (is->shift == UMF_VIEW_NONE || (is->shift <= STRUCT_MAX && is->direct <= STRUCT_MAX));
 }
 
-/* The live objects that start in a page. false: they cannot be told. */
+/* The live objects that start in a page. false: they are not known. */
 static bool objects_live(view_t *view, const view_pool_t *pool, const unsigned char *record) {
     const umf_view_pages_t *is = &pool->kind->kind.pages;
     unsigned char states[PAGE];
@@ -189,7 +189,7 @@ bool view_live(view_t *view, const view_pool_t *pool, const view_span_t *span) {
 
 /* --- shards ----------------------------------------------------------------------------------- */
 
-/* What is used but withheld. */
+/* Memory that is used but withheld. */
 static bool withheld_read(view_t *view, uint64_t segment, uint64_t *bytes, uint64_t *count) {
     const umf_view_range_t *is = &view->range;
     for (uint32_t i = 0; segment != 0; i++) {

@@ -29,7 +29,7 @@ typedef struct view_pool_t {
     uint32_t row, index;
     uint64_t self;
     view_kind_t *kind;
-    bool is_known; /* its live bytes follow from what was read so far */
+    bool is_known; /* its live bytes follow from the data read so far */
 } view_pool_t;
 
 #define VIEW_KINDS 16
@@ -61,7 +61,7 @@ bool view_struct(view_t *view, uint64_t at, uint32_t size);
 /* spans.c: what pools hold, by their spans. */
 void view_spans(view_t *view);
 
-/* live.c: adds the live bytes of a span to the row. false: they cannot be told. */
+/* live.c: adds the live bytes of a span to the row. false: they are not known. */
 bool view_live(view_t *view, const view_pool_t *pool, const view_span_t *span);
 /* Of pools with shards, once for all spans. */
 bool view_live_shards(view_t *view, const view_pool_t *pool);

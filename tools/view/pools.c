@@ -94,7 +94,7 @@ static bool table_read(view_t *view, uint64_t at) {
 
 /* --- texts and kinds -------------------------------------------------------------------------- */
 
-/* A text with a zero, which may lie at the end of what is mapped. */
+/* A text with a zero, which may be at the end of the mapping. */
 static void text_read(view_t *view, uint64_t at, char *text, size_t size) {
     size_t room = PAGE - at % PAGE;
     memset(text, 0, size);
@@ -289,7 +289,7 @@ static void pools_read(view_t *view) {
     }
 }
 
-/* Pools that were destroyed meanwhile: what was read of them is of no one. */
+/* Pools that were destroyed meanwhile: their data is dropped. */
 static void gone_mark(view_t *view) {
     for (size_t i = 0; i < view->pool_count; i++) {
         umf_record_object_t *object = view_object(view, view->pools[i].row);

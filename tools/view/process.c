@@ -256,7 +256,7 @@ static bool is_own(const char *name) {
     return stat(path, &process) == 0 && (getuid() == 0 || process.st_uid == getuid());
 }
 
-/* What was found until the time is over counts. */
+/* Processes found until the time is over count. */
 static void list_make(void *shared, void *arg) {
     list_t *list = shared;
     (void)arg;

@@ -1,4 +1,4 @@
-/* The spans of all pools: what they hold, and what lives in them. */
+/* The spans of all pools: bytes held, and bytes live in them. */
 #include <stdlib.h>
 
 #include "view/own.h"
