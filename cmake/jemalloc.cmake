@@ -111,7 +111,7 @@ function(umf_jemalloc_run dir)
     if(failed)
         file(WRITE "${dir}/umf-failed.log" "${output}")
         list(JOIN ARGN " " command)
-        message(FATAL_ERROR "jemalloc: '${command}' failed; its output is in ${dir}/umf-failed.log")
+        message(FATAL_ERROR "jemalloc: '${command}' failed (${failed}); its output is in ${dir}/umf-failed.log")
     endif()
 endfunction()
 

@@ -84,7 +84,7 @@ tar -xzf "$house"/libumf-*.tar.gz -C "$work/source" --strip-components=1
     tail -n 40 "$work/build.log" >&2
     die "the wheel could not be built; all of its output is in $work/build.log"
 }
-grep -E "^ *-- (No |jemalloc: its)" "$work/build.log" || true # parts that are not in the wheel
+grep -E "^ *-- (No |jemalloc: the wheel)" "$work/build.log" || true # parts that are not in the wheel
 "$python" -m auditwheel repair -w "$house" "$work"/libumf-*.whl
 "$python" -m auditwheel show "$work"/libumf-*.whl
 rm -rf "$work"

@@ -18,6 +18,19 @@ rm -rf "$work"
 mkdir -p "$work"
 cd "$work"
 
+# A machine with compilers and nothing else: make and patch are for jemalloc.
+configure_without_make() {
+    local tool
+    mkdir few source
+    tar -xzf house/libumf-*.tar.gz -C source --strip-components=1
+    for tool in sh cc c++ as ld ar ranlib nm ninja; do
+        ln -s "$(command -v $tool)" few/
+    done
+    PATH=$work/few "$(command -v cmake)" -S source -B few-built -G Ninja -DUMF_PYTHON_WHEEL=ON -DUMF_BUILD_TESTS=OFF \
+        -DUMF_BUILD_EXAMPLES=OFF -DUMF_BUILD_TOOLS=OFF -DUMF_BUILD_LIBUMEM=OFF >few.log 2>&1 || { cat few.log && exit 1; }
+    grep "no pool of this kind, as there is no: make, patch" few.log
+}
+
 if [ $# -gt 2 ]; then
     wheel=$3
 elif [ -d "$tools" ]; then
@@ -30,6 +43,7 @@ elif [ -d "$tools" ]; then
     done
     if tar -tzf house/libumf-*.tar.gz | grep -q /build/deps/jemalloc-source/configure$; then
         pool=jemalloc
+        configure_without_make
     else
         echo "the source distribution is without jemalloc: build/deps/jemalloc-source is not there, or a link"
     fi
