@@ -641,11 +641,17 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hPr
     return answer(hProvider, hProvider->ops.alloc(hProvider->self, size, alignment, ptr));
 }
 
+/* As free_failed. INVALID_ARGUMENT: no allocation of this provider, so none stays. */
 static UMF_COLD umf_result_t recorded_free(umf_memory_provider_handle_t provider, void *ptr,
                                            size_t size) {
     UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .provider = provider, .address = (uintptr_t)ptr,
               .size = size);
-    return answer(provider, provider->ops.free(provider->self, ptr, size));
+    umf_result_t result = provider->ops.free(provider->self, ptr, size);
+    if (result != UMF_RESULT_SUCCESS && result != UMF_RESULT_ERROR_INVALID_ARGUMENT) {
+        UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .provider = provider,
+                  .address = (uintptr_t)ptr, .size = size);
+    }
+    return answer(provider, result);
 }
 
 UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hProvider, void *ptr,

@@ -671,6 +671,28 @@ TEST(record, a_free_that_the_provider_refuses_is_followed_by_the_allocation_that
     EXPECT_EQ(allocs[1].size, allocs[0].size);
 }
 
+TEST(record, so_is_one_of_a_provider_that_is_used_directly) {
+    Folder folder;
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider = fake.create();
+    umf_record_params_t params = with(folder / "run");
+    void *p = nullptr, *none = &params;
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    ASSERT_EQ(umfMemoryProviderAlloc(provider, 4096, 0, &p), OK);
+    fake.free_fails = true;
+    EXPECT_NE(umfMemoryProviderFree(provider, p, 4096), OK);
+    fake.free_fails = false;
+    EXPECT_NE(umfMemoryProviderFree(provider, none, 4096), OK) << "not an allocation";
+    ASSERT_EQ(umfRecordStop(), OK);
+    EXPECT_EQ(umfMemoryProviderFree(provider, p, 4096), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+    File file(folder / "run");
+    std::vector<umf_record_event_t> allocs = file.of(UMF_RECORD_PROVIDER_ALLOC);
+    ASSERT_EQ(allocs.size(), 2u);
+    EXPECT_EQ(allocs[1].address, reinterpret_cast<uintptr_t>(p));
+    EXPECT_EQ(allocs[1].size, 4096u);
+}
+
 // --- stacks and modules ---
 
 namespace {
