@@ -46,8 +46,9 @@ static void streams_set(start_streams_t streams) {
 
 static void environment_set(const char *record) {
     char text[8192];
-    setenv("UMF_RECORD_ATTACH", "yes", 1);
-    if (record) {
+    if (!record) {
+        setenv("UMF_RECORD_ATTACH", "yes", 1);
+    } else {
         const char *number = strstr(record, "%p");
         if (number) {
             snprintf(text, sizeof(text), "%.*s%d%s", (int)(number - record), record, (int)getpid(),

@@ -12,8 +12,8 @@ typedef enum start_streams_t {
     START_ASIDE,    /* no input; output is written when the program has ended */
 } start_streams_t;
 
-/* Starts the program with UMF_RECORD_ATTACH=yes, and with UMF_RECORD if that is not NULL; "%p" at
- * its end is replaced by the number of the process. Returns that number; 0: stderr says why not. */
+/* Starts the program with UMF_RECORD=`record`, in which "%p" is replaced by the number of the
+ * process; NULL: with UMF_RECORD_ATTACH=yes. Returns that number; 0: stderr says why not. */
 uint32_t start_program(char **words, const char *record, start_streams_t streams);
 bool start_runs(void);
 /* Waits for the end and returns the program's exit status; 128 and the number of a signal. */

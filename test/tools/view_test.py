@@ -153,6 +153,8 @@ def test_record_a_program():
     check("in an orderly way" in text and "large" in text and "small" in text, text)
     check(os.stat(os.path.join(WORK, "whole.umfrec")).st_mode & 0o777 == 0o600)
     said = run("record", "--", "sh", "-c", "exit 7", status=7)
+    told = run("record", "--", "sh", "-c", "echo attach=$UMF_RECORD_ATTACH.")
+    check("attach=." in told, told)
     check("did not use libumf" in said, said)
     check("cannot be started" in run("record", "--", "/no/such/program", status=127))
     check("a program is missing" in run("record", "--", status=2))
