@@ -1,6 +1,6 @@
 # Writes the list of the public functions that a build may be without, for src/absent.c.
 #
-#   cmake -DSOURCES=<file with lines "<kind> <pool or provider> <feature> <path>"> -DLIST=<output> -P absent.cmake
+#   cmake -DSOURCES=<file with lines "<kind> <pool, provider or part> <feature> <path>"> -DLIST=<output> -P absent.cmake
 
 cmake_minimum_required(VERSION 3.20)
 include("${CMAKE_CURRENT_LIST_DIR}/markers.cmake")
@@ -25,9 +25,12 @@ foreach(line IN LISTS lines)
         list(APPEND begun ${kind})
     endif()
     foreach(mark IN LISTS marks)
+        string(REGEX REPLACE ".* " "" name "${mark}")
         string(REPLACE " " ", " mark "${mark}")
         if(mark MATCHES "Ops$")
             string(APPEND text "ABSENT_OPS(UMF_API_${mark})\n")
+        elseif(name IN_LIST marks_pointers)
+            string(APPEND text "ABSENT_POINTER(UMF_API_${mark}, ${kind})\n")
         else()
             string(APPEND text "ABSENT(UMF_API_${mark}, ${kind})\n")
         endif()

@@ -1,8 +1,8 @@
 /*
- * The public functions of the kinds that this build lacks. The function for the operations table
- * returns NULL. Every other function logs that the kind is missing and returns NOT_SUPPORTED,
- * whatever its arguments are. The build makes the list from the sources of these kinds
- * (cmake/umf_absent.cmake).
+ * The public functions of the kinds and parts that this build lacks. The function for the
+ * operations table returns NULL. Every other function logs that the kind or part is missing and
+ * returns NOT_SUPPORTED, or NULL where it returns a pointer, whatever its arguments are. The build
+ * makes the list from their sources (cmake/umf_absent.cmake).
  *
  * No public header is included, because an alias must have the type of its target. The functions
  * ignore the arguments that callers pass, which the C calling conventions of the supported systems
@@ -25,5 +25,11 @@
     }
 #define ABSENT(api, function, kind)                                                                \
     api umf_result_t function(void) __attribute__((alias("absent_" #kind)));
+#define ABSENT_POINTER(api, function, kind)                                                        \
+    api const void *function(void);                                                                \
+    const void *function(void) {                                                                   \
+        absent_##kind();                                                                           \
+        return NULL;                                                                               \
+    }
 
 #include "umf_absent.def"

@@ -6,11 +6,6 @@
 #include "core/ctl_nodes.h"
 #include "core/registry.h"
 #include "ctl/ctl.h"
-#include "ext/movement/movement.h"
-#include "ext/queue/lanes.h"
-#include "ext/record/attach/attach.h"
-#include "ext/record/record.h"
-#include "ext/suspend/suspend.h"
 #include "ipc/ipc.h"
 #include "ipc/settings.h"
 #include "numa/memspace.h"
@@ -20,6 +15,26 @@
 #include "system/keep_errno.h"
 #include "topology/topology.h"
 #include "track/span.h"
+
+#if UMF_WITH_EXT
+#include "ext/movement/movement.h"
+#include "ext/record/attach/attach.h"
+#include "ext/record/record.h"
+#include "ext/suspend/suspend.h"
+
+static void ext_init(void) {
+    umf_suspend_init();
+    umf_movement_init();
+    umf_attach_init();
+}
+#else
+static void ext_init(void) {}
+static void umf_record_settings_init(void) {}
+static void umf_record_init(void) {}
+static void umf_record_fini(void) {}
+static void umf_record_fork_register(void) {}
+static void umf_attach_stop(void) {}
+#endif
 
 _Atomic unsigned umf_started; /* Sync: start_lock for writers */
 static umf_lock_t start_lock;
@@ -42,9 +57,7 @@ static void start_locked(void) {
     umf_record_settings_init();
     umf_ctl_init();
     umf_ipc_init();
-    umf_suspend_init();
-    umf_movement_init();
-    umf_attach_init();
+    ext_init();
 }
 
 /* A program finds errno as 0 at its start, whatever was tried when the library was loaded. */
