@@ -9,7 +9,7 @@ static _Atomic umf_map_entry_t slot;
 static umf_map_list_t *list;
 
 int pause_shim_list_make(void) {
-    list = umf_map_list_make_room(&shard, &slot);
+    list = umf_map_list_make_room(&shard, &slot, umf_map_load(&slot));
     return list != NULL;
 }
 
