@@ -3,7 +3,7 @@
 Prints rows `name ours peer ratio target`: ours / peer, which should be at most the target; where the
 target is 0, ours is what should be 0. The peer is plain calls of the CUDA driver, block by block, as
 the originals do; for training, torch's own allocator. No part begins after --seconds, and
-training makes fewer rounds. Ends with 0 if everything ran; targets that were missed are told, not an error.
+training makes fewer rounds. Ends with 0 if everything ran; missed targets are printed and are no error.
 
 With UMF_TEST_GPU=soft it tries itself on the software runtime; its figures mean nothing then.
 """
@@ -135,7 +135,7 @@ def main():
     parser.add_argument("--gib", type=float, default=32, help="how much sleeps")
     parser.add_argument("--seconds", type=float, default=300, help="after which no part begins")
     parser.add_argument("--verbose", action="store_true", help="what allocators hold in the training")
-    parser.add_argument("--trace", help="file for what the training allocates")
+    parser.add_argument("--trace", help="file for the allocations of the training")
     parser.add_argument("parts", nargs="*", help="default: all")
     options = parser.parse_args()
     print(f"{'name':92} {'ours':>12} {'peer':>12} {'ratio':>8} {'target':>7}")

@@ -1,4 +1,4 @@
-"""Memory of a GPU by plain calls of the driver, block by block: what others do to pause it."""
+"""Memory of a GPU by plain calls of the driver, block by block, as other libraries pause it."""
 
 import ctypes
 import mmap
@@ -88,7 +88,7 @@ def warm_host(nbytes):
     """Touches and pins that much of the host once, and gives it back; returns the bytes.
 
     A virtual machine gets its memory from its host at the first touch, and its devices reach a page
-    after the first pinning. Both take seconds, once, whoever comes first.
+    after the first pinning. Both take seconds, once for each page.
     """
     driver, part = _Driver(), 1 << 30
     count = min(nbytes, _available() // 10 * 9) // part

@@ -172,7 +172,7 @@ def vllm(nbytes, peer, _):
 
 
 def growth(nbytes, peer, _):
-    """What 200 cycles leave, beyond what the first ten needed."""
+    """Growth over 200 cycles, beyond the needs of the first ten."""
     from umf.vllm.device_allocator.cumem import CuMemAllocator
 
     allocator = CuMemAllocator.get_instance()

@@ -1,8 +1,8 @@
 """Trains a language model with 28 GB live, by several allocators: training.py <mode> [--verbose] [--trace FILE].
 
 A process for each mode. Prints the median time of a step in ms, the most device memory beyond the
-context, and the most that was live, both in MB; before that, when verbose, what the allocators held
-when that was reached. The trace has what was allocated, for umf-bench-gpu --replay.
+context, and the peak of live bytes, both in MB; before that, when verbose, the bytes that allocators held
+when that was reached. The trace has all allocations, for umf-bench-gpu --replay.
 
 With UMF_TEST_GPU=soft a small model tries the program on the software runtime.
 """
@@ -105,7 +105,7 @@ def torch_pool(torch, is_threaded):
 
 
 def allocator(torch, mode):
-    """A context that yields what the memory comes from, None for torch's own allocator."""
+    """A context that yields the source of the memory, None for torch's own allocator."""
     if mode.startswith("torch_mempool"):
         return torch_pool(torch, is_threaded=mode == "torch_mempool")
     if mode not in ("process", "mempool"):
@@ -162,13 +162,13 @@ def apart(mode, is_verbose, *more):
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{mode}: {done.stderr.strip().splitlines()[-1]}")
-    *told, last = done.stdout.splitlines()
-    print("".join(f"{line}\n" for line in told if line.startswith("#")), end="", flush=True)
+    *notes, last = done.stdout.splitlines()
+    print("".join(f"{line}\n" for line in notes if line.startswith("#")), end="", flush=True)
     return tuple(float(word) for word in last.split())
 
 
 def rows(end, is_verbose=False, trace=None):
-    """Interleaved runs: what the machine does meanwhile falls on all of them."""
+    """Interleaved runs: other load of the machine falls on all of them."""
     runs = {mode: [] for mode in (VERBOSE_MODES if is_verbose else MODES)}
     for number in range(ROUNDS):
         if number and time.monotonic() > end:

@@ -221,7 +221,7 @@ void umf_py_buffer_unexport(umf_py_buffer_t *self) {
     Py_DECREF((PyObject *)self);
 }
 
-/* Memory that no driver knows is the host's. */
+/* Memory of no driver is the host's. */
 static umf_py_reach_t reach_of(const void *ptr) {
     umf_memory_properties_handle_t properties;
     umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;
@@ -367,7 +367,7 @@ static PyMethodDef buffer_methods[] = {
 
 static PyGetSetDef buffer_members[] = {
     {"ptr", buffer_ptr, NULL, "Address of the first byte; ValueError if it was freed.", NULL},
-    {"nbytes", buffer_nbytes, NULL, "Bytes that were asked for.", NULL},
+    {"nbytes", buffer_nbytes, NULL, "Requested size in bytes.", NULL},
     {"pool", buffer_pool, NULL, "The Pool; None for memory of another library.", NULL},
     {"freed", buffer_freed, NULL, "Whether it was freed, or its pool closed.", NULL},
     {"origin", buffer_origin, NULL, "'pool', 'ipc' or 'foreign'.", NULL},

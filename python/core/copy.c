@@ -11,7 +11,7 @@ typedef struct side_t {
     PyObject *object;
     umf_py_buffer_t *buffer; /* NULL: it is none */
     char *ptr;
-    size_t size; /* SIZE_MAX for an address: its caller knows */
+    size_t size; /* SIZE_MAX for an address: the size is not known */
     view_t view;
 } side_t;
 

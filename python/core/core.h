@@ -1,6 +1,6 @@
 /*
  * The extension module umf._core: pools, providers and memory of libumf as Python types, over the
- * public headers. What needs no speed and no C is in Python, in the package beside it.
+ * public headers. The rest is in Python, in the package beside it.
  *
  * It uses the limited API of CPython 3.9 only, so that one build serves that and all newer ones.
  * Each call of the library that may take long runs without the GIL.
@@ -39,7 +39,7 @@ typedef struct umf_py_provider_t {
     umf_py_uses_t uses;
 } umf_py_provider_t;
 
-/* What is known of where the memory of a pool is. */
+/* Kind and device of a pool's memory, as far as known. */
 typedef enum umf_py_reach_t { REACH_UNKNOWN, REACH_HOST, REACH_DEVICE } umf_py_reach_t;
 
 typedef struct umf_py_pool_t {
@@ -60,7 +60,7 @@ typedef struct umf_py_pool_t {
 typedef enum umf_py_origin_t {
     ORIGIN_POOL,    /* allocated: freed at the end */
     ORIGIN_IPC,     /* of another process: closed at the end */
-    ORIGIN_FOREIGN, /* of another library: its owner is told at the end */
+    ORIGIN_FOREIGN, /* of another library: its owner is notified at the end */
 } umf_py_origin_t;
 
 typedef struct umf_py_buffer_t {
@@ -75,7 +75,7 @@ typedef struct umf_py_buffer_t {
     bool has_queue;
     umf_ipc_handle_t ipc; /* ORIGIN_POOL: the handle that is out, or NULL */
     size_t ipc_size;
-    void *managed; /* ORIGIN_FOREIGN: what DLPack calls the managed tensor */
+    void *managed; /* ORIGIN_FOREIGN: DLPack's managed tensor */
     bool is_versioned;
     bool is_read_only;
     int device_type; /* ORIGIN_FOREIGN: as DLPack counts them */
@@ -84,10 +84,11 @@ typedef struct umf_py_buffer_t {
 
 extern PyTypeObject *umf_py_provider_type, *umf_py_pool_type, *umf_py_buffer_type, *umf_py_job_type;
 
-/* Raises what umf._errors makes of a result. `what` was tried; `missing` bytes, or 0. NULL always.
+/* Raises the exception of umf._errors for a result. `what` was tried; `missing` bytes, or 0. NULL
+ * always.
  */
 PyObject *umf_py_raise(umf_result_t result, const char *what, const char *text, size_t missing);
-/* What a result means for one function, where the library's own words say less. */
+/* Meaning of a result for one function, where the library's own words are less precise. */
 typedef struct umf_py_why_t {
     umf_result_t result; /* UMF_RESULT_SUCCESS: the last one */
     const char *text;
@@ -98,7 +99,7 @@ PyObject *umf_py_raise_why(umf_result_t result, const char *what, const umf_py_w
                            size_t missing);
 /* None, or raises so. */
 PyObject *umf_py_none_or_why(umf_result_t result, const char *what, const umf_py_why_t *whys);
-/* What the provider that failed last in this thread said; NULL if it said nothing. */
+/* Message of the provider that failed last in this thread; NULL: none. */
 const char *umf_py_native_text(void);
 /* None, or raises. */
 PyObject *umf_py_none_or_raise(umf_result_t result, const char *what);
@@ -125,7 +126,7 @@ double umf_py_seconds(PyObject *timeout);
 bool umf_py_is_ending(void);
 /* Sleeps without the GIL. */
 void umf_py_sleep(int64_t ns);
-/* The object, or NULL and TypeError if it is of another type; `name` is what must be given. */
+/* The object, or NULL and TypeError if it is of another type; `name` is the right type in words. */
 void *umf_py_check(PyObject *object, PyTypeObject *type, const char *name);
 /* A new object of a type with garbage collection: zeroes. */
 void *umf_py_alloc(PyTypeObject *type);
@@ -143,8 +144,8 @@ umf_memory_provider_handle_t umf_py_provider_use(umf_py_provider_t *provider);
 void umf_py_provider_unuse(umf_py_provider_t *provider);
 bool umf_py_buffer_use(umf_py_buffer_t *buffer);
 void umf_py_buffer_unuse(umf_py_buffer_t *buffer);
-/* Looks which calls in threads are over (work.c): pools know then how many are at work. May run
- * code of Python, since what was left goes. */
+/* Ends the uses of finished calls in threads (work.c), so that pools have the right count. May run
+ * code of Python, since abandoned work ends. */
 void umf_py_works_look(void);
 /* Waits until all are over, in slices; false and an exception. */
 bool umf_py_works_wait(void);
@@ -180,7 +181,7 @@ bool umf_py_request_allows(const umf_py_pool_t *pool, const char *what);
 
 /* --- allocations and frees of Python (events.c) --- */
 
-/* Counts and tells hooks; the first two: false and an exception if a hook refuses. */
+/* Counts and calls hooks; the first two: false and an exception if a hook refuses. */
 bool umf_py_malloc_begins(umf_py_pool_t *pool, size_t size);
 bool umf_py_malloc_done(umf_py_pool_t *pool, size_t size, void *ptr);
 void umf_py_free_begins(umf_py_pool_t *pool, size_t size, void *ptr);
@@ -219,7 +220,7 @@ PyObject *umf_py_buffer_item(PyObject *buffer, PyObject *key);
 int umf_py_buffer_set_item(PyObject *buffer, PyObject *key, PyObject *value);
 PyObject *umf_py_buffer_iter(PyObject *buffer);
 PyObject *umf_py_buffer_tobytes(PyObject *buffer, PyObject *unused);
-/* Raises what a copy or fill says of which `done` bytes are right. NULL always. */
+/* Raises the error of a copy or fill with `done` right bytes. NULL always. */
 PyObject *umf_py_raise_copy(umf_result_t result, size_t done);
 /* The address of a number; false and an exception. */
 bool umf_py_address(PyObject *number, void **address);

@@ -45,7 +45,7 @@ enum { DL_UINT = 1, DL_READ_ONLY = 1, DL_MAJOR = 1, DL_MINOR = 0 };
 
 /* --- export ----------------------------------------------------------------------------------- */
 
-/* What a capsule points to; `context` of the managed tensor leads back here. */
+/* Target of a capsule; `context` of the managed tensor leads back here. */
 typedef struct exported_t {
     union {
         dl_managed_t plain;

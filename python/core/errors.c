@@ -3,7 +3,7 @@
 
 #include <umf/result.h>
 
-/* What the driver says is more than the library can. */
+/* The driver's message is more precise than the library's. */
 const char *umf_py_native_text(void) {
     umf_memory_provider_handle_t provider;
     const char *text = NULL;

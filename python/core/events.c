@@ -3,7 +3,7 @@
 
 /* --- counters --------------------------------------------------------------------------------- */
 
-/* Bytes or allocations. Frees of what was there before make `now` negative. */
+/* Bytes or allocations. Frees of older memory make `now` negative. */
 typedef struct tally_t {
     long long now, peak, total;
 } tally_t;

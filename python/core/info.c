@@ -1,4 +1,4 @@
-/* What the library has, settings and counters, and where an address is. */
+/* Kinds of the library, settings and counters, and the memory of an address. */
 #include "core.h"
 
 #include <umf/experimental/ctl.h>
@@ -18,7 +18,7 @@ static int kind_add(const char *name, int available, const char *why, void *dict
     return failed;
 }
 
-/* kinds(of pools?) -> {name: None, or what is missing} */
+/* kinds(of pools?) -> {name: None, or the reason why it cannot work} */
 static PyObject *info_kinds(PyObject *module, PyObject *of_pools) {
     (void)module;
     PyObject *dict = PyDict_New();
@@ -108,7 +108,7 @@ static PyObject *info_ctl_run(PyObject *module, PyObject *args) {
 
 /* --- addresses -------------------------------------------------------------------------------- */
 
-/* memory_of(address) -> (kind of memory, device); (0, -1) if no driver knows it. */
+/* memory_of(address) -> (kind of memory, device); (0, -1) for memory of no driver. */
 static PyObject *info_memory_of(PyObject *module, PyObject *address) {
     (void)module;
     umf_memory_properties_handle_t properties;

@@ -127,7 +127,7 @@ PyMethodDef umf_py_ipc_functions[] = {
      "ipc_handle(buffer, /)\n--\n\nThe bytes that another process opens."},
     {"ipc_get", ipc_get, METH_O,
      "ipc_get(address, /)\n--\n\nThe bytes that another process opens, of an address."},
-    {"ipc_put", ipc_put, METH_O, "ipc_put(handle, /)\n--\n\nEnds what ipc_get began."},
+    {"ipc_put", ipc_put, METH_O, "ipc_put(handle, /)\n--\n\nEnds the use of a handle of ipc_get."},
     {"ipc_open", ipc_open, METH_VARARGS,
      "ipc_open(kind, pool, handle, size, /)\n--\n\nMemory of another process."},
     {NULL, NULL, 0, NULL}};

@@ -1,4 +1,4 @@
-/* The life of objects: what is in progress on them, waits that signals interrupt, and their end. */
+/* The life of objects: calls in progress, waits that signals interrupt, and their end. */
 #include "core.h"
 
 #include <pthread.h>
@@ -69,7 +69,7 @@ void umf_py_sleep(int64_t ns) {
     Py_END_ALLOW_THREADS;
 }
 
-/* A sixteenth of the time that has passed: the wait ends little later than what it waits for. */
+/* A sixteenth of the elapsed time: the wait ends little later than its cause. */
 static int64_t slice_ns(int64_t passed) {
     int64_t ns = passed / 16;
     return ns < SLICE_LEAST_NS ? SLICE_LEAST_NS : ns > SLICE_MOST_NS ? SLICE_MOST_NS : ns;
@@ -103,9 +103,9 @@ double umf_py_seconds(PyObject *timeout) {
 }
 
 bool umf_py_is_ending(void) {
-    PyObject *ask = PySys_GetObject("is_finalizing"), *answer = NULL;
-    if (ask) {
-        answer = PyObject_CallObject(ask, NULL);
+    PyObject *query = PySys_GetObject("is_finalizing"), *answer = NULL;
+    if (query) {
+        answer = PyObject_CallObject(query, NULL);
     }
     bool is_ending = !answer || PyObject_IsTrue(answer) == 1;
     Py_XDECREF(answer);

@@ -162,7 +162,7 @@ static void pool_dealloc(PyObject *object) {
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* What is known of an attempt to allocate. */
+/* Facts of an attempt to allocate. */
 typedef struct attempt_t {
     size_t moves;
     bool is_moving; /* a suspend or resume was at work when it began */
@@ -222,7 +222,7 @@ static bool is_alignment(size_t size, size_t alignment) {
     return false;
 }
 
-/* What allocate was asked for. */
+/* The arguments of allocate. */
 typedef struct request_t {
     size_t size, alignment; /* 0: the pool's own */
     bool has_queue;
@@ -264,7 +264,7 @@ static void *request_serve(const request_t *request, umf_py_pool_t *self) {
     if (!umf_py_pool_open(self)) {
         return NULL;
     }
-    /* What the thread cache has takes less time than giving the GIL up. */
+    /* A hit in the thread cache takes less time than the release of the GIL. */
     void *ptr = is_plain ? umfPoolTryMalloc(self->handle, request->size) : NULL;
     if (ptr) {
         return ptr;
@@ -401,18 +401,18 @@ static PyMethodDef pool_methods[] = {
      "Allocates `size` bytes at an address that is a multiple of `alignment` (a power of two; 0: "
      "the pool's own).\n\nWith a stream (its address, or an object that has cuda_stream or "
      "__cuda_stream__) the memory is for work that is queued there from now on, and the buffer is "
-     "freed on that stream: what was freed on it is used on it again at once.\n\nThe content is "
+     "freed on that stream: memory freed on it is used on it again at once.\n\nThe content is "
      "not defined. Returns a Buffer, which is freed with its "
      "last reference. Raises ValueError for a size below 1, OutOfMemoryError if there is no "
      "memory, OutOfResourcesError while the pool is suspended. Runs without the GIL."},
     {"trim", (PyCFunction)(void (*)(void))pool_trim, METH_VARARGS | METH_KEYWORDS,
      "trim($self, /, keep=0, stream=None)\n--\n\nGives unused memory beyond `keep` bytes back to "
-     "the provider; with a stream also what was freed on it, as soon as its work has passed."},
+     "the provider; with a stream also memory freed on it, as soon as its work has completed."},
     {"wait_pending", (PyCFunction)(void (*)(void))umf_py_pool_wait_pending,
      METH_VARARGS | METH_KEYWORDS,
-     "wait_pending($self, /, timeout=None)\n--\n\nWaits until the work has passed that freed "
-     "memory waits for, at most `timeout` seconds; 0 only looks. Returns the bytes that still "
-     "wait.\n\nSignals are answered meanwhile. Without a timeout the main thread leaves the "
+     "wait_pending($self, /, timeout=None)\n--\n\nWaits until queued work on freed memory has "
+     "completed, at most `timeout` seconds; 0 only polls. Returns the bytes still in use by such "
+     "work.\n\nSignals are answered meanwhile. Without a timeout the main thread leaves the "
      "driver's "
      "wait to a thread: if a handler raises, it goes on there, and close waits for it."},
     {"forbid_suspend", pool_forbid_suspend, METH_NOARGS,

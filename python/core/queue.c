@@ -147,7 +147,7 @@ PyObject *umf_py_pool_wait_pending(PyObject *object, PyObject *args, PyObject *k
     return pending.result == UMF_RESULT_SUCCESS ||
                    pending.result == UMF_RESULT_ERROR_OUT_OF_RESOURCES
                ? PyLong_FromSize_t(pending.bytes)
-               : umf_py_raise(pending.result, "what is queued cannot be waited for", NULL, 0);
+               : umf_py_raise(pending.result, "queued work cannot be waited for", NULL, 0);
 }
 
 /* --- of the module ---------------------------------------------------------------------------- */
@@ -163,12 +163,12 @@ static PyObject *queue_ends(PyObject *module, PyObject *stream) {
     Py_BEGIN_ALLOW_THREADS;
     result = umfQueueEnds(queue);
     Py_END_ALLOW_THREADS;
-    return umf_py_none_or_raise(result, "the end of a stream cannot be told");
+    return umf_py_none_or_raise(result, "the end of a stream cannot be reported");
 }
 
-PyMethodDef umf_py_queue_functions[] = {
-    {"queue_ends", queue_ends, METH_O,
-     "queue_ends(stream, /)\n--\n\nTells that a stream is about to be destroyed.\n\nAll pools "
-     "forget it; what was freed on it "
-     "goes back to its pool when its work has passed."},
-    {NULL, NULL, 0, NULL}};
+PyMethodDef umf_py_queue_functions[] = {{"queue_ends", queue_ends, METH_O,
+                                         "queue_ends(stream, /)\n--\n\nAnnounces the end of a "
+                                         "stream, before it is destroyed.\n\nAll pools "
+                                         "forget it; memory freed on it "
+                                         "returns to its pool when its work has completed."},
+                                        {NULL, NULL, 0, NULL}};

@@ -75,7 +75,7 @@ static PyObject *recording_info(PyObject *object, PyObject *unused) {
         (unsigned long long)info->dropped, (long long)info->first_ns, (long long)info->last_ns);
 }
 
-/* notes() -> what is odd about the file */
+/* notes() -> oddities of the file */
 static PyObject *recording_notes(PyObject *object, PyObject *unused) {
     (void)unused;
     PyObject *list = PyList_New(0);
@@ -88,7 +88,7 @@ static PyObject *recording_notes(PyObject *object, PyObject *unused) {
     return list;
 }
 
-/* None for what the object cannot tell. */
+/* None for a figure that the object does not have. */
 static PyObject *figure(uint64_t value) {
     if (value == UMF_RECORD_UNKNOWN) {
         Py_RETURN_NONE;
@@ -154,7 +154,7 @@ static PyObject *recording_spans(PyObject *object, PyObject *unused) {
     return list;
 }
 
-/* --- what lives ------------------------------------------------------------------------------- */
+/* --- live allocations ------------------------------------------------------------------------- */
 
 static PyObject *live_list(const umf_reader_replay_t *replay) {
     PyObject *list = PyList_New(0);
@@ -170,7 +170,7 @@ static PyObject *live_list(const umf_reader_replay_t *replay) {
     return list;
 }
 
-/* live() -> (address, size, ns, object, stack) of what lives at the end */
+/* live() -> (address, size, ns, object, stack) of each allocation live at the end */
 static PyObject *recording_live(PyObject *object, PyObject *unused) {
     (void)unused;
     umf_reader_error_t error;
@@ -314,13 +314,13 @@ static PyObject *recording_html(PyObject *module, PyObject *args) {
 /* --- tables ----------------------------------------------------------------------------------- */
 
 static PyMethodDef recording_methods[] = {
-    {"info", recording_info, METH_NOARGS, "info($self, /)\n--\n\nWhat the file is."},
-    {"notes", recording_notes, METH_NOARGS, "notes($self, /)\n--\n\nWhat is odd about it."},
+    {"info", recording_info, METH_NOARGS, "info($self, /)\n--\n\nFacts of the file."},
+    {"notes", recording_notes, METH_NOARGS, "notes($self, /)\n--\n\nOddities of the file."},
     {"objects", recording_objects, METH_NOARGS,
      "objects($self, /)\n--\n\nPools and providers by number."},
     {"spans", recording_spans, METH_NOARGS,
-     "spans($self, /)\n--\n\nWhat pools have from their providers."},
-    {"live", recording_live, METH_NOARGS, "live($self, /)\n--\n\nWhat lives at the end."},
+     "spans($self, /)\n--\n\nMemory of pools from their providers."},
+    {"live", recording_live, METH_NOARGS, "live($self, /)\n--\n\nAllocations live at the end."},
     {"stack", recording_stack, METH_VARARGS,
      "stack($self, number, /)\n--\n\nThe frames of a stack."},
     {"events", recording_events, METH_NOARGS,

@@ -1,7 +1,7 @@
 /* Callbacks of Python before a request fails for lack of memory, over those of umf/reclaim.h. */
 #include "core.h"
 
-static PyObject *ask; /* (pool, bytes) -> whether something was given back; NULL: there is none */
+static PyObject *callback; /* (pool, bytes) -> whether memory was released; NULL: none is set */
 static _Thread_local umf_py_request_t *innermost;
 
 void umf_py_request_begin(umf_py_request_t *request, umf_py_pool_t *pool, size_t size) {
@@ -41,7 +41,7 @@ static bool shortage(umf_memory_pool_handle_t pool, size_t bytes, unsigned attem
     }
     PyEval_RestoreThread(request->thread);
     request->thread = NULL;
-    PyObject *answer = PyObject_CallFunction(ask, "On", (PyObject *)request->pool,
+    PyObject *answer = PyObject_CallFunction(callback, "On", (PyObject *)request->pool,
                                              (Py_ssize_t)(bytes ? bytes : request->size));
     bool is_given = answer && PyObject_IsTrue(answer) == 1;
     Py_XDECREF(answer);
@@ -53,13 +53,13 @@ static bool shortage(umf_memory_pool_handle_t pool, size_t bytes, unsigned attem
 /* shortage_ask(function): once. */
 static PyObject *shortage_ask(PyObject *module, PyObject *function) {
     (void)module;
-    if (!ask) {
+    if (!callback) {
         umf_result_t result = umfAddReclaimCallback(shortage, NULL);
         if (result != UMF_RESULT_SUCCESS) {
             return umf_py_raise(result, "a callback cannot be added", NULL, 0);
         }
         Py_INCREF(function);
-        ask = function;
+        callback = function;
     }
     Py_RETURN_NONE;
 }

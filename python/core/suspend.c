@@ -54,7 +54,7 @@ static bool handles(PyObject *objects, umf_memory_pool_handle_t *made, size_t co
     return true;
 }
 
-/* Without queues and events everything is waited for. */
+/* Without queues and events all work of the devices is waited for. */
 static umf_result_t move_run(umf_py_work_t *work) {
     const umf_suspend_params_t *params =
         work->params.queues || work->params.events ? &work->params : NULL;
@@ -62,8 +62,8 @@ static umf_result_t move_run(umf_py_work_t *work) {
                            : umfPoolsSuspend(work->handles, work->count, params, &work->report);
 }
 
-/* (pools, queues, events, is_resume). What was left on these pools is waited for, and a handler of
- * a signal may close one meanwhile. */
+/* (pools, queues, events, is_resume). Waits for abandoned work on these pools; a handler of a
+ * signal may close one meanwhile. */
 static umf_py_work_t *move_new(PyObject *args) {
     PyObject *pools, *queues, *events;
     int is_resume;
@@ -334,7 +334,7 @@ PyMethodDef umf_py_suspend_functions[] = {
     {"wait_all", suspend_wait_all, METH_NOARGS,
      "wait_all()\n--\n\nWaits for all that goes on in threads."},
     {"set_policy", suspend_set_policy, METH_VARARGS,
-     "set_policy(pool, keep, folder, device, /)\n--\n\nWhat becomes of the content of a pool."},
+     "set_policy(pool, keep, folder, device, /)\n--\n\nSets where a suspend keeps the content."},
     {"residency", suspend_residency, METH_O,
      "residency(pool, /)\n--\n\nWhere the memory of a pool is."},
     {"suspend_trim", suspend_trim, METH_NOARGS,

@@ -37,7 +37,7 @@ void umf_py_work_call(umf_py_work_t *work);
 bool umf_py_work_is_over(void *work);
 /* Ends the work, or leaves it to itself. May run code of Python. */
 void umf_py_work_leave(umf_py_work_t *work);
-/* Waits for what was left of the same sort on the same pools; false and an exception. */
+/* Waits for abandoned work of the same sort on the same pools; false and an exception. */
 bool umf_py_work_wait_left(umf_py_work_t *work);
 /* Makes the call so that signals are answered; false and an exception if a handler has raised: then
  * the work was left. Only the main thread, which has the signals, starts a thread. */

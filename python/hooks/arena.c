@@ -12,7 +12,7 @@
 enum { MAX_THREADS = 16 };
 
 #define HUGE_PAGE ((size_t)2 << 20)
-/* What a thread touches at a time: a part of a unit, so that the first unit is ready soon. */
+/* Size that a thread touches at a time: a part of a unit, so that the first unit is ready soon. */
 #define PART ((size_t)32 << 20)
 
 /* Arenas without backups that the next call uses. */
@@ -33,7 +33,7 @@ static int of_runtime(int result) {
     return result;
 }
 
-/* Memory of the runtime if it is in the process, as it then knows it; else of the driver. */
+/* Memory of the runtime if it is in the process, which can then report it; else of the driver. */
 void arena_host_free(void *memory) {
     int (*host_free)(void *);
     *(void **)&host_free = dlsym(RTLD_DEFAULT, "cudaFreeHost");
@@ -51,7 +51,7 @@ int arena_host_alloc(void **memory, size_t size) {
                       : (int)cuda()->host_alloc(memory, size, CU_MEMHOSTALLOC_PORTABLE);
 }
 
-/* By the runtime if it is in the process, as it then knows the memory; else by the driver. */
+/* By the runtime if it is in the process, which can then report the memory; else by the driver. */
 static CUresult host_pin(void *memory, size_t size) {
     int (*pin)(void *, size_t, unsigned);
     *(void **)&pin = dlsym(RTLD_DEFAULT, "cudaHostRegister");
@@ -323,8 +323,8 @@ char *arena_map(size_t size) {
     return memory;
 }
 
-/* Users ask the runtime for the flags of pinned memory. Not every runtime answers for memory that
- * was not its own before it was pinned; where it does not, the driver allocates it. */
+/* Users read the flags of pinned memory by the runtime. Not every runtime has them for memory that
+ * it pinned and did not allocate; then the driver allocates it. */
 bool arena_flags_work(void) {
     int (*get_flags)(unsigned *, void *);
     *(void **)&get_flags = dlsym(RTLD_DEFAULT, "cudaHostGetFlags");
@@ -368,7 +368,7 @@ static arena_t *arena_create(size_t size, failure_t *error) {
 arena_t *arena_make(size_t size, failure_t *error) {
     arena_t *arena = arena_reuse(size, cuda_current_device());
     if (!arena) {
-        arenas_drop(); /* of other sizes than what sleeps now */
+        arenas_drop(); /* of other sizes than the sleeping memory */
         arena = arena_create(size, error);
     }
     return arena;

@@ -48,7 +48,7 @@ char *arena_map(size_t size);
 /* Pinned memory of the driver. 0: success. */
 int arena_host_alloc(void **memory, size_t size);
 void arena_host_free(void *memory);
-/* Whether users who ask the CUDA runtime for the flags of an arena's memory get them. */
+/* Whether the CUDA runtime reports the flags of an arena's memory. */
 bool arena_flags_work(void);
 
 #endif

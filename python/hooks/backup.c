@@ -201,8 +201,8 @@ static char *file_name(const backup_options_t *options, const block_t *block) {
     return length > 0 ? path : NULL;
 }
 
-/* A new file. What has its name is of a process that is gone, or of somebody who wants the content:
- * it is never followed or written to. */
+/* A new file. A file of that name belongs to an ended process, or to an attacker: it is never
+ * followed or written to. */
 static int file_create(backup_t *backup) {
     enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
     struct stat made;
@@ -237,7 +237,7 @@ static bool file_move(const work_t *work, keep_t *keep, const backup_options_t *
         backup->path = file_name(options, keep->block);
         backup->size = keep->block->size;
         backup->owner = getpid();
-        make_folders(options->folder); /* what is wrong with it, the file says */
+        make_folders(options->folder); /* a failure shows when the file is made */
     }
     int fd = !backup->path ? -1 : work->is_load ? file_open(backup) : file_create(backup);
     if (fd < 0) {
@@ -275,7 +275,7 @@ static bool files_move(const work_t *work, const backup_options_t *options, fail
 
 /* --- one device ------------------------------------------------------------------------------- */
 
-/* Each unit was pinned by itself, and one copy must not reach over the end of what was pinned. */
+/* Each unit was pinned by itself, and one copy must not cross the end of a unit. */
 static CUresult copy_whole(const work_t *work, const keep_t *keep) {
     const backup_t *backup = keep->backup;
     size_t in_unit =
@@ -290,7 +290,7 @@ static CUresult copy_whole(const work_t *work, const keep_t *keep) {
     return result;
 }
 
-/* What has its memory already; what the arena gets is copied where its units are made. */
+/* Backups with memory of their own; those of the arena are copied where its units are made. */
 static CUresult copy_rest(const work_t *work) {
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < work->count && result == CUDA_SUCCESS; i++) {
@@ -387,7 +387,7 @@ bool backup_is_full(const backup_t *backup) {
     return backup->memory || backup->path;
 }
 
-/* The last chance for copies that could not be waited for. */
+/* The final wait for copies after a failed one. */
 static bool is_settled(const backup_t *backup) {
     return !backup->unsettled || cuda_drain(backup->unsettled - 1) == CUDA_SUCCESS;
 }

@@ -85,7 +85,7 @@ static umf_result_t group_make(group_t *group, int device) {
         return result;
     }
     umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
-    policy.keep = UMF_SUSPEND_DISCARD; /* what is kept, backups keep */
+    policy.keep = UMF_SUSPEND_DISCARD; /* backups keep the content */
     result = umfPoolSetSuspendPolicy(pool, &policy);
     if (result != UMF_RESULT_SUCCESS) {
         umfPoolDestroy(pool);
@@ -135,7 +135,7 @@ static umf_memory_pool_handle_t *pools_of(group_t **groups, size_t count, bool i
     return pools;
 }
 
-/* As the library says: what it took and could not bring back stays suspended. */
+/* State of the library: memory that it could not bring back stays suspended. */
 static bool is_suspended(const group_t *group) {
     umf_residency_t now = UMF_RESIDENCY_INIT;
     return umfPoolGetResidency(group->pool, &now) == UMF_RESULT_SUCCESS &&

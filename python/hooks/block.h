@@ -18,7 +18,7 @@
 
 typedef struct failure_t {
     char text[512];
-    size_t missing; /* bytes, if it is known that they are */
+    size_t missing; /* bytes; 0: not known */
     umf_result_t result;
 } failure_t;
 
@@ -34,10 +34,10 @@ typedef struct group_t {
 typedef struct block_t {
     group_t *group;
     char *ptr;
-    size_t size; /* as it was asked for */
+    size_t size; /* as requested */
 } block_t;
 
-/* What sizes are rounded up to on a device; 0 without one. */
+/* Sizes on a device are multiples of it; 0 without a device. */
 size_t block_granularity(int device);
 
 bool group_create(group_t *group, int device, failure_t *error);

@@ -42,7 +42,7 @@ int cuda_current_device(void) {
     if (cuda() && cuda()->current_device(&device) == CUDA_SUCCESS) {
         return device;
     }
-    /* Without a context the runtime knows which device the thread is about to use. */
+    /* Without a context the runtime has the device of the thread. */
     int (*of_runtime)(int *);
     int number = 0;
     *(void **)&of_runtime = dlsym(RTLD_DEFAULT, "cudaGetDevice");
@@ -72,7 +72,7 @@ void cuda_leave(void) {
     cuda()->pop(&gone);
 }
 
-/* As the system tells it, for drivers that do not. */
+/* From the system, for drivers that do not report it. */
 static int node_of_bus(int device) {
     char bus[32] = "", path[96];
     int node = -1;

@@ -23,7 +23,7 @@ typedef struct cuda_t {
 
 /* NULL if there is no driver, or it lacks a function. Starts it. */
 const cuda_t *cuda(void);
-/* What the driver calls a result. */
+/* The driver's name of a result. */
 const char *cuda_text(CUresult result);
 /* The device of the thread's current context; that of the CUDA runtime if there is none. */
 int cuda_current_device(void);

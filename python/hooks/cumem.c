@@ -265,7 +265,7 @@ static const host_t *host_find_locked(const void *memory) {
     return host;
 }
 
-/* Memory of cumem_save has the size of the allocation that it was made for. */
+/* Memory of cumem_save is as large as its allocation. */
 static bool have_sizes_locked(void *const *hosts, const size_t *sizes, size_t count,
                               failure_t *error) {
     for (size_t i = 0; i < count; i++) {

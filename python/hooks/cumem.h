@@ -18,7 +18,7 @@ typedef struct note_t {
 
 enum { CUMEM_UNNOTED = -1 }; /* in the place of a tag */
 
-/* NULL if there is no memory. The size is rounded up to what the driver gives. A note is taken,
+/* NULL if there is no memory. The size is rounded up to the driver's granularity. A note is taken,
  * with the tag, unless that is CUMEM_UNNOTED. */
 block_t *cumem_malloc(size_t *size, int device, int tag, failure_t *error);
 /* Frees an address of cumem_malloc; does nothing for another. A note is taken if is_noted; an
@@ -27,7 +27,7 @@ void cumem_free(void *ptr, bool is_noted);
 /* The notes since the last call, oldest first; free gives the array back. False: there is no
  * memory, and the notes stay. */
 bool cumem_take_notes(note_t **notes, size_t *count);
-/* All or none; addresses that are none of cumem_malloc fail. What is in that state stays so. */
+/* All or none; fails for an address of another allocator. Allocations in that state stay in it. */
 bool cumem_move(void *const *ptrs, size_t count, bool is_asleep, failure_t *error);
 /* Copies the content of each allocation into memory of the host that is made for it and pinned. */
 bool cumem_save(void *const *ptrs, size_t count, void **hosts, failure_t *error);

@@ -1,6 +1,6 @@
 /*
- * The module cumem_allocator: what PyTorch calls for vLLM's memory pools, and what Python calls to
- * give their memory back. Limited API of CPython 3.9.
+ * The module cumem_allocator: functions for PyTorch, which allocates for vLLM's memory pools, and
+ * for Python, which releases their memory. Limited API of CPython 3.9.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -50,7 +50,7 @@ static void call_end(call_t call) {
     PyGILState_Release(call.state);
 }
 
-/* Tells Python of a new allocation. What it raises is printed and ends nothing. */
+/* Calls Python for a new allocation. An exception is printed and has no other effect. */
 static bool announce(const block_t *block, size_t size) {
     call_t call = call_begin();
     PyObject *result = NULL;
@@ -99,7 +99,7 @@ static bool is_handle(PyObject *result, const void *ptr) {
     return !PyErr_Occurred() && address == ptr;
 }
 
-/* Tells Python that an allocation goes; it goes whatever the answer is. */
+/* Calls Python for the end of an allocation, which ends whatever the result is. */
 static void withdraw(const void *ptr) {
     call_t call = call_begin();
     PyObject *result = NULL;

@@ -1,4 +1,5 @@
-/* What cupy.cuda.memory.CFunctionAllocator calls: it names no stream, so a free waits for all. */
+/* Functions for cupy.cuda.memory.CFunctionAllocator, which names no stream, so a free waits for
+ * all. */
 #include <stdint.h>
 
 #include <umf.h>
@@ -47,7 +48,7 @@ EXPORTED int umf_cuda_reaches(int device, void *ptr) {
            flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-/* Work that is queued on `later` from now on comes behind what is on `first`. Returns a CUresult.
+/* Orders work queued on `later` from now on after the work on `first`. Returns a CUresult.
  */
 EXPORTED int umf_cuda_order(int device, void *first, void *later);
 EXPORTED int umf_cuda_order(int device, void *first, void *later) {

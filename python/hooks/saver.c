@@ -11,7 +11,7 @@
 #include "saver_own.h"
 #include "table.h"
 
-/* Allocations of one tag on one device that are in the same state. What is allocated while the tag
+/* Allocations of one tag on one device that are in the same state. Memory allocated while the tag
  * sleeps gets another one. */
 typedef struct family_t {
     group_t group;
@@ -29,14 +29,15 @@ typedef struct entry_t {
     family_t *family;
 } entry_t;
 
-/* Written by who pauses or resumes: nobody allocates or frees meanwhile. Taken before the mutex. */
+/* Write-locked by pause and resume: no thread allocates or frees meanwhile. Taken before the mutex.
+ */
 static pthread_rwlock_t moving = PTHREAD_RWLOCK_INITIALIZER;
 /* Of everything below. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static table_t table; /* of entries: each begins with its block */
 static family_t *families;
 static uint64_t margin;
-static int retain = -1; /* not asked for yet */
+static int retain = -1; /* not read yet */
 static char *folder;
 static pid_t writer; /* the process that paused last */
 
@@ -254,7 +255,7 @@ bool saver_free(void *ptr) {
 
 /* --- pause and resume ------------------------------------------------------------------------- */
 
-/* What one call works on. */
+/* Arguments and results of one call. */
 typedef struct move_t {
     group_t **groups;
     entry_t **entries; /* with a backup */
@@ -327,9 +328,9 @@ static void drop_new(const move_t *move, const bool *were_full) {
     }
 }
 
-/* Content may have gone before the call failed: it comes back to what is awake. What could not be
- * brought back stays asleep, with its backup; what is awake and did not get its content keeps the
- * backup, too, for the next resume. */
+/* Content may have gone before the call failed: awake allocations get theirs back. Allocations that
+ * could not be woken stay asleep, with their backups; awake ones without their content keep the
+ * backups, too, for the next resume. */
 static void load_awake(move_t *move, const backup_options_t *options, failure_t *error) {
     failure_t again = {.text = ""};
     size_t awake = 0, length = strlen(error->text);

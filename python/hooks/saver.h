@@ -3,8 +3,8 @@
  * thread has configured for those that it is about to make. Behind both hooks of
  * torch_memory_saver.
  *
- * All functions are thread-safe. Those that return an int return 0 on success; saver_error tells
- * why otherwise.
+ * All functions are thread-safe. Those that return an int return 0 on success; otherwise
+ * saver_error has the reason.
  */
 #ifndef UMF_PYTHON_HOOKS_SAVER_H
 #define UMF_PYTHON_HOOKS_SAVER_H
@@ -13,7 +13,7 @@
 
 enum { SAVER_TAG_SIZE = 256 };
 
-/* Of one thread. A thread that sets nothing has what the environment says. */
+/* Of one thread. A thread that sets nothing has the values of the environment. */
 typedef struct saver_config_t {
     bool is_read; /* from the environment */
     bool is_interesting;

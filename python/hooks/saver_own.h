@@ -1,4 +1,4 @@
-/* What the files of the saver share. */
+/* Shared by the files of the saver. */
 #ifndef UMF_PYTHON_HOOKS_SAVER_OWN_H
 #define UMF_PYTHON_HOOKS_SAVER_OWN_H
 

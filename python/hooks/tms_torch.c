@@ -1,4 +1,4 @@
-/* Hook mode "torch": what torch.cuda.memory.CUDAPluggableAllocator calls. */
+/* Hook mode "torch": functions for torch.cuda.memory.CUDAPluggableAllocator. */
 #include <sys/types.h>
 
 #include "cuda.h"

@@ -35,7 +35,7 @@ void destroy(void *error) {
     (*functions)[0](error);
 }
 
-/* Returns if torch is built in another way than those that this was written for. */
+/* Returns if the layout of this build of torch is unknown. */
 void try_throw(const char *library, const char *type_name, const std::string &text) {
     void *found = symbol("libc10.so", CONSTRUCTOR);
     void *type = symbol(library, type_name);

@@ -1,5 +1,5 @@
 /*
- * Errors as PyTorch knows them. An allocator of the whole process must throw: an address of NULL
+ * Errors of PyTorch. An allocator of the whole process must throw: an address of NULL
  * becomes a tensor at 0. The classes are those of the torch in the process, found at run time.
  */
 #ifndef UMF_PYTHON_HOOKS_TORCH_ERROR_HPP

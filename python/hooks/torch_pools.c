@@ -64,7 +64,7 @@ static void *slot_malloc(const slot_t *slot, ssize_t size, int device, void *str
     }
     void *ptr = umfPoolMallocOn(pool, (size_t)size, 0, stream);
     if (!ptr) {
-        /* Pools on its provider were asked; those on others may hold memory free, too. */
+        /* Pools on its provider have released memory; those on others may have free memory, too. */
         umfReclaim(NULL, SIZE_MAX, NULL);
         ptr = umfPoolMallocOn(pool, (size_t)size, 0, stream);
     }

@@ -1,7 +1,7 @@
 /*
  * Pools of libumf as the allocator of all of PyTorch. Each stream of a device has a pool of its
- * own, so that what is freed is used again in the order of its stream; all pools of a device share
- * a provider, and give what they hold free to each other before a request fails. A graph gets pools
+ * own, so that freed memory is used again in the order of its stream; all pools of a device share
+ * a provider, and give free memory to each other before a request fails. A graph gets pools
  * of its own, which live as long as torch keeps the graph: a replay finds its memory unchanged.
  */
 #include <atomic>
@@ -65,7 +65,8 @@ process_t &process = *new process_t;
 std::atomic<size_t> capture_count{0}, recorded_count{0};
 std::atomic<bool> has_pending{false}; /* frees may wait for other streams */
 
-/* What this thread allocated from last, outside of captures. Such pools are never destroyed. */
+/* The pool of this thread's last allocation, outside of captures. Such pools are never destroyed.
+ */
 struct last_t {
     int device = -1;
     void *stream = nullptr;
@@ -220,7 +221,7 @@ bool take_recorded(void *ptr) {
                         " bytes free: " + umfResultText(result));
 }
 
-/* The pool has asked others on its provider already. */
+/* Other pools on the provider have released memory already. */
 void *malloc_again(umf_memory_pool_handle_t pool, size_t size, int device) {
     give_back_all();
     void *ptr = umfPoolMalloc(pool, size);
@@ -246,7 +247,7 @@ EXPORTED void umf_torch_process_free(void *ptr, ssize_t size, int device, void *
         return;
     }
     umf_memory_pool_handle_t pool = nullptr;
-    std::lock_guard<std::mutex> lock(process.mutex); /* so that nobody destroys the pool */
+    std::lock_guard<std::mutex> lock(process.mutex); /* keeps the pool alive */
     umfPoolByPtr(ptr, &pool);
     has_pending = true;
     if (umfFreeOn(ptr, stream) != UMF_RESULT_SUCCESS) {
@@ -257,7 +258,8 @@ EXPORTED void umf_torch_process_free(void *ptr, ssize_t size, int device, void *
     }
 }
 
-/* --- what torch sets by set_*_fn -------------------------------------------------------------- */
+/* --- functions that torch sets by set_*_fn
+ * -------------------------------------------------------------- */
 
 EXPORTED void umf_torch_process_record_stream(void *ptr, void *stream) {
     if (ptr) {

@@ -1,4 +1,4 @@
-"""What the tests of the package share."""
+"""Shared by the tests of the package."""
 
 import os
 import re

@@ -53,13 +53,13 @@ def copies(pool, kept):
     assert other.tobytes() == b"\7" * MIB
 
 
-def asks(pool, kept):
+def reads(pool, kept):
     pool.statistics()
     pool.residency()
     pool.wait_pending(0.01)
 
 
-@pytest.mark.parametrize("work", [allocates, trims, suspends, copies, asks])
+@pytest.mark.parametrize("work", [allocates, trims, suspends, copies, reads])
 def test_a_close_waits_for_calls_and_refuses_later_ones(work, eager):
     ends = []
 

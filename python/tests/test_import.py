@@ -1,4 +1,4 @@
-"""What importing does, and what the type checker says."""
+"""The import, and the verdict of the type checker."""
 
 import subprocess
 import sys

@@ -23,7 +23,7 @@ def test_a_request_beyond_the_limit_is_refused(kind):
             assert str(number) in str(caught.value)
         assert isinstance(caught.value, MemoryError)
         kept.free()
-        pool.allocate(7 * MIB).free()  # what is free is given back first
+        pool.allocate(7 * MIB).free()  # free memory is released first
 
 
 def test_a_limit_is_changed_removed_and_read():

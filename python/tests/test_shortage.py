@@ -88,20 +88,20 @@ def test_a_limit_may_be_raised(pool):
 
 
 def test_the_pool_of_the_request_stays_open(pool):
-    asked = []
+    calls = []
 
     def end(short, nbytes):
         for call in (short.close, lambda: umf.suspend(short), lambda: umf.suspend_async(short)):
             with pytest.raises(BufferError, match="callback"):
                 call()
-            asked.append(call)
+            calls.append(call)
         with umf.Pool("disjoint") as other:
             other.close()
         return False
 
     with umf.on_out_of_memory(end), pytest.raises(umf.OutOfMemoryError):
         pool.allocate(9 * MIB)
-    assert len(asked) == 3
+    assert len(calls) == 3
 
 
 def test_what_a_callback_allocates_is_no_recursion(pool):

@@ -91,7 +91,7 @@ def test_negative_numbers(pool, wrong):
 
 
 class OfGpu:
-    """An array of a GPU, as far as a copy asks."""
+    """An array of a GPU, as far as a copy reads it."""
 
     def __init__(self, array, is_read_only):
         self.array = array

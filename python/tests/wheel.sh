@@ -60,7 +60,7 @@ if [ -d "$tools" ]; then
     export PYTHONPATH=$tools
     "$python" -m twine check --strict "$wheel"
     "$python" -m auditwheel show "$wheel"
-    # The same file has several names, which users of torch_memory_saver know.
+    # The same file has the several names of torch_memory_saver.
     "$python" -m check_wheel_contents --ignore W002 "$wheel"
     # The buffer protocol is in the stable ABI from 3.11 on, and the same in 3.9 (core/buffer.c).
     # Its result counts that as a mistake.

@@ -94,11 +94,11 @@ __all__ = [
 
 
 def info() -> Dict[str, Any]:
-    """What the library has here.
+    """Kinds of this machine.
 
     Returns:
         "version", and "providers" and "pools": for each kind None if it can work on this machine,
-        otherwise what is missing. Drivers are searched for.
+        otherwise the reason. Drivers are searched for.
     """
     return {
         "version": _core.VERSION,

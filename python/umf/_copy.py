@@ -8,7 +8,7 @@ from ._memory import from_dlpack
 
 
 def _side(thing: Any, is_written: bool) -> Tuple[Any, Optional[int]]:
-    """What the extension takes, an address or an object with a buffer, and its bytes."""
+    """The argument for the extension, an address or an object with a buffer, and its bytes."""
     if isinstance(thing, _core.Buffer):
         return thing, thing.nbytes
     address = _number(thing)
@@ -50,7 +50,7 @@ def _number(thing: Any) -> Optional[int]:
 
 
 def _view(thing: Any) -> memoryview:
-    """Its memory. A single number has none that counts, though NumPy's have a buffer."""
+    """Its memory. A single number is refused, although NumPy's numbers have a buffer."""
     view = memoryview(thing)
     if view.ndim == 0 and not hasattr(thing, "__setitem__"):
         raise TypeError(f"it must be memory or an integer, not {thing!r}")

@@ -57,14 +57,14 @@ class Counters(_core.Counters):
 
 
 def counting(pool: Optional[Pool] = None) -> Counters:
-    """Counts what is allocated and freed: ``with umf.counting(pool) as c: ...``.
+    """Counts allocations and frees: ``with umf.counting(pool) as c: ...``.
 
     Args:
         pool: default: all pools.
 
     Counts begin at zero. They nest: each counts on its own, so an inner one is a part of an outer.
-    All threads are counted, of the memory of ``Pool.allocate`` and its like, in bytes as asked for.
-    Memory that went with its pool is counted as freed when its buffer is dropped. What a pool holds,
-    whoever allocates: ``Pool.statistics``.
+    All threads are counted, of the memory of ``Pool.allocate`` and its like, in requested bytes.
+    Memory that went with its pool is counted as freed when its buffer is dropped. For all memory of a
+    pool, of any allocating library, see ``Pool.statistics``.
     """
     return Counters(pool)

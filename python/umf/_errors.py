@@ -9,7 +9,7 @@ class Error(RuntimeError):
     Attributes:
         code: the ``umf_result_t`` as a number.
         name: its name in the headers, "UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY".
-        text: why, in words; what a driver said, where it said something.
+        text: the reason in words; the message of the driver, if there is one.
         missing: bytes of memory that were missing for a resume; 0 if that is not known.
     """
 
@@ -31,11 +31,11 @@ class OutOfMemoryError(Error, MemoryError):
 
 
 class ProviderError(Error):
-    """A driver or the system failed; ``text`` is what it said."""
+    """A driver or the system failed; ``text`` is its message."""
 
 
 class InvalidArgumentError(Error, ValueError):
-    """An argument does not fit; ``text`` says which and what would."""
+    """An argument does not fit; ``text`` names it and a right one."""
 
 
 class InvalidAlignmentError(InvalidArgumentError):
@@ -78,7 +78,7 @@ _BY_CODE: Dict[int, Type[Error]] = {
 
 
 def make(code: int, what: str, name: str, meaning: str, text: str, missing: int) -> Error:
-    """What the extension raises."""
+    """The exception for a result of the library."""
     reason = text or meaning
     message = f"{what}: {reason}"
     if missing:

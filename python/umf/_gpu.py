@@ -1,4 +1,4 @@
-"""What the hooks of CuPy, Numba and RMM share."""
+"""Shared parts of the hooks of CuPy, Numba and RMM."""
 
 import ctypes
 import functools

@@ -12,8 +12,8 @@ class MemoryHook:
     """Sees each allocation and free of buffers inside a ``with``: a subclass overrides methods.
 
     It is for all threads, unlike CuPy's, and for the memory of ``Pool.allocate`` and its like: not
-    for what C, PyTorch or CuPy allocate from a pool. Hooks nest, and are called in the order in which
-    they were entered. What a hook itself allocates or frees is not told to hooks.
+    for allocations by C, PyTorch or CuPy. Hooks nest, and are called in the order in which
+    they were entered. No hook is called for allocations and frees by a hook.
 
     An exception in a hook of malloc reaches the caller of ``allocate``, and nothing stays allocated.
     One in a hook of free goes to ``sys.unraisablehook``, and the memory is freed.
@@ -47,10 +47,10 @@ _hooks: Tuple[MemoryHook, ...] = ()
 def _change(hooks: Tuple[MemoryHook, ...]) -> None:
     global _hooks
     _hooks = hooks
-    _core.hook_set(_tell if hooks else None)
+    _core.hook_set(_call if hooks else None)
 
 
-def _tell(event: int, pool: Pool, nbytes: int, ptr: int) -> None:
+def _call(event: int, pool: Pool, nbytes: int, ptr: int) -> None:
     for hook in _hooks:
         if event == 0:
             hook.malloc_preprocess(pool, nbytes)

@@ -70,7 +70,7 @@ def _kind_text(kind: str, settings: Dict[str, object]) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Creation text of the same length without what stands in quotes."""
+    """Creation text of the same length without the text in quotes."""
     return re.sub(r'"(?:\\.|[^"\\])*("|$)', lambda found: "x" * len(found[0]), text, flags=re.DOTALL)
 
 
@@ -118,7 +118,7 @@ class Provider(_core.Provider, _Closing):
         )
 
     def reset_peak(self) -> None:
-        """The peak of ``statistics`` becomes what is allocated now."""
+        """Sets the peak of ``statistics`` to the bytes allocated now."""
         _core.ctl_run("umf.provider.by_handle.{}.stats.peak_memory.reset", self)
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ class Provider(_core.Provider, _Closing):
 
 
 class Statistics(NamedTuple):
-    """Counters; None for what the kind does not count."""
+    """Counters; None for a counter that the kind does not have."""
 
     allocated: Optional[int] = None
     """Bytes of a provider in use."""
@@ -169,8 +169,8 @@ class Pool(_core.Pool, _Closing):
     Args:
         kind: a kind of pool ("disjoint", "coalescing", "proxy", ...), or the whole text of a pool
             and its provider ("disjoint:capacity=8 over os"); ``provider`` is not given then.
-        provider: a ``Provider``, which several pools may share and which stays the caller's, or
-            the text of one that the pool owns. Default: "os".
+        provider: a ``Provider`` of the caller, which several pools may share, or the text of
+            one that the pool owns. Default: "os".
         settings: settings of the pool by name, sizes in bytes or as "1M".
 
     Raises:
@@ -212,7 +212,7 @@ class Pool(_core.Pool, _Closing):
         return _split_over(self.text)[1] or ""
 
     def set_policy(self, keep: str = "pinned", folder: Optional[str] = None, device: int = -1) -> None:
-        """Says what becomes of the content at the next suspend.
+        """Sets where a suspend keeps the content, if at all.
 
         Args:
             keep: "pinned" (memory of the host, the fastest), "host", "file" (in ``folder``, without
@@ -237,8 +237,8 @@ class Pool(_core.Pool, _Closing):
             fraction: the same as a part, above 0 and at most 1, of the physical memory of the
                 machine, or of the GPU for memory of a GPU.
 
-        A request beyond it raises OutOfMemoryError, after the pool has given back what it holds
-        free. If the pool holds more already, it gives that back at once; what is in use stays.
+        A request beyond it raises OutOfMemoryError, after the pool has released its free memory. If
+        the pool holds more already, it releases free memory at once; memory in use stays.
 
         Raises:
             ValueError: a number is out of range, or both are given.
@@ -338,7 +338,7 @@ class Buffer(_core.Buffer, _Closing):
             copy: True is refused: nothing is copied.
 
         Raises:
-            BufferError: the memory was freed or is suspended, or what was asked for cannot be.
+            BufferError: the memory was freed or is suspended, or a request cannot be met.
         """
         device = self.dlpack_device()
         if dl_device is not None and tuple(dl_device) != device:
@@ -487,10 +487,10 @@ class Buffer(_core.Buffer, _Closing):
         return self._twin(self.nbytes)
 
     def ipc_handle(self) -> "IPCHandle":
-        """What another process opens; it pickles.
+        """Names the memory to other processes; it pickles.
 
         The caller must keep the memory until the consumers are done with it: after a free, or a
-        close of the pool, they read what is allocated there next. A suspend of the pool makes handles
+        close of the pool, they read the next allocation there. A suspend of the pool makes handles
         stale.
 
         Raises:
@@ -525,7 +525,7 @@ class IPCHandle(NamedTuple):
     """Names memory of one process to others, by pickle or any other way."""
 
     data: bytes
-    """What the library opens; its format is private."""
+    """The handle in the private format of the library."""
     nbytes: int
     """Size of the memory."""
     provider: str

@@ -1,4 +1,4 @@
-"""Where the package has what programs in C and C++ need."""
+"""Folders of the package for programs in C and C++."""
 
 from pathlib import Path
 

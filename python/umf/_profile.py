@@ -1,4 +1,4 @@
-"""A profiler: what functions allocate."""
+"""A profiler: allocations by function."""
 
 import functools
 import threading
@@ -11,7 +11,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class ProfileEntry(NamedTuple):
-    """What the calls of one function, or the runs of one block, allocated."""
+    """Allocations by the calls of one function, or the runs of one block."""
 
     name: str
     calls: int
@@ -19,7 +19,7 @@ class ProfileEntry(NamedTuple):
     bytes: int
     """All that was allocated, in bytes."""
     peak: int
-    """The most that one call held at once, in bytes, of what it allocated."""
+    """The most bytes that one call held at once of its allocations."""
 
 
 class ProfileReport(List[ProfileEntry]):
@@ -54,13 +54,13 @@ class _Block:
 
 
 class Profiler:
-    """Says what functions and blocks allocate: ``umf.profile`` is one, of all pools.
+    """Counts allocations of functions and blocks: ``umf.profile`` is one, of all pools.
 
     Use it as ``@umf.profile``, as ``@umf.profile("name")`` for a function, or as
     ``with umf.profile("name"):``. A name of several blocks is one entry.
 
-    It counts as ``umf.counting`` does: what other threads allocate meanwhile, too, and what is called
-    from inside. Functions of asyncio are counted from their start to their end.
+    It counts as ``umf.counting`` does: allocations of other threads meanwhile, too, and those of
+    called functions. Functions of asyncio are counted from their start to their end.
 
     Args:
         pool: of which memory is counted; default: all.
@@ -89,7 +89,7 @@ class Profiler:
         import inspect  # takes longer to import than the rest of this module
 
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError("a generator is not profiled: profile what it does with `with`")
+            raise TypeError("a generator is not profiled: profile its body with `with`")
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -118,12 +118,12 @@ class Profiler:
             )
 
     def report(self) -> ProfileReport:
-        """What was counted since the start or the last ``reset``."""
+        """Counts since the start or the last ``reset``."""
         with self._lock:
             return ProfileReport(sorted(self._entries.values(), key=lambda e: (-e.bytes, e.name)))
 
     def reset(self) -> None:
-        """Forgets what was counted."""
+        """Sets all counts to zero."""
         with self._lock:
             self._entries.clear()
 

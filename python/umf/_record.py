@@ -1,4 +1,4 @@
-"""Recordings: what pools and providers do, while they do it."""
+"""Recordings of events of pools and providers."""
 
 import os
 import weakref
@@ -44,8 +44,8 @@ class Event(NamedTuple):
             "provider refused", "trim", "suspend", "resume", "open", "close", "create", "destroy",
             "mark".
         where: the pool or provider, as "disjoint #3"; of a mark its name.
-        address: of the memory. "out of memory": what the pool held. "trim": what it held before.
-        size: in bytes. "trim": what the pool held after.
+        address: of the memory. "out of memory": bytes held by the pool. "trim": bytes held before.
+        size: in bytes. "trim": bytes held after.
         thread: as ``threading.get_native_id`` says.
         queue: number of the queue; 0: none.
         stack: native frames, the innermost first; empty where stacks were not recorded.
@@ -62,11 +62,11 @@ class Event(NamedTuple):
 
 
 class Leak(NamedTuple):
-    """What lives of one pool, allocated at one place.
+    """Live allocations of one pool, made at one place.
 
     Attributes:
         pool: as "disjoint #3".
-        bytes: of all of it, as asked for.
+        bytes: of all, as requested.
         allocations: how many these are.
         age: of the oldest in seconds.
         stack: native frames, the innermost first; empty where stacks were not recorded.
@@ -115,7 +115,7 @@ class _File:
         return self._stacks[number]
 
     def end(self) -> int:
-        """ns at the last event, or of the youngest of what lives."""
+        """ns at the last event, or at the youngest live allocation."""
         return max([self.file.info()[6], *(one[2] for one in self.file.live())])
 
 
@@ -196,15 +196,15 @@ def _dict_of(path: str) -> Dict[str, Any]:
 
 
 def snapshot() -> Dict[str, Any]:
-    """What there is now: every pool and provider of this process. Needs no recording.
+    """Every pool and provider of this process, now. Needs no recording.
 
     Returns:
         "pid"; "time", seconds since 1970; "pools" and "providers", lists of dicts; "allocations",
-        what lives, if a recording with ``leaks`` runs: "address", "size", "pool", "stack"; "notes":
-        what is odd. A pool has "name", "provider", "handle", "asleep"; "live", "live_count" (in use
+        live ones, if a recording with ``leaks`` runs: "address", "size", "pool", "stack"; "notes":
+        oddities of the file. A pool has "name", "provider", "handle", "asleep"; "live", "live_count" (in use
         by the program), "held" (from its provider), "peak" (the most of that), "away" (suspended),
-        all in bytes and None where it cannot tell; "allocs" and "frees" since it was created; and
-        "spans", what its provider gave: "address", "size", "away", "imported", "exported" and
+        all in bytes and None where the kind does not count; "allocs" and "frees" since it was created; and
+        "spans", its memory from the provider: "address", "size", "away", "imported", "exported" and
         "runs", blocks of one size side by side: "address", "size", "count", "state" ("live",
         "cached", "free", "unknown"). A provider has the figures only.
 
@@ -230,7 +230,7 @@ def _recorded(pools: Union[Pool, Iterable[Pool], None]) -> Tuple[Pool, ...]:
 
 
 class _Running:
-    """What ends with a `Recording`, in the process that started it only: its child has neither."""
+    """Ends with a `Recording`, in the process that started it only: its child has neither."""
 
     def __init__(self, path: str, is_own: bool) -> None:
         self.path = path
@@ -248,7 +248,7 @@ class _Running:
             try:
                 _core.record_stop()
             except InvalidArgumentError:
-                pass  # somebody else has stopped it
+                pass  # it was stopped in C
 
     def end(self) -> None:
         if self._pid == os.getpid():
@@ -336,7 +336,7 @@ class Recording:
         return RecordingState(*state)
 
     def snapshot(self) -> Dict[str, Any]:
-        """What there is now; see ``umf.snapshot``."""
+        """The state now; see ``umf.snapshot``."""
         return snapshot()
 
     def events(self) -> Iterator[Event]:
@@ -355,10 +355,10 @@ class Recording:
             )
 
     def leaks(self) -> List[Leak]:
-        """What was allocated since the beginning and lives, by pool and place, the oldest first.
+        """Live allocations made since the beginning, by pool and place, the oldest first.
 
-        What died with its pool is none. With ``leaks`` in `record` also what was allocated so long
-        ago that its event is overwritten.
+        Memory destroyed with its pool is no leak. With ``leaks`` in `record` the list also has
+        allocations whose events are overwritten.
         """
         file = _File(self.path)
         groups: Dict[Tuple[int, int], List[Tuple[int, int]]] = {}
@@ -405,13 +405,13 @@ def record(
     rate: int = 0,
     pools: Union[Pool, Iterable[Pool], None] = None,
 ) -> Recording:
-    """Starts to record what pools and providers of this process do.
+    """Starts to record events of pools and providers of this process.
 
     Args:
         path: the file, which is replaced; "%p" in it becomes the number of the process. None: a
             temporary file that goes with the recording.
         stacks: whether native stacks are recorded, or of how many frames, up to 64; True: 16.
-        leaks: whether a table of what lives is kept (`Recording.leaks`).
+        leaks: whether a table of live allocations is kept (`Recording.leaks`).
         size: bytes that the file may have, at least 1 MiB; 0: 256 MiB. When it is full the oldest
             events are overwritten.
         min_size, max_size: only allocations of at least, at most so many bytes; 0: no limit.
@@ -422,6 +422,7 @@ def record(
         ValueError, umf.InvalidArgumentError: a number is out of range.
         umf.OutOfResourcesError: a recording is running already, or the file cannot be made.
 
-    Keep the recording: with its last reference it stops. A child of fork does not record. What is not recorded is not slower.
+    Keep the recording: with its last reference it stops. A child of fork does not record. Pools that
+    are not recorded do not become slower.
     """
     return Recording(path, stacks, leaks, size, min_size, max_size, rate, pools)

@@ -43,12 +43,12 @@ def on_out_of_memory(callback: Callable[[Pool, int], object]) -> OutOfMemoryCall
     """Adds a callback that is called before an allocation fails for lack of memory.
 
     Args:
-        callback: called with the pool and the bytes that it has asked its provider for in vain. It
+        callback: called with the pool and the bytes that its provider could not allocate. It
             returns true if it gave something back: then the request is repeated. All callbacks are
             called in a round, in their order, and there are up to eight rounds for a request.
 
     Returns:
-        What removes it again, also as a context manager.
+        An object that removes it, also as a context manager.
 
     It is called for allocations by Python: ``Pool.allocate``, ``umf.allocate``, ``umf.from_bytes``,
     ``Buffer.resize`` and copies of buffers, of any pool, in the thread that allocates. It is not for
@@ -56,8 +56,8 @@ def on_out_of_memory(callback: Callable[[Pool, int], object]) -> OutOfMemoryCall
     GIL may wait. They use ``umfAddReclaimCallback`` of ``umf/reclaim.h``.
 
     It may free buffers, trim, suspend and close other pools, and raise the limit of this one.
-    Closing or suspending the pool of the request raises ``BufferError``. What it allocates is served
-    from what that pool keeps free, or fails. It must not wait for a thread that allocates.
+    Closing or suspending the pool of the request raises ``BufferError``. Its own allocations are
+    served from free memory of that pool, or fail. It must not wait for a thread that allocates.
 
     An exception in a callback ends the request: ``allocate`` raises it.
     """

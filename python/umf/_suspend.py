@@ -8,7 +8,7 @@ from ._memory import Pool
 
 
 class Report(NamedTuple):
-    """What a suspend or resume did; bytes over all its pools."""
+    """Result of a suspend or resume; bytes over all its pools."""
 
     bytes: int
     """Physical memory given back, or brought back."""
@@ -38,9 +38,9 @@ def suspend(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int] = (
     """Gives the physical memory of pools back, of all or of none.
 
     Args:
-        pools: one pool or several. What becomes of the content: ``Pool.set_policy``.
+        pools: one pool or several. ``Pool.set_policy`` sets where content is kept.
         queues: addresses of native queues (``stream.cuda_stream``) whose work is waited for.
-        events: addresses of native events that are waited for. Without queues and events all work
+        events: addresses of native events to wait for. Without queues and events all work
             of the devices is waited for.
 
     Raises:
@@ -107,7 +107,7 @@ class Job(_core.Job):
         return self.wait(timeout)
 
     def cancel(self) -> bool:
-        """False: what is of all or of none goes on to its end."""
+        """False: a suspend or resume is of all pools or of none, so it continues to its end."""
         return False
 
     def __await__(self) -> Generator[object, None, Report]:

@@ -23,7 +23,7 @@ _moves = 0  # blocks of `unless_captured` at work
 _no_moves = threading.Condition(_lock)
 _watched: Set[Any] = set()
 _unwanted: Deque[Tuple[List[Any], Optional[Callable[[], None]]]] = deque()
-# What each thread has entered, the innermost pool last. A thread writes its own only.
+# Pools entered by each thread, the innermost last. A thread writes its own only.
 _stacks: Dict[int, List[_Entered]] = {}
 
 
@@ -53,7 +53,7 @@ def _end(entered: _Entered) -> None:
 
 @contextlib.contextmanager
 def use(pool: Any) -> Iterator[None]:
-    """What this thread allocates on the current device inside comes from `pool`."""
+    """Allocations of this thread on the current device inside come from `pool`."""
     import torch
 
     thread = threading.get_ident()
@@ -82,7 +82,7 @@ def entered() -> List[Any]:
 
 
 def entered_elsewhere() -> List[Any]:
-    """Pools that other threads are inside of."""
+    """Pools entered by other threads."""
     mine = threading.get_ident()
     return [pool for thread, stack in list(_stacks.items()) if thread != mine for _, pool in stack]
 
@@ -113,7 +113,7 @@ def _is_capturing() -> bool:
 
 
 def drop_unwanted() -> None:
-    """Destroys what was dropped, if it can be. Whoever holds the lock does so, or leaves a pool soon."""
+    """Destroys dropped pools if none is entered. If the lock is taken, its thread does so, or ends a use soon."""
     while _unwanted and _active == 0 and not _is_capturing() and _lock.acquire(blocking=False):
         done = []
         try:

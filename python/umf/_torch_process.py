@@ -26,7 +26,7 @@ _Call = Tuple[Tuple[int, ...], Tuple[int, ...], Tuple[int, ...]]
 class ProcessAllocator:
     """The allocator of torch in this process; `install` makes it.
 
-    Each stream of a GPU has a ``coalescing`` pool; all pools of a GPU share a provider, and what one
+    Each stream of a GPU has a ``coalescing`` pool; all pools of a GPU share a provider, and memory that one
     holds free serves the others before a request fails. A graph has pools of its own.
     """
 
@@ -119,7 +119,7 @@ def install(provider: str = "cuda_vmm", keep: Optional[str] = "pinned") -> Proce
 
     Args:
         provider: text of the provider, without ``device``, which each GPU adds.
-        keep: what becomes of the content in a suspend (``umf.Pool.set_policy``); None: the provider
+        keep: where a suspend keeps the content (``umf.Pool.set_policy``); None: the provider
             cannot be suspended.
 
     Returns:

@@ -17,7 +17,7 @@ _NO_MEMORY = 2  # cudaErrorMemoryAllocation
 
 
 class OutOfMemoryError(cupy.cuda.runtime.CUDARuntimeError, MemoryError):  # type: ignore[misc]
-    """The error that CuPy's pool takes as a reason to give back what it caches, and try again."""
+    """The error that CuPy's pool takes as a reason to release its cache, and try again."""
 
     def __init__(self) -> None:
         super().__init__(_NO_MEMORY)
@@ -51,8 +51,8 @@ class Allocator:
 def install(pool: Optional[_memory.Pool] = None) -> Allocator:
     """CuPy allocates from a pool of libumf from now on.
 
-    CuPy's own pool stands between: it knows CuPy's streams, so that frees need not wait. Without
-    memory it gives back what it caches and tries again, and then raises its own OutOfMemoryError.
+    CuPy's own pool is in between: it orders frees by CuPy's streams, so that they need not wait. Without
+    memory it releases its cache and tries again, and then raises its own OutOfMemoryError.
     """
     allocator = Allocator(pool)
     cupy.cuda.set_allocator(cupy.cuda.MemoryPool(allocator.malloc).malloc)

@@ -24,7 +24,7 @@ class UmfMemoryManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
             self._addresses = _gpu.Addresses(_gpu.pool_of(None, self._device))
 
     def memalloc(self, size: int) -> Any:
-        """Memory of the device; MemoryError if there is none, with what Numba frees later freed."""
+        """Memory of the device; MemoryError if there is none, even after Numba's deferred frees."""
         if self._addresses is None:
             self.initialize()
         addresses, device = self._addresses, self._device

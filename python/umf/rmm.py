@@ -19,8 +19,8 @@ def resource(pool: Optional[_memory.Pool] = None, device: int = 0) -> Any:
         pool: of memory of the device. Default: ``coalescing`` over ``cuda_vmm``.
         device: number of the GPU, for the default.
 
-    What is freed on a stream is used on it again at once, and on others when its work has passed;
-    the host does not wait. No memory is ``MemoryError``.
+    Memory freed on a stream is used on it again at once, and on other streams when its work has
+    completed; the host does not wait. No memory is ``MemoryError``.
     """
     addresses = _gpu.Addresses(_gpu.pool_of(pool, device))
 

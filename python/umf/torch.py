@@ -111,7 +111,7 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
             torch divides the segments itself.
         provider: text of the provider. Default: "cuda_vmm" of the device, which can be suspended.
         device: the GPU; default: the current one.
-        keep: what becomes of the content in a suspend (``umf.Pool.set_policy``); None: the pool is
+        keep: where a suspend keeps the content (``umf.Pool.set_policy``); None: the pool is
             of a provider that cannot be suspended.
         use_on_oom, no_split: as for ``torch.cuda.MemPool``.
         settings: settings of the pool by name.
@@ -160,7 +160,7 @@ class Pool(torch.cuda.MemPool):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def use(self) -> Iterator["Pool"]:
-        """What this thread allocates on the pool's GPU inside comes from the pool.
+        """Allocations of this thread on the pool's GPU inside come from the pool.
 
         That includes backward passes: they run in this thread inside, since torch serves only the
         thread that entered a pool. Contexts nest: the inner pool holds.
@@ -316,8 +316,8 @@ def share(of: Any, pool: Pool) -> SharedTensor:
     """Shares a tensor of a pool whose provider shares: ``Pool(provider="cuda_vmm:share=fd")``.
 
     Args:
-        of: a contiguous tensor of the pool. It must live until the others have opened it; what they
-            opened stays until they drop it, or the pool is suspended: they see the old memory then.
+        of: a contiguous tensor of the pool. It must live until the others have opened it; their
+            memory stays until they drop it, or the pool is suspended: they see the old memory then.
         pool: where it was allocated.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the tests with PyTorch share; on a GPU where UMF_TEST_GPU=real."""
+"""Shared by the tests with PyTorch; on a GPU where UMF_TEST_GPU=real."""
 
 import ctypes
 import gc

@@ -391,19 +391,19 @@ def test_callbacks(raw):
 
 
 def test_callbacks_that_fail(raw, monkeypatch):
-    told = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda one: told.append(one.exc_type))
+    seen_calls = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda one: seen_calls.append(one.exc_type))
     start = used()
     cumem_allocator.init_module(lambda handle: 1 / 0, lambda address: None)
     assert raw.my_malloc(MIB, 0, None) is None
-    assert told == [ZeroDivisionError] and used() == start
+    assert seen_calls == [ZeroDivisionError] and used() == start
     cumem_allocator.init_module(lambda handle: None, lambda address: 1 / 0)
     for wrong in (lambda address: 1 / 0, lambda address: None, lambda address: (1, 2, 3, 4)):
-        told.clear()
+        seen_calls.clear()
         address = raw.my_malloc(MIB, 0, None)
         cumem_allocator.init_module(lambda handle: None, wrong)
         raw.my_free(address, MIB, 0, None)
-        assert len(told) == 1 and used() == start
+        assert len(seen_calls) == 1 and used() == start
         cumem_allocator.init_module(lambda handle: None, lambda address: 1 / 0)
 
 

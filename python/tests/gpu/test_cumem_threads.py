@@ -16,7 +16,7 @@ from umf.vllm import cumem_allocator
 
 
 def test_two_threads_in_pools_do_not_wait_for_each_other():
-    """One holds the lock of torch's allocator where the other holds the GIL: no hook asks for the GIL."""
+    """One holds the lock of torch's allocator where the other holds the GIL: no hook takes the GIL."""
     code = """
 import threading, torch
 from umf.vllm.device_allocator.cumem import CuMemAllocator
@@ -97,19 +97,19 @@ def test_a_capture_does_not_allocate_from_what_sleeps(allocator):
 
 
 def test_callbacks_that_were_replaced_are_called(allocator):
-    told = []
+    seen_calls = []
     own = allocator.python_malloc_callback
-    allocator.python_malloc_callback = lambda handle: (told.append(handle), own(handle))
+    allocator.python_malloc_callback = lambda handle: (seen_calls.append(handle), own(handle))
     try:
         with allocator.use_memory_pool("weights"):
             tensor = full(4, 1)
     finally:
         allocator.python_malloc_callback = own
-    assert [handle[2] for handle in told] == [tensor.data_ptr()]
+    assert [handle[2] for handle in seen_calls] == [tensor.data_ptr()]
     assert allocator.pointer_to_data[tensor.data_ptr()].tag == "weights"
     with allocator.use_memory_pool("kv_cache"):
         noted = full(4, 2)
-    assert len(told) == 1 and allocator.pointer_to_data[noted.data_ptr()].tag == "kv_cache"
+    assert len(seen_calls) == 1 and allocator.pointer_to_data[noted.data_ptr()].tag == "kv_cache"
 
 
 _PENDING = """

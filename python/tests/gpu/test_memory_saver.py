@@ -235,7 +235,7 @@ print("paused", flush=True)
     lines = run_python(code, env={"UMF_TEST_HOOK_MODE": MODE, "SOFT_CUDART_TRACE": "1"})
     lines = lines[lines.index("pause\n") : lines.index("paused\n")]
     made = re.findall(r"register 0x(\w+) (\d+) in (\d+): 0", lines)
-    sizes = [int(size) for _, size, _ in made if int(size) > MIB]  # a page asks whether flags work
+    sizes = [int(size) for _, size, _ in made if int(size) > MIB]  # a page tests whether flags work
     assert sizes == [256 * MIB, 256 * MIB, 88 * MIB] and "host alloc" not in lines
     assert len({thread for _, _, thread in made}) == 1
     assert all(int(at, 16) % (2 * MIB) == 0 for at, size, _ in made if int(size) > MIB)
@@ -251,7 +251,7 @@ def test_backups_are_near_the_device(saver, monkeypatch, backend):
             get_mempolicy, ctypes.byref(mode), nodes, 1024, ctypes.c_void_p(address), of_address
         )
         if result != 0:
-            pytest.skip("the system does not tell on which node memory is")
+            pytest.skip("the system does not report the node of memory")
         return mode.value, nodes[0]
 
     preferred = 1
@@ -310,7 +310,7 @@ def is_mapped(address):
 @needs_fake
 @pytest.mark.parametrize("stays", [False, True])
 def test_pinned_memory_that_the_driver_keeps_stays_mapped(saver, stays):
-    """Else the driver would go on with pages that are gone, or that are of somebody else."""
+    """Else the driver would go on with pages that are gone, or of another owner."""
     with saver.region("pinned", enable_cpu_backup=True):
         tensor = full(24, 3)
     saver.pause("pinned")

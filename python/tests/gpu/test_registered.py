@@ -1,4 +1,4 @@
-"""Buffers that another library knows by their address, as NCCL does, over a sleep."""
+"""Buffers registered by address with another library, as NCCL does, over a sleep."""
 
 import ctypes
 
@@ -17,7 +17,7 @@ class _Place(ctypes.Structure):
 
 
 class Registrar:
-    """What a library finds out when a buffer is registered with it, and relies on from then on."""
+    """Facts that a library reads when a buffer is registered with it, and relies on from then on."""
 
     def __init__(self):
         self.driver = ctypes.CDLL("libcuda.so.1")

@@ -7,7 +7,7 @@
     torch_memory_saver.pause("weights")   # the memory is free for others, addresses stay
     torch_memory_saver.resume("weights")  # the same bytes are back
 
-A pause and a resume are all or nothing and raise RuntimeError. What is paused already stays so.
+A pause and a resume are all or nothing and raise RuntimeError. A paused tag stays paused.
 """
 
 from .entrypoint import TorchMemorySaver, configure_subprocess

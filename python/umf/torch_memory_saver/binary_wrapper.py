@@ -65,7 +65,7 @@ class BinaryWrapper:
         enable_disk_backup: bool = False,
         cpu_backup_backend: Optional[str] = None,
     ) -> None:
-        """What allocations of this thread are from now on."""
+        """Sets tag and backup of allocations by this thread from now on."""
         self.cdll.tms_set_current_tag(tag.encode())
         self.cdll.tms_set_interesting_region(interesting_region)
         self.cdll.tms_set_enable_cpu_backup(enable_cpu_backup)
@@ -73,7 +73,7 @@ class BinaryWrapper:
         self.cdll.tms_set_cpu_backup_backend((cpu_backup_backend or "").encode())
 
     def get_config(self) -> Dict[str, Any]:
-        """What ``set_config`` would set to change nothing."""
+        """The arguments with which ``set_config`` changes nothing."""
         return {
             "tag": self.cdll.tms_get_current_tag().decode(),
             "interesting_region": self.cdll.tms_get_interesting_region(),

@@ -49,7 +49,7 @@ class TorchMemorySaver:
         """GPU memory that this thread allocates inside belongs to ``tag``.
 
         Args:
-            tag: what ``pause`` and ``resume`` name.
+            tag: name for ``pause`` and ``resume``.
             enable_cpu_backup: the content survives a pause, in memory of the host.
             enable_disk_backup: it survives in files; not together with the above.
             cpu_backup_backend: "pinned" (default, the fastest) or "mmap" (the system may swap it).
@@ -226,7 +226,7 @@ _Key = Tuple[str, bool, bool, str, int]
 
 
 class _TorchMemorySaverImpl:
-    """What exists once the hook library is loaded."""
+    """State that exists once the hook library is loaded."""
 
     def __init__(self, hook_mode: str = "preload") -> None:
         import torch
@@ -249,7 +249,7 @@ class _TorchMemorySaverImpl:
         self._pools_of_graphs: List[Tuple[Any, Any]] = []
         self._named_pools: Dict[Tuple[str, Any], Any] = {}
         self._asleep_named: Set[Tuple[str, Any]] = set()
-        # Held over a pause, so that nobody enters a region of what is about to sleep.
+        # Held over a pause: no thread enters a region of a tag that is about to sleep.
         self._lock = threading.Lock()
         self._process = os.getpid()
         atexit.register(self._release)
@@ -287,7 +287,7 @@ class _TorchMemorySaverImpl:
 
     def _pool_of_locked(self, key: _Key) -> Any:
         """The pool kept for a key. A new one if that sleeps: torch would serve small requests out of
-        its segments, which have no memory. Tensors keep what they have of the old one."""
+        its segments, which have no memory. Tensors keep their memory of the old one."""
         if key in self._asleep:
             _torch_pools.drop([self._mem_pools.pop(key)])
             self._asleep.discard(key)
@@ -419,7 +419,7 @@ class _TorchMemorySaverImpl:
                 self._raise("pause", tag)
             self._asleep.update(key for key in self._mem_pools if not tag or key[0] == tag)
             self._asleep_named.update(key for key in self._named_pools if not tag or key[0] == tag)
-            # This thread goes on with new pools in the regions that it is inside of.
+            # This thread continues with new pools in the regions around it.
             mine = threading.get_ident()
             for key in {key for who, key in self._inside if who == mine and key in self._asleep}:
                 old = self._mem_pools[key]

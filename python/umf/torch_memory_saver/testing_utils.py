@@ -1,4 +1,4 @@
-"""What tests of users call."""
+"""Functions for tests of users."""
 
 from .utils import is_xpu
 
@@ -11,7 +11,7 @@ def get_device() -> str:
 
 
 def empty_cache() -> None:
-    """Lets torch give back what nobody uses."""
+    """Lets torch release unused memory."""
     import torch
 
     (torch.xpu if is_xpu() else torch.cuda).empty_cache()

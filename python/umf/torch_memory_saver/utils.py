@@ -16,7 +16,7 @@ _FLAGS = (
 
 
 def check_environment() -> None:
-    """ValueError if a variable that the hook libraries read has a value that they would not know."""
+    """ValueError if a variable of the hook libraries has a value that they would refuse."""
     for name in _FLAGS:
         value = os.environ.get(name, "")
         if value not in _WORDS:
@@ -30,7 +30,7 @@ def check_environment() -> None:
 
 @contextlib.contextmanager
 def change_env(key: str, value: str) -> Iterator[None]:
-    """Sets a variable of the environment inside, and restores what was there."""
+    """Sets a variable of the environment inside, and restores its value."""
     before = os.environ.get(key)
     os.environ[key] = value
     try:

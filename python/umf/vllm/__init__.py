@@ -40,7 +40,7 @@ def register() -> None:
 
 
 def _replace(name: str) -> None:
-    """Before vLLM imports it: what holds vLLM's own module goes on with that."""
+    """Before vLLM imports it: code that holds vLLM's own module continues with that."""
     theirs, ours = f"vllm.{name}", f"{__name__}.{name}"
     if theirs in sys.modules and sys.modules[theirs] is not sys.modules.get(ours):
         _logger.warning("%s was imported before umf.vllm.register: vLLM keeps it", theirs)

@@ -1,4 +1,4 @@
-"""What both hook modes have in common."""
+"""Common parts of both hook modes."""
 
 import abc
 from pathlib import Path
@@ -26,5 +26,5 @@ class HookUtilBase(abc.ABC):
         """The hook library of this process."""
 
     def get_allocator(self) -> Optional[Any]:
-        """What torch's pools allocate with; None: with cudaMalloc."""
+        """Allocator of torch's pools; None: cudaMalloc."""
         return None

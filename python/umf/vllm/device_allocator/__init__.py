@@ -1,4 +1,4 @@
-"""What allocators of devices have in common: the names of ``vllm.device_allocator``."""
+"""Common parts of allocators of devices: the names of ``vllm.device_allocator``."""
 
 import abc
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ __all__ = [
 
 @dataclass
 class AllocationData:
-    """One allocation. It may be written: what it says is what is done."""
+    """One allocation. It may be written: sleep and wake-up read it."""
 
     handle: HandleType
     tag: str
@@ -35,7 +35,7 @@ class MemAllocator(abc.ABC):
 
     @abc.abstractmethod
     def use_memory_pool(self, tag: Optional[str] = None) -> ContextManager[None]:
-        """What torch allocates inside belongs to a tag."""
+        """Allocations of torch inside belong to a tag."""
 
     @abc.abstractmethod
     def sleep(self, offload_tags: Union[Tuple[str, ...], str, None] = None) -> None:

@@ -106,7 +106,7 @@ _OWN = {"create_and_map": create_and_map, "unmap_and_release": unmap_and_release
 def get_pluggable_allocator(
     python_malloc_fn: Callable[[HandleType], None], python_free_func: Callable[[int], HandleType]
 ) -> Any:
-    """An allocator of torch that tells these two of each allocation."""
+    """An allocator of torch that calls these two for each allocation and free."""
     from torch.cuda.memory import CUDAPluggableAllocator
 
     init_module(python_malloc_fn, python_free_func)
@@ -117,7 +117,7 @@ def get_pluggable_allocator(
 def use_memory_pool_with_allocator(
     python_malloc_fn: Callable[[HandleType], None], python_free_func: Callable[[int], HandleType]
 ) -> Iterator[Tuple[Any, Any]]:
-    """What this thread allocates inside comes from a new pool over such an allocator.
+    """Allocations of this thread inside come from a new pool over such an allocator.
 
     Yields:
         the MemPool and the allocator; both must live as long as their memory.
@@ -141,7 +141,7 @@ def _is_replaced(name: str) -> bool:
 
 
 def _copies_itself() -> bool:
-    """Whether nobody has replaced what copies."""
+    """Whether the copy function is our own."""
     return getattr(libcudart.cudaMemcpy, "__func__", None) is _OWN_COPY
 
 
@@ -310,10 +310,10 @@ class CuMemAllocator(MemAllocator):
 
     @property
     def pointer_to_data(self) -> Dict[int, AllocationData]:
-        """A record of each allocation, by address. Look it up anew after allocations: while nobody has
-        replaced the callbacks the module takes notes of allocations, which are read here."""
+        """A record of each allocation, by address. Look it up anew after allocations: unless callbacks are
+        replaced, the module takes notes of allocations, which are read here."""
         with self._notes_lock:
-            if not self._is_reading:  # a finalizer inside of this gets what there is
+            if not self._is_reading:  # a finalizer inside of this gets the records so far
                 self._is_reading = True
                 try:
                     self._read_notes()
@@ -355,7 +355,7 @@ class CuMemAllocator(MemAllocator):
 
     @property
     def current_tag(self) -> str:
-        """The tag of what this thread allocates now: of the use that it entered last, else of the last
+        """The tag of allocations by this thread now: of the use that it entered last, else of the last
         one of any thread, since threads of torch allocate for captures, too."""
         mine = threading.get_ident()
         for thread, tag in reversed(self._uses):
@@ -412,7 +412,7 @@ class CuMemAllocator(MemAllocator):
 
     @contextlib.contextmanager
     def use_memory_pool(self, tag: Optional[str] = None) -> Iterator[None]:
-        """What this thread allocates inside belongs to `tag`; None: the default tag."""
+        """Allocations of this thread inside belong to `tag`; None: the default tag."""
         if tag is None:
             tag = CuMemAllocator.default_tag
         assert isinstance(tag, str), f"tag must be a str, not {tag!r}"
@@ -456,7 +456,7 @@ class CuMemAllocator(MemAllocator):
                     _torch_pools.replace(pool, pools[-1][0])
 
     def _refuse_other_threads(self, records: _Records) -> None:
-        """Called after `records` was made: who enters a pool later allocates what is not in it."""
+        """Called after `records` was made: a thread that enters a pool later makes allocations of its own."""
         elsewhere = _torch_pools.entered_elsewhere()
         addresses = {pointer for pointer, _ in records}
         for tag, pools in list(self.allocator_and_pools.items()):

@@ -5,7 +5,7 @@ from typing import Any, List, Optional
 
 
 class _Base:
-    """What vLLM's base class has, where vLLM is not."""
+    """The names of vLLM's base class, where vLLM is not installed."""
 
     def discard(self, tags: Any) -> None:
         raise RuntimeError(f"{type(self).__name__} cannot discard tags")
