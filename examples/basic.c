@@ -49,7 +49,7 @@ int main(void) {
     strcpy(text, "hello from a pool");
     printf("pool: \"%s\" at %p\n", text, (void *)text);
 
-    /* A pointer, also one into the middle, leads to its pool and to the provider behind it. */
+    /* A pointer, also one into the middle, leads to its pool and to the provider of that. */
     umf_memory_pool_handle_t found_pool;
     umf_memory_provider_handle_t found_provider;
     const char *pool_name, *provider_name;

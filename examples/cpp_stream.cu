@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <vector>
 
-// CCCL before 3.1 wants this header before its others.
+// CCCL before 3.1 needs this header before its others.
 #include <umf/cuda_resource.hpp>
 #include <umf/umf.hpp>
 
@@ -70,7 +70,7 @@ int main() {
             return 1;
         }
     }
-    // Before a stream goes, the pools forget it: its handle may belong to another one soon.
+    // Before a stream ends, the pools drop it: its handle may belong to another one soon.
     for (cudaStream_t stream : streams) {
         CUDA(cudaStreamSynchronize(stream));
         umfQueueEnds(stream);

@@ -16,8 +16,7 @@
 #include <umf.h>
 
 typedef struct file_params_t {
-    const char
-        *directory; /* where the file is created; it has no name, so nothing is left behind */
+    const char *directory; /* where the file is created; it has no name, so nothing remains */
 } file_params_t;
 
 typedef struct file_provider_t {

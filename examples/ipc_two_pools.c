@@ -1,7 +1,7 @@
 /*
  * Request and response, each in the memory of its writer. A client puts numbers into a block of its
  * pool and sends the handle over a socket. A server reads them in place, puts the answer into a
- * block of its own pool, and sends that handle back. No number goes through the socket.
+ * block of its own pool, and sends that handle back. No number is sent through the socket.
  */
 #include <stdio.h>
 #include <string.h>

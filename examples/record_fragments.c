@@ -1,6 +1,6 @@
 /*
  * Fragmentation to look at: a limit, half of it free, and no room for a large block. Blocks that
- * live long lie between those that are freed:
+ * live long are between those that are freed:
  *
  *     UMF_RECORD=fragments.umfrec,stacks ./umf_example_record_fragments
  *     umfctl trace fragments.umfrec --html fragments.html
@@ -44,7 +44,7 @@ FUNCTION void run_step(int step) {
     }
 }
 
-/* What each step worked with goes; what it found stays where it is, in between. */
+/* The working memory of each step is freed; its results stay where they are, in between. */
 static void free_scratch(void) {
     umfRecordMark("free scratch");
     for (int i = 0; i < BLOCKS; i++) {

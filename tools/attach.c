@@ -56,7 +56,7 @@ static bool read_file(uint32_t pid, const char *name, char *text, size_t size) {
     return file != NULL;
 }
 
-/* The number behind a name of /proc/PID/status; the last one of several. */
+/* The number after a name of /proc/PID/status; the last one of several. */
 static unsigned status_number(const char *status, const char *name, unsigned otherwise) {
     const char *line = strstr(status, name);
     if (!line) {

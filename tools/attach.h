@@ -29,8 +29,8 @@ bool attach_open_soon(attach_t *attach, uint32_t pid);
 void attach_close(attach_t *attach);
 
 /* Sends a request and waits for the answer. `*fd` gets the file that comes with it, -1 if it
- * fails; NULL: none is wanted. False: `error` says why; the connection stays unless
- * `is_gone`. */
+ * fails; NULL: none is requested. False: `error` says why; the connection stays unless `is_gone`.
+ * */
 bool attach_ask(attach_t *attach, const umf_attach_request_t *request, int *fd);
 /* `object`: a pool of a snapshot; NULL: the request is about none. */
 umf_attach_request_t attach_request(umf_attach_kind_t kind, const umf_record_object_t *object);

@@ -1,4 +1,4 @@
-/* umfctl bandwidth: how fast data goes between any two places of this machine, and which way. */
+/* umfctl bandwidth: the speed of copies between any two places of this machine, and their route. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -80,7 +80,7 @@ static bool may_replace(const char *path) {
     if (lstat(path, &file) != 0 || S_ISREG(file.st_mode)) {
         return true;
     }
-    print_message("%s exists and is %s, which would be replaced; name a file behind -o", path,
+    print_message("%s exists and is %s, which would be replaced; name a file after -o", path,
                   S_ISLNK(file.st_mode) ? "a symbolic link" : "no regular file");
     return false;
 }

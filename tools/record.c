@@ -64,7 +64,7 @@ static void describe_time(const umf_reader_info_t *info) {
         report_text("last event", record_time(info->last_ns, text, sizeof(text)));
         bool has_ended = info->flags & UMF_RECORD_HAS_ENDED;
         report_text("ended",
-                    has_ended ? "in an orderly way" : "no: the process goes on recording, or died");
+                    has_ended ? "in an orderly way" : "no: the process still records, or died");
     }
 }
 

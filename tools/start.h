@@ -1,4 +1,4 @@
-/* Programs that umfctl starts, to look at them: what stands behind "--" on the command line. */
+/* Programs that umfctl starts, to look at them: the words after "--" on the command line. */
 #ifndef UMFCTL_START_H
 #define UMFCTL_START_H
 
@@ -8,7 +8,7 @@
 /* Where the program's input and output go. */
 typedef enum start_streams_t {
     START_ALL,      /* they are umfctl's */
-    START_TO_ERROR, /* output goes to umfctl's standard error */
+    START_TO_ERROR, /* output is written to umfctl's standard error */
     START_ASIDE,    /* no input; output is written when the program has ended */
 } start_streams_t;
 

@@ -254,7 +254,7 @@ static report_state_t use_pool(umf_memory_pool_handle_t pool, char *why) {
     }
     umf_result_t trimmed = umfPoolTrimMemory(pool, 0);
     EXPECT(trimmed == UMF_RESULT_SUCCESS || trimmed == UMF_RESULT_ERROR_NOT_SUPPORTED,
-           "giving back unused memory: %s", umfResultText(trimmed));
+           "returning unused memory: %s", umfResultText(trimmed));
     TRY(umfPoolDestroy(pool));
     return REPORT_OK;
 }
@@ -590,7 +590,7 @@ report_state_t step_suspend(const step_t *step, char *why) {
     fill(memory, SIZE, 1);
 
     TRY(umfPoolsSuspend(&pool, 1, NULL, &report));
-    EXPECT(report.bytes >= SIZE && report.kept >= SIZE, "%zu bytes were given back, %zu kept",
+    EXPECT(report.bytes >= SIZE && report.kept >= SIZE, "%zu bytes were released, %zu kept",
            report.bytes, report.kept);
     TRY(umfPoolGetResidency(pool, &residency));
     EXPECT(residency.resident == 0, "%zu bytes are left while it is suspended", residency.resident);
@@ -622,8 +622,8 @@ static bool cuda_free_memory(size_t *bytes) {
     return set_current(context) == 0 && get_info(bytes, &total) == 0;
 }
 
-/* Memory that a pool gives back must be free for others by the driver's own count. Some systems
- * have failed to do that. */
+/* Memory that a pool returns must be free for others by the driver's own count. Some systems have
+ * failed to do that. */
 report_state_t step_suspend_cuda(const step_t *step, char *why) {
     enum { SIZE = 64 << 20 };
     umf_memory_pool_handle_t pool;
@@ -634,9 +634,9 @@ report_state_t step_suspend_cuda(const step_t *step, char *why) {
     EXPECT(memory, "no %d bytes of GPU memory", (int)SIZE);
     EXPECT(cuda_free_memory(&before), "the driver does not report its free memory");
     TRY(umfPoolsSuspend(&pool, 1, NULL, &report));
-    EXPECT(report.bytes >= SIZE, "%zu bytes were given back", report.bytes);
+    EXPECT(report.bytes >= SIZE, "%zu bytes were released", report.bytes);
     EXPECT(cuda_free_memory(&suspended) && suspended >= before + report.bytes,
-           "%zu bytes were given back, but the driver has %zu more than before", report.bytes,
+           "%zu bytes were released, but the driver has %zu more than before", report.bytes,
            suspended > before ? suspended - before : 0);
     TRY(umfPoolsResume(&pool, 1, NULL, &report));
     EXPECT(cuda_free_memory(&again) && again <= suspended - report.bytes,

@@ -26,7 +26,7 @@ struct step_t {
     char why[256];
 };
 
-/* Files that the steps may leave behind if they are stopped; the caller removes them. */
+/* Files that the steps may leave if they are stopped; the caller removes them. */
 typedef struct steps_place_t {
     char folder[256];
     char shm_name[64];

@@ -244,14 +244,14 @@ step_t *steps_list(const steps_place_t *place, size_t *count) {
     list->section = "Threads: memory freed by others than its owner";
     list->key = "threads";
     add_over_os(list, step_threads);
-    list->section = "Fork: a child goes on with its pools";
+    list->section = "Fork: a child continues with its pools";
     list->key = "fork";
     add_over_os(list, step_fork);
     list->section = "Sharing with another process";
     list->key = "sharing";
     add_sharing(list);
 
-    list->section = "Suspend and resume: memory is given back and comes back as it was";
+    list->section = "Suspend and resume: memory is released and comes back with its content";
     list->key = "suspend";
     if (has_kind(&list->providers, "linux_vmm")) {
         step_t *step = add_step(list, step_suspend, "disjoint over linux_vmm");

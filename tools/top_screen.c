@@ -41,7 +41,7 @@ static const char *const help[] = {
     "  -        not reported by the pool or provider",
     "",
     "  up, down    choose a pool            enter   its spans: is it fragmented?",
-    "  h l p a g n sort                     t       trim it: unused memory goes back",
+    "  h l p a g n sort                     t       trim it: unused memory is returned",
     "  space       now, not in a second     s       suspend it, after a question",
     "  q, escape   back, or quit            w       wake it: resume",
 };

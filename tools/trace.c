@@ -236,7 +236,7 @@ static size_t add(char *text, size_t length, size_t size, const char *more) {
 static size_t say_what(const trace_t *trace, const umf_reader_event_t *event, char *text,
                        size_t size) {
     char label[RECORD_LABEL], when[32], bytes[32];
-    snprintf(text, size, "At %s thread %" PRIu32 " wanted %s from %s and got none.",
+    snprintf(text, size, "At %s thread %" PRIu32 " requested %s from %s and got none.",
              record_time(event->ns, when, sizeof(when)),
              umf_reader_thread(trace->reader, event->thread),
              report_bytes_text(event->size, bytes, sizeof(bytes)),

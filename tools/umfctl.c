@@ -22,7 +22,7 @@ static const char usage[] =
     "\n"
     "  info       what there is: providers, pools, NUMA nodes, GPUs, limits that matter\n"
     "  check      tests all of it; send the output along when you report a problem\n"
-    "  bandwidth  how fast data goes between any two places: memory of the host, files,\n"
+    "  bandwidth  speed of copies between any two places: memory of the host, files,\n"
     "             pinned memory, NUMA nodes, GPUs; and which way it takes\n"
     "             --size BYTES of one copy, such as 64M; by default up to 256M\n"
     "  settings   what each provider and pool takes in creation text, with its default\n"
@@ -97,10 +97,10 @@ umfctl_words_t umfctl_words;
 /* What -n says. */
 static double times;
 
-/* The options of commands: a switch, or one with a word or a number behind it. */
+/* The options of commands: a switch, or one with a word or a number after it. */
 static const struct {
     const char *name;
-    const char *commands; /* with a space before and behind each; NULL: of all */
+    const char *commands; /* with a space before and after each; NULL: of all */
     bool *is_given;
     const char **word;
     double *number;
@@ -191,7 +191,7 @@ static bool parse_number(const char *word, double *number) {
     return *word >= '0' && *word <= '9' && *end == '\0' && read >= 0.001 && read <= 1e6;
 }
 
-/* Takes an option of `command`, and the word behind it. Returns 0, or the exit status. */
+/* Takes an option of `command`, and the word after it. Returns 0, or the exit status. */
 static int take_option(size_t command, char **words, int *at) {
     size_t option = option_of(words[*at]);
     if (option == OPTIONS) {
@@ -207,13 +207,13 @@ static int take_option(size_t command, char **words, int *at) {
     if (is_size && !(word && parse_size(word))) {
         return bad_usage("--size is a number with K, M, G or T, not", word);
     } else if (!word) {
-        return bad_usage("a word is missing behind", words[*at]);
+        return bad_usage("a word is missing after", words[*at]);
     }
     ++*at;
     if (options[option].word) {
         *options[option].word = word;
     } else if (!parse_number(word, options[option].number)) {
-        return bad_usage("a number from 0.001 to 1000000 is wanted, not", word);
+        return bad_usage("a number from 0.001 to 1000000 is needed, not", word);
     }
     return 0;
 }
@@ -234,12 +234,12 @@ static int take_program(size_t command, char **words) {
     if (strcmp(name, "top") != 0 && strcmp(name, "record") != 0) {
         return bad_usage("only top and record start a program with --", NULL);
     } else if (!words[0]) {
-        return bad_usage("a program is missing behind --", NULL);
+        return bad_usage("a program is missing after --", NULL);
     } else if (umfctl_words.operand_count > 0) {
         return bad_usage("either a process or a program, but there is also",
                          umfctl_words.operands[0]);
     } else if (umfctl_words.json || umfctl_words.seconds > 0) {
-        return bad_usage("not with a program behind --: --json, --seconds", NULL);
+        return bad_usage("not with a program after --: --json, --seconds", NULL);
     }
     umfctl_words.program = words;
     return 0;

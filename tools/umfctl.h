@@ -27,7 +27,7 @@ typedef struct umfctl_words_t {
     const char *size_text;
     const char *operands[UMFCTL_OPERANDS];
     size_t operand_count;
-    char **program; /* what stands behind "--"; NULL: nothing */
+    char **program; /* the words after "--"; NULL: none */
     bool events, largest, fail;
     const char *html, *chrome, *pytorch; /* files to write */
     bool stacks, leaks;

@@ -442,7 +442,7 @@ static inline size_t umem_fundamental_align(void *const ctx) {
 /// @brief Tells whether the devices of one context reach the memory of another.
 ///
 /// @param src_ctx the context that has the memory
-/// @param dest_ctx the context that wants to use it
+/// @param dest_ctx the context that is to use it
 /// @return true if `dest_ctx` can use addresses of `src_ctx`; always for one and the same object
 static inline bool umem_is_accessible_from(void *const src_ctx, void *const dest_ctx) {
     return src_ctx == dest_ctx ||

@@ -224,7 +224,7 @@ class Address {
     operator==(Integer other) const {
         return adr_ == static_cast<uintptr_t>(other);
     }
-#if __cplusplus < 202002L // later versions make it from the one above, also with sides exchanged
+#if __cplusplus < 202002L // later versions make it from the one above, also with operands exchanged
     template <typename Other> bool operator!=(const Other &other) const {
         return !(*this == other);
     }

@@ -42,7 +42,7 @@ typedef struct umf_vm_piece_t {
     void *base;
     /// Size in bytes.
     size_t size;
-    /// How many allocations of the provider lie in it.
+    /// How many allocations of the provider are in it.
     size_t allocations;
     /// 1 if it has physical memory, 0 if it was detached.
     int attached;

@@ -91,7 +91,7 @@ umf_result_t umfRemoveReclaimCallback(umf_reclaim_callback_t callback, void *arg
 /// their memory. No callback is called.
 ///
 /// @param provider pools on this provider; NULL for all pools
-/// @param bytes how much is wanted; SIZE_MAX for all there is
+/// @param bytes how much is requested; SIZE_MAX for all there is
 /// @param given [out] how many bytes pools gave to their providers, about, if other threads
 ///        allocate at the same time; pools that do not track their memory count nothing. May be
 ///        NULL. Not changed on failure

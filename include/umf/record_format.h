@@ -58,7 +58,7 @@ typedef struct umf_record_section_t {
     uint64_t offset;
     /// Items that have room.
     uint64_t capacity;
-    /// Items that are filled, or that were wanted if it is more than `capacity`. A writer that is
+    /// Items that are filled, or that were needed if it is more than `capacity`. A writer that is
     /// alive increases it after it has filled an item.
     uint64_t count;
     /// Bytes of an item.
@@ -203,7 +203,7 @@ typedef enum umf_record_event_kind_t {
     UMF_RECORD_PROVIDER_REFUSED = 7,
     /// A pool was trimmed; `address` is the number of bytes held before, `size` after.
     UMF_RECORD_TRIM = 8,
-    /// A pool went to sleep; `size` bytes went away.
+    /// A pool was suspended; `size` bytes were released.
     UMF_RECORD_SUSPEND = 9,
     /// A pool woke up; `size` bytes came back.
     UMF_RECORD_RESUME = 10,

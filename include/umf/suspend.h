@@ -112,7 +112,7 @@ typedef struct umf_suspend_report_t {
     size_t bytes;
     /// Content that was kept, or brought back.
     size_t kept;
-    /// Left as it was, because allocations of others, or of another of these pools, lie in the same
+    /// Left as it was, because allocations of others, or of another of these pools, are in the same
     /// pieces.
     size_t shared;
     /// Memory of allocations whose handles other processes may hold: see the head of this file.

@@ -1,7 +1,7 @@
 /** @file
- * Where the figures of a process lie in its memory, for a program that reads them from outside with
- * `process_vm_readv`: `umfctl top` of a process that has no attach socket. The process takes no
- * part in it. The kernel decides which process may read, as for a debugger.
+ * The places of the figures of a process in its memory, for a program that reads them from outside
+ * with `process_vm_readv`: `umfctl top` of a process that has no attach socket. The process takes
+ * no part in it. The kernel decides which process may read, as for a debugger.
  *
  * The object with the library has an ELF note, named ::UMF_VIEW_NOTE, of type ::UMF_VIEW_NOTE_TYPE.
  * Its content is 32 bits, the signed distance from the content to a ::umf_view_t in the same
@@ -45,7 +45,7 @@ typedef enum umf_view_how_t {
 } umf_view_how_t;
 
 /// @brief Offsets of ::UMF_VIEW_SLABS. Chunk i is used if bit i % 64 of the word i / 64 is clear;
-/// the words lie in front of the slab, the first one directly. A used chunk is live if the bin has
+/// the words are in front of the slab, the first one directly. A used chunk is live if the bin has
 /// no states, if its offset is not 0, or if its state is `live`.
 typedef struct umf_view_slab_t {
     uint32_t size;     ///< Of a slab; the states follow at once.

@@ -73,7 +73,7 @@ expect_in out '^The highest point: 113 MiB at 2\.543 ms$'
 expect_in out '^ +forward_pass\+0x1 \(umf_test_record_sample\)$'
 expect_in out '^Out of memory$'
 tr -s ' \n' ' ' <out >sentence
-expect_in sentence 'thread 4321 wanted 512 MiB from weights #3 and got none\. The pool held 128 MiB, of which 113 MiB were in use\. Just before, its provider cuda_vmm #1 had refused 512 MiB\. The most, 100 MiB in 1 allocation of weights #3, was from forward_pass'
+expect_in sentence 'thread 4321 requested 512 MiB from weights #3 and got none\. The pool held 128 MiB, of which 113 MiB were in use\. Just before, its provider cuda_vmm #1 had refused 512 MiB\. The most, 100 MiB in 1 allocation of weights #3, was from forward_pass'
 expect_in out '^  x refused +1$'
 expect_in out '^ +2\.543 ms +13 MiB  evaluation$'
 expect_not_in out $'\033'
@@ -88,7 +88,7 @@ expect_not_in out 'Out of memory|^Frees|lost'
 expect_status 0 "$umfctl" trace overwritten.umfrec
 expect_in out '^  ! lost events +12460$'
 expect_status 0 "$umfctl" trace died.umfrec
-expect_in out '^    ended +no: the process goes on recording, or died$'
+expect_in out '^    ended +no: the process still records, or died$'
 expect_status 0 "$umfctl" trace tiny.umfrec
 expect_in out 'the file is cut off'
 expect_status 0 "$umfctl" trace snapshot.umfrec

@@ -94,7 +94,7 @@
         return map.spans_left ? " Not drawn: " + umf.plural(map.spans_left, "smaller span") + ", " + umf.bytes(map.bytes_left) + "." : "";
     }
 
-    /* Where each span goes: several to a row where they fit, a large one over many rows. */
+    /* The place of each span: several to a row where they fit, a large one over many rows. */
     function arrange(spans, width) {
         const columns = Math.max(16, Math.floor((width - LEFT) / CELL));
         let column = 0;

@@ -47,8 +47,8 @@ static bool is_there(const picture_range_t *range) {
     return !range->is_span || range->held > 0;
 }
 
-/* The most bytes side by side of a range in cells that are empty. `covered` goes from range to
- * range. */
+/* The most adjacent bytes of a range in cells that are empty. `covered` goes from range to range.
+ * */
 static uint64_t longest_of(const picture_range_t *range, const picture_map_t *map,
                            uint64_t *covered) {
     uint64_t most = 0, piece = 0;

@@ -1,4 +1,5 @@
-/* The first way through the events: which pools and places are the largest, and where memory lies.
+/* The first way through the events: which pools and places are the largest, and the addresses of
+ * memory.
  */
 #include <stdlib.h>
 

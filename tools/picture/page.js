@@ -1,6 +1,6 @@
 /*
  * Puts the page together: reads the data, starts the views, draws them once. It runs at the end of
- * the document, behind the data.
+ * the document, after the data.
  */
 (function (umf) {
     "use strict";

@@ -98,7 +98,7 @@ typedef struct picture_t {
     picture_object_t *objects;
     picture_site_t *sites;
     uint32_t site_count, site_room;
-    uint32_t pools[PICTURE_POOLS], pool_count; /* by slot; the slot behind them is for the others */
+    uint32_t pools[PICTURE_POOLS], pool_count; /* by slot; the slot after them is for the others */
     uint32_t site_of[PICTURE_SITES], slot_count;
     uint32_t site_bins;
     uint64_t live; /* of all */

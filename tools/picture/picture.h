@@ -1,9 +1,9 @@
 /*
- * The picture of a recording or a snapshot: one HTML file that needs no network and nothing beside
- * it. Its size does not grow with the number of events: time is cut into bins, pools and stacks
- * beyond the largest are summed up, and omissions are noted. The viewer is page.html, picture.css
- * and the scripts of this folder, which the build embeds; the data is JSON in an element that is
- * not executed, with every `<` escaped. Its members:
+ * The picture of a recording or a snapshot: one HTML file that needs no network and nothing but it.
+ * Its size does not grow with the number of events: time is cut into bins, pools and stacks beyond
+ * the largest are summed up, and omissions are noted. The viewer is page.html, picture.css and the
+ * scripts of this folder, which the build embeds; the data is JSON in an element that is not
+ * executed, with every `<` escaped. Its members:
  *
  * - file: its kind, times in ms or ns, losses; `notes`: oddities found by the reader
  * - objects: pools and providers that something else refers to
@@ -19,7 +19,7 @@
  *   all cells of all spans, each letter followed by how often it comes
  * - allocs: [address, size, object, stack, time, thread] of the largest that live at the end
  *
- * No function here prints, exits or has state beside its arguments.
+ * No function here prints, exits or has state outside its arguments.
  */
 #ifndef UMF_PICTURE_H
 #define UMF_PICTURE_H

@@ -5,7 +5,7 @@
 
 #define NEAR ((uint64_t)2 << 20) /* allocations so near belong together */
 
-/* The index of the first range that ends behind `address`. */
+/* The index of the first range that ends after `address`. */
 static size_t first_behind(const picture_ranges_t *ranges, uint64_t address) {
     size_t low = 0, high = ranges->count;
     while (low < high) {
@@ -58,7 +58,7 @@ static uint64_t end_of(const picture_range_t *range) {
     return range->base + range->size;
 }
 
-/* Makes one of a range and those behind it that it covers. */
+/* Makes one of a range and those after it that it covers. */
 static void merge(picture_ranges_t *ranges, size_t at) {
     picture_range_t *range = &ranges->list[at];
     size_t next = at + 1;

@@ -7,7 +7,7 @@
 
     const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-    /* Three digits that matter, without zeros behind the point. */
+    /* Three digits that matter, without zeros after the point. */
     function digits(value) {
         const places = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
         return String(Number(value.toFixed(places)));
@@ -91,7 +91,7 @@
         return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
     };
 
-    /* Areas beside each other; the last is for all that is left. */
+    /* Areas next to each other; the last is for all that is left. */
     umf.PALETTE = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442"];
     umf.REST = "#8a8f98";
 

@@ -9,7 +9,7 @@
 
 #define TABLE_MOST (UINT64_C(1) << 30) /* bytes of one table that we read */
 
-/* A copy of `size` bytes with a zero behind them; NULL if the file does not have them. */
+/* A copy of `size` bytes with a zero after them; NULL if the file does not have them. */
 static void *part_of(const reader_source_t *source, uint64_t offset, uint64_t size) {
     if (size == 0 || size > TABLE_MOST || offset > source->size || size > source->size - offset) {
         return NULL;

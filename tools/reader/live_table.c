@@ -69,7 +69,7 @@ bool live_table_add(live_table_t *table, const umf_reader_live_t *what) {
     return true;
 }
 
-/* Those behind it move up, as far as their hash lets them. */
+/* Those after it move up, as far as their hash lets them. */
 void live_table_remove(live_table_t *table, const umf_reader_live_t *slot) {
     size_t hole = (size_t)(slot - table->slots);
     for (size_t at = (hole + 1) & table->mask; table->slots[at].address;

@@ -30,7 +30,7 @@ struct umf_reader_t {
     umf_record_header_t header;
 
     umf_record_object_t *objects;
-    char *texts; /* with a zero behind the end */
+    char *texts; /* with a zero after the end */
     uint64_t text_bytes;
     umf_record_module_t *modules;
     uint64_t *stack_items;

@@ -193,9 +193,9 @@ typedef struct umf_reader_total_t {
 const umf_reader_total_t *umf_reader_replay_total(const umf_reader_replay_t *replay);
 const umf_reader_object_use_t *umf_reader_replay_object(umf_reader_replay_t *replay,
                                                         uint32_t number);
-/* NULL behind the last. */
+/* NULL after the last. */
 const umf_reader_site_t *umf_reader_replay_site(umf_reader_replay_t *replay, uint32_t index);
-/* Everything that lives in pools, in no order: `position` begins with 0; NULL behind the last. */
+/* Everything that lives in pools, in no order: `position` begins with 0; NULL after the last. */
 const umf_reader_live_t *umf_reader_replay_next(const umf_reader_replay_t *replay,
                                                 size_t *position);
 /* Likewise what providers have given; the object is the pool, or the provider. */

@@ -53,14 +53,14 @@ static bool check_section(umf_reader_t *reader, int kind, umf_reader_error_t *er
     } else if (section->offset % 64 != 0 || section->offset < sizeof(reader->header)) {
         return reader_fail(error,
                            "%s: section %s begins at %" PRIu64
-                           ", which is no multiple of 64 behind the header",
+                           ", which is no multiple of 64 after the header",
                            reader->name, kinds[kind].name, section->offset);
     }
     if (section->offset > reader->source.size ||
         section->capacity > (reader->source.size - section->offset) / section->item_size) {
         reader_note(reader,
                     "section %s, %" PRIu64 " items at %" PRIu64
-                    ", ends behind the end of the file at %" PRIu64,
+                    ", ends after the end of the file at %" PRIu64,
                     kinds[kind].name, section->capacity, section->offset, reader->source.size);
     }
     return true;
@@ -87,7 +87,7 @@ static void set_clock(umf_reader_t *reader) {
         reader->ns_per_tick = 1e9 / (double)header->ticks_per_second;
     } else {
         reader->ns_per_tick = 1;
-        reader_note(reader, "it does not say how fast its clock goes; 1 GHz is assumed");
+        reader_note(reader, "it has no rate of its clock; 1 GHz is assumed");
     }
 }
 
@@ -152,7 +152,7 @@ static bool load_objects(umf_reader_t *reader, umf_reader_error_t *error) {
     if (!reader->objects) {
         return false;
     }
-    /* Item 0 stands for what there is none of. */
+    /* Item 0 stands for none. */
     memset(reader->objects, 0, sizeof(*reader->objects));
     reader->info.object_count = count ? (uint32_t)count : 1;
     for (uint32_t i = 0; i < reader->info.object_count; i++) {
@@ -187,7 +187,7 @@ static bool load_spans(umf_reader_t *reader, umf_reader_error_t *error) {
         }
     }
     if (bad) {
-        reader_note(reader, "%" PRIu64 " spans have runs behind the last of %" PRIu64, bad, runs);
+        reader_note(reader, "%" PRIu64 " spans have runs after the last of %" PRIu64, bad, runs);
     }
     reader->span_count = (size_t)spans;
     reader->run_count = (size_t)runs;

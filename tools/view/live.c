@@ -50,7 +50,7 @@ static bool slab_read(view_t *view, const umf_view_slab_t *is, const view_span_t
            slab->chunk <= span->bytes / slab->chunks && slab->stride <= 64;
 }
 
-/* `words` lie in front of the slab, the first one last; `states` and `offsets` are as the slab has
+/* `words` are in front of the slab, the first one last; `states` and `offsets` are as the slab has
  * them. */
 static uint64_t chunks_live(const slab_t *slab, const uint64_t *words, size_t word_count,
                             const unsigned char *states, const uint32_t *offsets, uint32_t live) {

@@ -24,7 +24,7 @@ typedef struct view_set_t {
     bool is_inner; /* of another pool that the pool calls */
 } view_set_t;
 
-/* A pool beside its row. */
+/* A pool with its row. */
 typedef struct view_pool_t {
     uint32_t row, index;
     uint64_t self;

@@ -30,7 +30,7 @@ static bool fail(view_t *view, const char *format, ...) {
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-/* Does each member lie within its structure? */
+/* Is each member within its structure? */
 static bool offsets_are_right(const umf_view_t *table) {
     const struct {
         uint32_t offset, size, of;

@@ -85,7 +85,7 @@ class bad_alloc : public std::bad_alloc {
   public:
     /// @brief Makes the text, without an allocation.
     /// @param code why
-    /// @param size how many bytes were wanted
+    /// @param size bytes of the request
     /// @param from name of the pool or provider
     /// @param native error text of its driver; "" if none
     bad_alloc(umf_result_t code, std::size_t size, const char *from, const char *native) noexcept

@@ -117,7 +117,7 @@ class pool_ref {
     }
 
     /// @brief Why the last allocation of this thread failed, as it is thrown.
-    /// @param size bytes that were wanted
+    /// @param size bytes of the request
     /// @return meaningful only after a failure
     bad_alloc refused(std::size_t size) const noexcept {
         umf_result_t code = last_code();

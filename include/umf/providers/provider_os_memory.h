@@ -54,7 +54,7 @@ extern "C" {
 /// @brief How memory is placed on NUMA nodes. The "list" is that of
 ///        ::umfOsMemoryProviderParamsSetNumaList.
 ///
-/// Only ::UMF_NUMA_MODE_DEFAULT goes together with shared memory.
+/// Only ::UMF_NUMA_MODE_DEFAULT is allowed with shared memory.
 typedef enum umf_numa_mode_t {
     /// As the process's own policy says. The list must be empty.
     UMF_NUMA_MODE_DEFAULT = 0,
@@ -184,7 +184,7 @@ umf_result_t umfOsMemoryProviderParamsSetPartSize(umf_os_memory_provider_params_
 /// @brief Sets the parts of an allocation in mode ::UMF_NUMA_MODE_SPLIT. Default: an equal part for
 ///        each node of the list.
 ///
-/// A page in which two parts meet may lie on either node.
+/// A page in which two parts meet may be on either node.
 ///
 /// @param hParams parameters
 /// @param partitions in order of addresses; copied; weights and targets are checked when the
