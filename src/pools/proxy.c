@@ -9,12 +9,11 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/short_result.h"
 #include "cache/magazine.h"
 #include "cache/withheld.h"
 #include "object/walk.h"
+#include "pools/shared/block_ops.h"
 #include "pools/shared/kind.h"
-#include "pools/shared/settings.h"
 #include "reclaim/reclaim.h"
 
 #define PROXY_PAGE ((size_t)4096)
@@ -34,7 +33,7 @@ typedef struct proxy_pool_t {
     umf_withheld_t withheld;            /* dormant spans on their way to the provider */
 } proxy_pool_t;
 
-static __thread umf_short_result_t last_error;
+UMF_BLOCK_ERRORS(proxy)
 
 /* --- dormant spans --- */
 
@@ -156,14 +155,14 @@ typedef struct proxy_request_t {
 static inline void *alloc_once(const proxy_pool_t *pool, size_t size, size_t alignment) {
     void *ptr = NULL;
     umf_result_t result = umf_tracked_alloc(pool->tracked, size, alignment, 0, NULL, &ptr);
-    last_error = umf_likely(result == UMF_RESULT_SUCCESS) ? 0 : umf_result_shorten(result);
+    proxy_last_error = umf_likely(result == UMF_RESULT_SUCCESS) ? 0 : umf_result_shorten(result);
     return ptr;
 }
 
 static bool attempt(void *pool, void *wanted) {
     proxy_request_t *request = wanted;
     request->ptr = alloc_once(pool, request->size, request->alignment);
-    return last_error == UMF_RESULT_SUCCESS;
+    return proxy_last_error == UMF_RESULT_SUCCESS;
 }
 
 static void give_back(void *pool) {
@@ -188,8 +187,9 @@ static UMF_COLD void *alloc_or_reclaim(proxy_pool_t *pool, size_t size, size_t a
 
 static inline void *alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment) {
     void *ptr = alloc_once(pool, size, alignment);
-    return umf_likely(last_error == UMF_RESULT_SUCCESS) ? ptr
-                                                        : alloc_or_reclaim(pool, size, alignment);
+    return umf_likely(proxy_last_error == UMF_RESULT_SUCCESS)
+               ? ptr
+               : alloc_or_reclaim(pool, size, alignment);
 }
 
 static __attribute__((noinline)) void *alloc_dormant(proxy_pool_t *pool, size_t size,
@@ -203,7 +203,7 @@ static __attribute__((noinline)) void *alloc_dormant(proxy_pool_t *pool, size_t 
                                     UMF_MAGAZINE_WAITING_MAX);
         return alloc_anew(pool, size, alignment);
     }
-    last_error = UMF_RESULT_SUCCESS;
+    proxy_last_error = UMF_RESULT_SUCCESS;
     return ptr;
 }
 
@@ -219,19 +219,9 @@ static void *proxy_malloc(void *pool, size_t size) {
 static void *proxy_aligned_malloc(void *pool, size_t size, size_t alignment) {
     if (alignment && !umf_is_pow2(alignment)) {
         UMF_LOG_ERROR("alignment %zu is not a power of two", alignment);
-        last_error = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-        return NULL;
+        return proxy_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT);
     }
     return proxy_alloc(pool, size, alignment);
-}
-
-static void *proxy_calloc(void *pool, size_t num, size_t size) {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    (void)pool, (void)num, (void)size;
-    umf_tell_not_offered(&told, "proxy", "umfPoolCalloc",
-                         "allocate with umfPoolMalloc and clear the memory");
-    last_error = UMF_RESULT_ERROR_NOT_SUPPORTED;
-    return NULL;
 }
 
 static umf_result_t proxy_usable_size(void *pool, const void *ptr, size_t *size) {
@@ -286,22 +276,7 @@ static umf_result_t proxy_free(void *object, void *ptr) {
     return span ? free_span(pool, span, ptr) : not_live(ptr);
 }
 
-static void *proxy_realloc(void *pool, void *ptr, size_t size) {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    if (ptr && size == 0) {
-        last_error = umf_result_shorten(proxy_free(pool, ptr));
-        return NULL;
-    }
-    umf_tell_not_offered(&told, "proxy", "umfPoolRealloc",
-                         "allocate anew with umfPoolMalloc, copy and free");
-    last_error = UMF_RESULT_ERROR_NOT_SUPPORTED;
-    return NULL;
-}
-
-static umf_result_t proxy_last_allocation_error(void *pool) {
-    (void)pool;
-    return umf_result_lengthen(last_error);
-}
+UMF_BLOCK_NOT_OFFERED(proxy)
 
 static umf_result_t proxy_get_name(void *pool, const char **name) {
     (void)pool;

@@ -21,10 +21,9 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/short_result.h"
 #include "pools/coalescing/release.h"
+#include "pools/shared/block_ops.h"
 #include "pools/shared/kind.h"
-#include "pools/shared/settings.h"
 #include "reclaim/reclaim.h"
 
 /* A new span has 1 / GROWTH_PARTS of the pool's memory, up to GROWTH_MAX. */
@@ -40,23 +39,14 @@
 typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_shard_t shard_t;
 
-static __thread umf_short_result_t coalescing_last_error;
+UMF_BLOCK_ERRORS(coalescing)
 
 static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-static UMF_COLD void *fail(umf_result_t result) {
-    coalescing_last_error = umf_result_shorten(result);
-    umf_tell_refused("coalescing", result);
-    return NULL;
-}
-
-static UMF_COLD umf_result_t refuse(const coalescing_pool_t *pool, const void *ptr) {
-    UMF_LOG_ERROR("pool %s: %p is not the start of a live allocation: it is inside one, was freed "
-                  "already, or was never allocated",
-                  pool->params.name, ptr);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+static UMF_COLD umf_result_t refuse(const void *pool, const void *ptr) {
+    return umf_block_refuse(((const coalescing_pool_t *)pool)->params.name, ptr);
 }
 
 /* --- allocation ------------------------------------------------------------------------------- */
@@ -337,7 +327,7 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
                                  const request_t *request) {
     size_t least;
     if (!umf_round_up(request->size, pool->page, &least)) {
-        return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        return coalescing_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     umf_coalescing_decay(pool);
     umf_tracked_forget_refusal();
@@ -356,7 +346,7 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
     }
     last_t last = {.request = request, .shard = shard, .least = least};
     last.result = take_new(pool, shard, request, least, are_asked, &last.ptr);
-    return last.ptr || reclaim(pool, &last) ? last.ptr : fail(last.result);
+    return last.ptr || reclaim(pool, &last) ? last.ptr : coalescing_fail(last.result);
 }
 
 static __attribute__((noinline)) void *alloc_locked(coalescing_pool_t *pool,
@@ -368,13 +358,13 @@ static __attribute__((noinline)) void *alloc_locked(coalescing_pool_t *pool,
         return ptr;
     }
     return result == UMF_RESULT_ERROR_OUT_OF_RESOURCES ? alloc_slow(pool, shard, request)
-                                                       : fail(result);
+                                                       : coalescing_fail(result);
 }
 
 static inline void *alloc(coalescing_pool_t *pool, size_t size, size_t alignment) {
     request_t request = {.alignment = alignment};
     if (umf_unlikely(!umf_add(size ? size : 1, pool->params.granule - 1, &request.size))) {
-        return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        return coalescing_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     request.size = umf_align_down(request.size, pool->params.granule);
     /* A withheld block is known to be aligned to the granule only. */
@@ -392,7 +382,7 @@ static void *coalescing_aligned_malloc(void *self, size_t size, size_t alignment
     coalescing_pool_t *pool = self;
     if (alignment != 0 && !umf_is_pow2(alignment)) {
         UMF_LOG_ERROR("pool %s: alignment %zu is not a power of two", pool->params.name, alignment);
-        return fail(UMF_RESULT_ERROR_INVALID_ALIGNMENT);
+        return coalescing_fail(UMF_RESULT_ERROR_INVALID_ALIGNMENT);
     }
     return alloc(pool, size, alignment > pool->params.granule ? alignment : pool->params.granule);
 }
@@ -446,49 +436,14 @@ static umf_result_t coalescing_free(void *self, void *ptr) {
 /* --- sizes, and content ----------------------------------------------------------------------- */
 
 /* The size of the live allocation that starts at `ptr`; 0: none does. `entry`: as in `put`. */
-static size_t usable_size(coalescing_pool_t *pool, const void *ptr, umf_map_entry_t entry) {
+static size_t usable_size(void *self, const void *ptr, umf_map_entry_t entry, void **note) {
+    coalescing_pool_t *pool = self;
+    (void)note;
     shard_t *shard = umf_coalescing_shard_of(pool, ptr, entry);
     umf_lock(&shard->lock);
     size_t size = is_isolated(shard, ptr) ? 0 : umf_range_used_size(shard->range, (uintptr_t)ptr);
     umf_unlock(&shard->lock);
     return size;
-}
-
-static umf_result_t coalescing_usable_size_at(void *self, const void *ptr, umf_map_entry_t entry,
-                                              size_t *size) {
-    *size = usable_size(self, ptr, entry);
-    return *size ? UMF_RESULT_SUCCESS : refuse(self, ptr);
-}
-
-static umf_result_t coalescing_usable_size(void *self, const void *ptr, size_t *size) {
-    if (!size) {
-        UMF_LOG_ERROR("size is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    size_t room = ptr ? usable_size(self, ptr, 0) : 0;
-    if (ptr && !room) {
-        return refuse(self, ptr);
-    }
-    *size = room;
-    return UMF_RESULT_SUCCESS;
-}
-
-static void *coalescing_calloc(void *self, size_t num, size_t size) {
-    coalescing_pool_t *pool = self;
-    size_t bytes;
-    if (!umf_mul(num, size, &bytes)) {
-        return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-    }
-    void *ptr = coalescing_malloc(pool, bytes);
-    if (!ptr) {
-        return NULL;
-    }
-    umf_result_t result = umf_content_zero(&pool->content, ptr, bytes);
-    if (result != UMF_RESULT_SUCCESS) {
-        coalescing_free(pool, ptr);
-        return fail(result);
-    }
-    return ptr;
 }
 
 /* Frees the tail of a block in place. false: the block is too small, or there is no memory to
@@ -508,30 +463,26 @@ static bool shrink(coalescing_pool_t *pool, void *ptr, size_t old, size_t size) 
     return is_split;
 }
 
-static void *move(coalescing_pool_t *pool, void *ptr, size_t old, size_t size) {
-    void *moved = coalescing_malloc(pool, size);
-    if (!moved) {
-        return NULL;
-    }
-    umf_result_t result = umf_content_copy(&pool->content, moved, ptr, old < size ? old : size);
-    coalescing_free(pool, result == UMF_RESULT_SUCCESS ? ptr : moved);
-    return result == UMF_RESULT_SUCCESS ? moved : fail(result);
+static bool fits(void *pool, void *ptr, void *note, size_t old, size_t size) {
+    (void)note;
+    return size <= old && shrink(pool, ptr, old, size);
 }
 
-static void *coalescing_realloc(void *self, void *ptr, size_t size) {
-    coalescing_pool_t *pool = self;
-    if (!ptr) {
-        return coalescing_malloc(pool, size);
-    }
-    if (size == 0) {
-        return fail(coalescing_free(pool, ptr));
-    }
-    size_t old = usable_size(pool, ptr, 0);
-    if (!old) {
-        return fail(refuse(pool, ptr));
-    }
-    return size <= old && shrink(pool, ptr, old, size) ? ptr : move(pool, ptr, old, size);
+static umf_content_t *content(void *pool) {
+    return &((coalescing_pool_t *)pool)->content;
 }
+
+static const umf_block_ops_t coalescing_blocks = {
+    .malloc = coalescing_malloc,
+    .free = coalescing_free,
+    .usable = usable_size,
+    .fits = fits,
+    .refuse = refuse,
+    .fail = coalescing_fail,
+    .content = content,
+};
+
+UMF_BLOCK_OPS(coalescing)
 
 /* --- life ------------------------------------------------------------------------------------- */
 
@@ -629,11 +580,6 @@ static umf_result_t coalescing_finalize(void *self) {
 }
 
 /* --- the rest of the table -------------------------------------------------------------------- */
-
-static umf_result_t coalescing_last_allocation_error(void *self) {
-    (void)self;
-    return umf_result_lengthen(coalescing_last_error);
-}
 
 static void count_live(const shard_t *shard, size_t *count) {
     *count += shard->live;

@@ -17,22 +17,15 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/short_result.h"
+#include "pools/shared/block_ops.h"
 #include "pools/shared/kind.h"
-#include "pools/shared/settings.h"
 #include "reclaim/reclaim.h"
 #include "system/annotate.h"
 #include "system/os.h"
 
 typedef umf_disjoint_pool_t disjoint_pool_t;
 
-static __thread umf_short_result_t last_error;
-
-static UMF_COLD void *fail(umf_result_t error) {
-    last_error = umf_result_shorten(error);
-    umf_tell_refused("disjoint", error);
-    return NULL;
-}
+UMF_BLOCK_ERRORS(disjoint)
 
 /* --- layout --- */
 
@@ -157,7 +150,7 @@ static size_t take(disjoint_pool_t *pool, uint32_t index, take_from_t from, umf_
         got = reclaim(pool, take_one, &request);
     }
     if (!got) {
-        fail(bin ? umf_tracked_refusal() : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        disjoint_fail(bin ? umf_tracked_refusal() : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     return got;
 }
@@ -242,7 +235,7 @@ static void *alloc_direct(disjoint_pool_t *pool, size_t size, size_t alignment) 
     umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE,
                                 UMF_MAGAZINE_WAITING_MAX);
     if (umf_unlikely(!try_direct(pool, &direct)) && !reclaim(pool, try_direct, &direct)) {
-        return fail(direct.result);
+        return disjoint_fail(direct.result);
     }
     if (direct.ptr) {
         atomic_fetch_add_explicit(&pool->direct, 1, memory_order_relaxed);
@@ -268,7 +261,7 @@ static void trace(const disjoint_pool_t *pool, const char *what, const void *ptr
 
 static UMF_COLD void *malloc_slow(disjoint_pool_t *pool, size_t size) {
     if (size == 0) {
-        return fail(UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        return disjoint_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT);
     }
     void *ptr = is_poolable(pool, size) ? alloc_chunk(pool, size) : alloc_direct(pool, size, 0);
     UMF_UNPOISON(ptr, ptr ? size : 0);
@@ -286,18 +279,6 @@ static void *disjoint_malloc(void *self, size_t size) {
     return ptr;
 }
 
-static void *not_supported(void) {
-    return fail(UMF_RESULT_ERROR_NOT_SUPPORTED);
-}
-
-static void *disjoint_calloc(void *self, size_t num, size_t size) {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    (void)self, (void)num, (void)size;
-    umf_tell_not_offered(&told, "disjoint", "umfPoolCalloc",
-                         "allocate with umfPoolMalloc and clear the memory");
-    return not_supported();
-}
-
 static umf_slab_t *slab_of(const disjoint_pool_t *pool, const void *ptr) {
     umf_span_t *span = umf_tracked_find(pool->slabs.tracked, ptr);
     return span ? span->cookie : NULL;
@@ -311,7 +292,7 @@ static void *align_chunk(disjoint_pool_t *pool, void *chunk, size_t alignment) {
     umf_slab_t *slab = slab_of(pool, chunk);
     if (ptr != (uintptr_t)chunk && umf_slab_set_offset(slab, ptr) != UMF_RESULT_SUCCESS) {
         put_chunk(pool, slab, chunk);
-        return fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        return disjoint_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     return (void *)ptr;
 }
@@ -348,7 +329,7 @@ static void *disjoint_aligned_malloc(void *self, size_t size, size_t alignment) 
     if (size == 0 || !umf_is_pow2(alignment)) {
         UMF_LOG_ERROR("cannot allocate %zu bytes at a multiple of %zu: %s", size, alignment,
                       size ? "the alignment must be a power of two" : "the size is 0");
-        return fail(UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        return disjoint_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT);
     }
     void *ptr = alignment <= pool->page_size ? aligned_in_page(pool, size, alignment)
                                              : aligned_with_room(pool, size, alignment);
@@ -360,10 +341,7 @@ static void *disjoint_aligned_malloc(void *self, size_t size, size_t alignment) 
 /* --- free --- */
 
 static UMF_COLD umf_result_t not_an_allocation(const disjoint_pool_t *pool, const void *ptr) {
-    UMF_LOG_ERROR("pool %s: %p is not the start of a live allocation: it is inside one, was freed "
-                  "already, or was never allocated",
-                  pool->params.name, ptr);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return umf_block_refuse(pool->params.name, ptr);
 }
 
 /* Not inline, because its stack frame would be that of every free. */
@@ -587,10 +565,6 @@ static size_t disjoint_alloc_count(void *self) {
     return count;
 }
 
-static size_t disjoint_thread_cache(void *self) {
-    return umf_magazines_bytes(&((disjoint_pool_t *)self)->magazines);
-}
-
 /* --- life --- */
 
 static umf_result_t choose_defaults(disjoint_pool_t *pool) {
@@ -670,20 +644,7 @@ static umf_result_t disjoint_finalize(void *self) {
     return UMF_RESULT_SUCCESS;
 }
 
-static void *disjoint_realloc(void *self, void *ptr, size_t size) {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    if (ptr && size == 0) {
-        return fail(disjoint_free(self, ptr));
-    }
-    umf_tell_not_offered(&told, "disjoint", "umfPoolRealloc",
-                         "allocate anew with umfPoolMalloc, copy and free");
-    return not_supported();
-}
-
-static umf_result_t disjoint_last_allocation_error(void *self) {
-    (void)self;
-    return umf_result_lengthen(last_error);
-}
+UMF_BLOCK_NOT_OFFERED(disjoint)
 
 UMF_POOL_GET_NAME(disjoint, umf_disjoint_pool_t, params.name, umf_disjoint_pool_params)
 
@@ -698,9 +659,7 @@ UMF_API_1_0 const umf_memory_pool_ops_t *umfDisjointPoolOps(void) {
     return &disjoint_ops;
 }
 
-static void disjoint_tick(void *self) {
-    umf_magazines_decay(&((disjoint_pool_t *)self)->magazines);
-}
+UMF_BLOCK_MAGAZINES(disjoint, disjoint_pool_t)
 
 static const umf_small_sizes_t *disjoint_small(void *self) {
     return &((disjoint_pool_t *)self)->layout->small;

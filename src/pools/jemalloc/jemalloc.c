@@ -28,13 +28,12 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/short_result.h"
 #include "base/thread_slot.h"
 #include "ctl/params.h"
 #include "pools/jemalloc/jemalloc.h"
 #include "pools/jemalloc/pages_walk.h"
+#include "pools/shared/block_ops.h"
 #include "pools/shared/kind.h"
-#include "pools/shared/settings.h"
 
 /* Objects that come from jemalloc and go back there cost more than in other pools: more wait in
  * between. They go back before the pool grows. */
@@ -66,12 +65,10 @@ typedef struct umf_jemalloc_pool_params_t {
 } umf_jemalloc_pool_params_t;
 #include "ctl/params_define.h"
 
-static __thread umf_short_result_t last_error;
+UMF_BLOCK_ERRORS(jemalloc)
 
 void *umf_jemalloc_fail(umf_result_t result) {
-    last_error = umf_result_shorten(result);
-    umf_tell_refused("jemalloc", result);
-    return NULL;
+    return jemalloc_fail(result);
 }
 
 /* --- hooks: called by jemalloc without its locks, except while a pool is closing --- */
@@ -139,11 +136,8 @@ static const umf_magazine_ops_t jemalloc_magazine_ops = {
 
 /* --- free: hot --- */
 
-static UMF_COLD umf_result_t refuse(const umf_jemalloc_pool_t *pool, const void *ptr) {
-    UMF_LOG_ERROR("pool %s: %p is not the start of a live allocation: it is inside one, was freed "
-                  "already, or was never allocated",
-                  pool->name, ptr);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+static UMF_COLD umf_result_t refuse(const void *pool, const void *ptr) {
+    return umf_block_refuse(((const umf_jemalloc_pool_t *)pool)->name, ptr);
 }
 
 static __attribute__((noinline)) umf_result_t free_slow(umf_jemalloc_pool_t *pool, void *ptr,
@@ -229,62 +223,24 @@ static void *jemalloc_aligned_malloc(void *self, size_t size, size_t alignment) 
     return umf_magazine_pop(&pool->magazines, bin);
 }
 
-static void *jemalloc_calloc(void *self, size_t num, size_t size) {
-    size_t bytes;
-    if (!umf_mul(num, size, &bytes)) {
-        return umf_jemalloc_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-    }
-    void *ptr = jemalloc_malloc(self, bytes);
-    if (!ptr) {
-        return NULL;
-    }
-    umf_result_t result = umf_content_zero(&((umf_jemalloc_pool_t *)self)->content, ptr, bytes);
-    if (result != UMF_RESULT_SUCCESS) {
-        jemalloc_free(self, ptr);
-        return umf_jemalloc_fail(result);
-    }
-    return ptr;
-}
-
 /* The usable size of a live allocation, and the record of the page in which it starts. 0: `ptr` is
- * none. `span`: that of the address; NULL: it has none. */
-static size_t usable_size(const umf_span_t *span, const void *ptr, umf_jemalloc_page_t **page) {
+ * none. */
+static size_t usable_size(void *self, const void *ptr, umf_map_entry_t entry, void **note) {
+    const umf_span_t *span = umf_block_span(((umf_jemalloc_pool_t *)self)->tracked, ptr, entry);
     if (!span) {
         return 0;
     }
     size_t offset = (uintptr_t)ptr - span->base;
-    *page = umf_jemalloc_page_of(span->cookie, offset);
-    const uint8_t *state = umf_jemalloc_state_of(*page, offset);
+    umf_jemalloc_page_t *page = *note = umf_jemalloc_page_of(span->cookie, offset);
+    const uint8_t *state = umf_jemalloc_state_of(page, offset);
     if (state && umf_state(state) == UMF_STATE_LIVE) {
-        return umf_jemalloc_sizes.size[umf_jemalloc_page_kind(*page) - 1];
+        return umf_jemalloc_sizes.size[umf_jemalloc_page_kind(page) - 1];
     }
-    return offset % UMF_PAGE_SIZE ? 0 : (size_t)umf_jemalloc_block_pages(*page) << UMF_PAGE_SHIFT;
-}
-
-static umf_result_t jemalloc_usable_size_at(void *self, const void *ptr, umf_map_entry_t entry,
-                                            size_t *size) {
-    umf_jemalloc_page_t *page;
-    *size = usable_size(umf_span_at(umf_map_entry_span(entry)), ptr, &page);
-    return *size ? UMF_RESULT_SUCCESS : refuse(self, ptr);
-}
-
-static umf_result_t jemalloc_usable_size(void *self, const void *ptr, size_t *size) {
-    if (!size) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_jemalloc_page_t *page;
-    const umf_jemalloc_pool_t *pool = self;
-    size_t room = ptr ? usable_size(umf_tracked_find(pool->tracked, ptr), ptr, &page) : 0;
-    if (ptr && !room) {
-        return refuse(self, ptr);
-    }
-    *size = room;
-    return UMF_RESULT_SUCCESS;
+    return offset % UMF_PAGE_SIZE ? 0 : (size_t)umf_jemalloc_block_pages(page) << UMF_PAGE_SHIFT;
 }
 
 /* Can the block stay where it is? */
-static bool fits_in_place(umf_jemalloc_pool_t *pool, void *ptr, umf_jemalloc_page_t *page,
-                          size_t old, size_t size) {
+static bool fits_in_place(void *pool, void *ptr, void *page, size_t old, size_t size) {
     if (old <= BIN_LARGEST) { /* an object has one size: it stays unless half would be wasted */
         return size <= old && size > old / 2;
     }
@@ -295,34 +251,21 @@ static bool fits_in_place(umf_jemalloc_pool_t *pool, void *ptr, umf_jemalloc_pag
            (old - size < UMF_PAGE_SIZE || umf_jemalloc_block_shrink(pool, ptr, page, old, size));
 }
 
-static void *move(umf_jemalloc_pool_t *pool, void *ptr, size_t old, size_t size) {
-    void *moved = jemalloc_malloc(pool, size);
-    if (!moved) {
-        return NULL;
-    }
-    umf_result_t result = umf_content_copy(&pool->content, moved, ptr, old < size ? old : size);
-    jemalloc_free(pool, result == UMF_RESULT_SUCCESS ? ptr : moved);
-    return result == UMF_RESULT_SUCCESS ? moved : umf_jemalloc_fail(result);
+static umf_content_t *content(void *pool) {
+    return &((umf_jemalloc_pool_t *)pool)->content;
 }
 
-static void *jemalloc_realloc(void *self, void *ptr, size_t size) {
-    if (!ptr) {
-        return jemalloc_malloc(self, size);
-    }
-    if (size == 0) {
-        return umf_jemalloc_fail(jemalloc_free(self, ptr));
-    }
-    umf_jemalloc_page_t *page;
-    const umf_jemalloc_pool_t *pool = self;
-    size_t old = usable_size(umf_tracked_find(pool->tracked, ptr), ptr, &page);
-    if (!old) {
-        return umf_jemalloc_fail(refuse(self, ptr));
-    }
-    if (fits_in_place(self, ptr, page, old, size)) {
-        return ptr;
-    }
-    return move(self, ptr, old, size);
-}
+static const umf_block_ops_t jemalloc_blocks = {
+    .malloc = jemalloc_malloc,
+    .free = jemalloc_free,
+    .usable = usable_size,
+    .fits = fits_in_place,
+    .refuse = refuse,
+    .fail = umf_jemalloc_fail,
+    .content = content,
+};
+
+UMF_BLOCK_OPS(jemalloc)
 
 /* --- create and destroy --- */
 
@@ -441,11 +384,6 @@ static umf_result_t jemalloc_finalize(void *self) {
 
 /* --- the rest of the table --- */
 
-static umf_result_t jemalloc_last_allocation_error(void *self) {
-    (void)self;
-    return umf_result_lengthen(last_error);
-}
-
 UMF_POOL_GET_NAME(jemalloc, umf_jemalloc_pool_t, name, umf_jemalloc_pool_params)
 
 static umf_result_t jemalloc_trim(void *self, size_t keep) {
@@ -464,9 +402,7 @@ static size_t jemalloc_alloc_count(void *self) {
     return count > 0 ? (size_t)count : 0;
 }
 
-static size_t jemalloc_thread_cache(void *self) {
-    return umf_magazines_bytes(&((umf_jemalloc_pool_t *)self)->magazines);
-}
+UMF_BLOCK_MAGAZINES(jemalloc, umf_jemalloc_pool_t)
 
 static const umf_memory_pool_ops_t jemalloc_ops = {
     UMF_POOL_OPS(jemalloc),
@@ -480,10 +416,6 @@ static const umf_small_sizes_t *jemalloc_small(void *self) {
 }
 
 extern const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops;
-static void jemalloc_tick(void *self) {
-    umf_magazines_decay(&((umf_jemalloc_pool_t *)self)->magazines);
-}
-
 static void jemalloc_walk(void *self, const umf_span_t *span, umf_walk_t *walk) {
     umf_jemalloc_pool_t *pool = self;
     umf_pages_walk(&pool->pages, &pool->lock, span, walk);

@@ -22,8 +22,8 @@
 #include "ctl/params.h"
 #include "pools/scalable/scalable.h"
 #include "pools/scalable/walk.h"
+#include "pools/shared/block_ops.h"
 #include "pools/shared/kind.h"
-#include "pools/shared/settings.h"
 
 /* Sizes that are rounded up to a granularity of up to this limit cannot overflow. */
 #define GRANULARITY_LIMIT (SIZE_MAX / 4)
@@ -79,11 +79,8 @@ static const umf_magazine_ops_t scalable_magazine_ops = {
 
 /* --- free: hot --- */
 
-static UMF_COLD umf_result_t refuse(const umf_scalable_pool_t *pool, const void *ptr) {
-    UMF_LOG_ERROR("pool %s: %p is not the start of a live allocation: it is inside one, was freed "
-                  "already, or was never allocated",
-                  pool->name, ptr);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+static UMF_COLD umf_result_t refuse(const void *pool, const void *ptr) {
+    return umf_block_refuse(((const umf_scalable_pool_t *)pool)->name, ptr);
 }
 
 static UMF_COLD umf_result_t free_slow(umf_scalable_pool_t *pool, uint32_t bin, void *ptr,
@@ -120,7 +117,7 @@ static umf_result_t scalable_free_at(void *arg, void *ptr, umf_map_entry_t entry
     return free_in(arg, ptr, umf_span_at(umf_map_entry_span(entry)));
 }
 
-static umf_result_t scalable_free(void *arg, void *ptr) {
+UMF_INLINE umf_result_t scalable_free(void *arg, void *ptr) {
     umf_scalable_pool_t *pool = arg;
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
@@ -174,26 +171,15 @@ static void *scalable_aligned_malloc(void *arg, size_t size, size_t alignment) {
                : aligned_from_bin(pool, size, alignment);
 }
 
-static void *scalable_calloc(void *arg, size_t num, size_t size) {
-    size_t bytes;
-    if (!umf_mul(num, size, &bytes)) {
-        umf_tell_refused("scalable", UMF_RESULT_ERROR_UNKNOWN);
-        return umf_scalable_fail();
-    }
-    void *ptr = scalable_malloc(arg, bytes);
-    if (ptr) {
-        memset(ptr, 0, bytes);
-    }
-    return ptr;
-}
-
 static bool is_start(const umf_span_t *span, const void *ptr) {
     return !umf_scalable_is_direct(span) || (uintptr_t)ptr == span->base;
 }
 
-/* The usable size of a live allocation; 0: `ptr` is none. `span`: that of the address; NULL: it has
- * none. */
-static size_t usable_size(umf_scalable_pool_t *pool, const umf_span_t *span, const void *ptr) {
+/* The usable size of a live allocation; 0: `ptr` is none. */
+static size_t usable_size(void *self, const void *ptr, umf_map_entry_t entry, void **note) {
+    umf_scalable_pool_t *pool = self;
+    (void)note;
+    const umf_span_t *span = umf_block_span(pool->tracked, ptr, entry);
     const uint8_t *state =
         span ? umf_scalable_state_of(umf_scalable_page_of(span, ptr), span, ptr) : NULL;
     if (!state || umf_state(state) != UMF_STATE_LIVE || !is_start(span, ptr)) {
@@ -202,49 +188,28 @@ static size_t usable_size(umf_scalable_pool_t *pool, const umf_span_t *span, con
     return umf_scalable_is_direct(span) ? span->size : umf_scalable_below_size(pool, ptr);
 }
 
-static umf_result_t scalable_usable_size_at(void *arg, const void *ptr, umf_map_entry_t entry,
-                                            size_t *size) {
-    *size = usable_size(arg, umf_span_at(umf_map_entry_span(entry)), ptr);
-    return *size ? UMF_RESULT_SUCCESS : refuse(arg, ptr);
+static bool fits(void *pool, void *ptr, void *note, size_t old, size_t size) {
+    (void)pool, (void)ptr, (void)note;
+    return size <= old && size > old / 2;
 }
 
-static umf_result_t scalable_usable_size(void *arg, const void *ptr, size_t *size) {
-    if (!size) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_scalable_pool_t *pool = arg;
-    size_t room = ptr ? usable_size(pool, umf_tracked_find(pool->tracked, ptr), ptr) : 0;
-    if (ptr && !room) {
-        return refuse(arg, ptr);
-    }
-    *size = room;
-    return UMF_RESULT_SUCCESS;
+/* All failures are UNKNOWN but a lack of memory. */
+static UMF_COLD void *fail(umf_result_t result) {
+    umf_tell_refused("scalable", result);
+    umf_scalable_thread.last_error = result ? UMF_SHORT_RESULT_UNKNOWN : UMF_RESULT_SUCCESS;
+    return NULL;
 }
 
-static void *scalable_realloc(void *arg, void *ptr, size_t size) {
-    umf_scalable_pool_t *pool = arg;
-    if (!ptr) {
-        return scalable_malloc(pool, size);
-    }
-    size_t old = usable_size(pool, umf_tracked_find(pool->tracked, ptr), ptr);
-    if (!old) {
-        refuse(pool, ptr);
-        return umf_scalable_fail();
-    }
-    if (size == 0) {
-        umf_scalable_thread.last_error = umf_result_shorten(scalable_free(pool, ptr));
-        return NULL;
-    }
-    if (size <= old && size > old / 2) {
-        return ptr;
-    }
-    void *moved = scalable_malloc(pool, size);
-    if (moved) {
-        memcpy(moved, ptr, old < size ? old : size);
-        scalable_free(pool, ptr);
-    }
-    return moved;
-}
+static const umf_block_ops_t scalable_blocks = {
+    .malloc = scalable_malloc,
+    .free = scalable_free,
+    .usable = usable_size,
+    .fits = fits,
+    .refuse = refuse,
+    .fail = fail,
+};
+
+UMF_BLOCK_OPS(scalable)
 
 /* --- create and destroy --- */
 
@@ -362,9 +327,7 @@ static size_t scalable_alloc_count(void *arg) {
            atomic_load_explicit(&pool->direct_count, memory_order_relaxed);
 }
 
-static size_t scalable_thread_cache(void *arg) {
-    return umf_magazines_bytes(&((umf_scalable_pool_t *)arg)->magazines);
-}
+UMF_BLOCK_MAGAZINES(scalable, umf_scalable_pool_t)
 
 static const umf_memory_pool_ops_t scalable_ops = {
     UMF_POOL_OPS(scalable),
@@ -378,10 +341,6 @@ static const umf_small_sizes_t *scalable_small(void *arg) {
 }
 
 extern const umf_pool_fast_ops_t umf_scalable_pool_fast_ops;
-static void scalable_tick(void *self) {
-    umf_magazines_decay(&((umf_scalable_pool_t *)self)->magazines);
-}
-
 static void scalable_walk(void *self, const umf_span_t *span, umf_walk_t *walk) {
     if (umf_scalable_is_direct(span)) {
         umf_walk_add(walk, span->base, span->size, 1,

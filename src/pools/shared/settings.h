@@ -2,8 +2,6 @@
 #ifndef UMF_SRC_POOLS_SHARED_SETTINGS_H
 #define UMF_SRC_POOLS_SHARED_SETTINGS_H
 
-#include <stdatomic.h>
-
 #include <umf/result.h>
 
 #include "base/log.h"
@@ -21,16 +19,6 @@ static inline void umf_tell_refused(const char *kind, umf_result_t result) {
     if (result != UMF_RESULT_SUCCESS) {
         umf_log_write(UMF_LOG_LEVEL_DEBUG, 0, kind, "the pool refuses an allocation: %s",
                       umfResultText(result));
-    }
-}
-
-/* Logs that a kind of pool does not offer an operation. It does so once, because a program may call
- * the operation again and again. */
-static inline void umf_tell_not_offered(atomic_flag *told, const char *kind, const char *function,
-                                        const char *instead) {
-    if (!atomic_flag_test_and_set_explicit(told, memory_order_relaxed)) {
-        UMF_LOG_ERROR("a %s pool does not offer %s, which gives NULL (this is said once): %s", kind,
-                      function, instead);
     }
 }
 
