@@ -3,11 +3,12 @@
 import ctypes
 import operator
 from pathlib import Path
-from typing import Any, Iterable, List, Optional, Tuple
+from typing import Any, Iterable, List, Optional
 
 import torch
 
-from . import _core, _memory, _suspend
+from . import _core, _memory, _suspend, _torch_pools
+from ._errors import OutOfResourcesError
 
 _FILE = Path(__file__).parent / "umf_torch_process.abi3.so"
 _KINDS = ("cuda_vmm", "cuda")
@@ -19,8 +20,6 @@ _SETTERS = (
     ("set_end_allocate_to_pool_fn", "umf_torch_process_end"),
     ("set_release_pool", "umf_torch_process_release"),
 )
-
-_Call = Tuple[Tuple[int, ...], Tuple[int, ...], Tuple[int, ...]]
 
 
 class ProcessAllocator:
@@ -39,6 +38,7 @@ class ProcessAllocator:
             raise ValueError(
                 f"provider must be {' or '.join(_KINDS)}, with settings as it goes; it is {provider!r}"
             )
+        _torch_pools.watch_captures()
         self.provider = provider
         self._library = ctypes.CDLL(str(_FILE))
         self._library.umf_torch_process_pools.restype = ctypes.c_size_t
@@ -66,9 +66,13 @@ class ProcessAllocator:
             count = self._library.umf_torch_process_pools(number, handles, room)
         return [handle for handle in handles[:count] if handle]
 
-    def _call(self, device: Optional[int], streams: Iterable[Any]) -> _Call:
-        handles = tuple(self._handles(device))
-        return handles, tuple(stream.cuda_stream for stream in streams), ()
+    def _move(
+        self, device: Optional[int], streams: Iterable[Any], is_resume: bool
+    ) -> _suspend.Report:
+        handles, queues = tuple(self._handles(device)), tuple(one.cuda_stream for one in streams)
+        with _torch_pools.refuse_captures("memory of torch", OutOfResourcesError):
+            moved = _core.move(handles, queues, (), is_resume) if handles else (0,) * 5
+        return _suspend.Report(*moved)
 
     def suspend(self, streams: Iterable[Any] = (), device: Optional[int] = None) -> _suspend.Report:
         """Gives all memory of tensors back; addresses stay. See ``umf.suspend``.
@@ -78,14 +82,16 @@ class ProcessAllocator:
             device: number of a GPU; None: all.
 
         An allocation meanwhile is ``torch.OutOfMemoryError``.
+
+        Raises:
+            umf.OutOfResourcesError: a thread captures a graph.
+            umf.Error: as for ``umf.suspend``.
         """
-        call = self._call(device, streams)
-        return _suspend.Report(*(_core.move(*call, False) if call[0] else (0,) * 5))
+        return self._move(device, streams, False)
 
     def resume(self, streams: Iterable[Any] = (), device: Optional[int] = None) -> _suspend.Report:
-        """Brings it back; see ``umf.resume``."""
-        call = self._call(device, streams)
-        return _suspend.Report(*(_core.move(*call, True) if call[0] else (0,) * 5))
+        """Brings it back; see ``umf.resume``. Raises as ``suspend``."""
+        return self._move(device, streams, True)
 
     def statistics(self, device: Optional[int] = None) -> _memory.Statistics:
         """Counters over all pools of a GPU, or of all GPUs."""

@@ -8,6 +8,7 @@ from gpu_helpers import IS_REAL, MIB, full, holds, needs_gpu, torch, used
 from helpers import run_python
 
 import umf.torch
+from umf import _torch_pools
 
 if os.environ.get("UMF_TEST_HOOK_MODE") != "process":
     pytest.skip("the allocator of a process needs one", allow_module_level=True)
@@ -41,6 +42,28 @@ def test_tensors_and_statistics():
     assert allocator.statistics().reserved < reserved
     with pytest.raises(RuntimeError, match="already"):
         umf.torch.install("cuda")
+
+
+def test_no_suspend_during_a_capture():
+    class Graph:
+        def capture_begin(self):
+            pass
+
+        def capture_end(self):
+            pass
+
+    _torch_pools.watch_captures(Graph)
+    graph, tensor = Graph(), full(4, 1)
+    graph.capture_begin()
+    try:
+        for call in (allocator.suspend, allocator.resume):
+            with pytest.raises(umf.OutOfResourcesError, match="while a thread captures a graph"):
+                call()
+    finally:
+        graph.capture_end()
+    allocator.suspend()
+    allocator.resume()
+    assert holds(tensor, 1)
 
 
 def test_all_tensors_survive_a_suspend():
