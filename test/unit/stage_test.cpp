@@ -112,6 +112,31 @@ TEST_F(Stage, a_copy_to_the_device_that_fails_tells_what_is_right) {
     places->at("cuda_device").give(device);
 }
 
+// A queue of the caller is waited for by stages, one that is being captured is not.
+TEST_F(Stage, a_copy_on_a_queue_is_staged_unless_the_queue_is_captured) {
+    NEEDS_FAKE();
+    constexpr size_t size = 36 * MiB;
+    Bytes model(size);
+    char *device = static_cast<char *>(places->at("cuda_device").take(size));
+    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
+    const long &copies = driver().control()->calls[FAKE_cuMemcpyAsync];
+    CUstream stream = nullptr;
+    CUgraph graph = nullptr;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    params.queue = stream;
+    long before = copies;
+    ASSERT_EQ(umfCopy(device, model.data(), size, &params), OK);
+    EXPECT_GT(copies, before + 1) << "in pieces";
+    before = copies;
+    CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_EQ(umfCopy(device, model.data(), size, &params), OK);
+    EXPECT_EQ(copies, before + 1);
+    CU(cuStreamEndCapture(stream, &graph));
+    CU(cuGraphDestroy(graph));
+    CU(cuStreamDestroy(stream));
+    places->at("cuda_device").give(device);
+}
+
 // By two threads, with pinned memory that is new each time.
 TEST_F(Stage, each_call_of_the_driver_may_fail) {
     NEEDS_FAKE();
