@@ -191,17 +191,13 @@ TEST_F(file, ParamsCheckTheirArguments) {
     EXPECT_EQ(umfFileMemoryProviderParamsCreate("x", nullptr), BAD);
     EXPECT_EQ(params, nullptr) << "the output is untouched";
     ASSERT_EQ(umfFileMemoryProviderParamsCreate("x", &params), OK);
-    EXPECT_EQ(umfFileMemoryProviderParamsSetPath(nullptr, "x"), BAD);
     EXPECT_EQ(umfFileMemoryProviderParamsSetPath(params, nullptr), BAD);
     EXPECT_EQ(umfFileMemoryProviderParamsSetPath(params, ""), BAD);
     EXPECT_STREQ(params->path, "x");
     EXPECT_EQ(umfFileMemoryProviderParamsSetPath(params, "other"), OK);
     EXPECT_STREQ(params->path, "other");
-    EXPECT_EQ(umfFileMemoryProviderParamsSetProtection(nullptr, 0), BAD);
     EXPECT_EQ(umfFileMemoryProviderParamsSetProtection(params, UINT_MAX), OK)
         << "checked at creation";
-    EXPECT_EQ(umfFileMemoryProviderParamsSetVisibility(nullptr, UMF_MEM_MAP_SHARED), BAD);
-    EXPECT_EQ(umfFileMemoryProviderParamsSetName(nullptr, "x"), BAD);
     EXPECT_EQ(umfFileMemoryProviderParamsSetName(params, nullptr), BAD);
     EXPECT_EQ(umfFileMemoryProviderParamsDestroy(params), OK);
     EXPECT_EQ(umfFileMemoryProviderParamsDestroy(nullptr), OK);

@@ -127,18 +127,8 @@ bool exists(const std::string &name) {
 TEST(os, ParamsCheckTheirArguments) {
     const umf_result_t bad = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     Params params;
-    unsigned node = 0;
-    umf_numa_split_partition_t partition = {1, 0};
     EXPECT_EQ(umfOsMemoryProviderParamsCreate(nullptr), bad);
     EXPECT_EQ(umfOsMemoryProviderParamsDestroy(nullptr), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(umfOsMemoryProviderParamsSetProtection(nullptr, 0), bad);
-    EXPECT_EQ(umfOsMemoryProviderParamsSetVisibility(nullptr, UMF_MEM_MAP_SHARED), bad);
-    EXPECT_EQ(umfOsMemoryProviderParamsSetShmName(nullptr, "x"), bad);
-    EXPECT_EQ(umfOsMemoryProviderParamsSetNumaList(nullptr, &node, 1), bad);
-    EXPECT_EQ(umfOsMemoryProviderParamsSetNumaMode(nullptr, UMF_NUMA_MODE_BIND), bad);
-    EXPECT_EQ(umfOsMemoryProviderParamsSetPartSize(nullptr, 1), bad);
-    EXPECT_EQ(umfOsMemoryProviderParamsSetPartitions(nullptr, &partition, 1), bad);
-    EXPECT_EQ(umfOsMemoryProviderParamsSetName(nullptr, "x"), bad);
     EXPECT_EQ(umfOsMemoryProviderParamsSetName(params.handle, nullptr), bad);
     EXPECT_EQ(umfOsMemoryProviderParamsSetNumaList(params.handle, nullptr, 1), bad);
     EXPECT_EQ(umfOsMemoryProviderParamsSetPartitions(params.handle, nullptr, 1), bad);

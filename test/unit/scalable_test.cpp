@@ -144,9 +144,6 @@ TEST(ScalableParams, ArgumentsAreChecked) {
     umf_scalable_pool_params_handle_t params = nullptr;
     EXPECT_EQ(umfScalablePoolParamsCreate(nullptr), BAD);
     EXPECT_EQ(umfScalablePoolParamsDestroy(nullptr), BAD);
-    EXPECT_EQ(umfScalablePoolParamsSetGranularity(nullptr, 1), BAD);
-    EXPECT_EQ(umfScalablePoolParamsSetKeepAllMemory(nullptr, true), BAD);
-    EXPECT_EQ(umfScalablePoolParamsSetName(nullptr, "name"), BAD);
     ASSERT_EQ(umfScalablePoolParamsCreate(&params), OK);
     EXPECT_EQ(umfScalablePoolParamsSetGranularity(params, 0), BAD);
     EXPECT_EQ(umfScalablePoolParamsSetGranularity(params, 1), OK);
