@@ -26,7 +26,7 @@ const char *record_stack(umf_reader_t *reader, uint32_t stack, char *text, size_
 void record_print_lines(const char *lines);
 void record_print_stack(umf_reader_t *reader, uint32_t stack);
 
-/* The place that a stack stands for: its first line, or "no stack". */
+/* The place of a stack: its first line, or "no stack". */
 const char *record_place(umf_reader_t *reader, uint32_t stack, char *text, size_t size);
 
 /* Writes the files named in the command line; returns the exit status. */

@@ -539,7 +539,7 @@ static report_state_t consume(const step_t *step, int producer, char *why) {
     }
     EXPECT(result == UMF_RESULT_SUCCESS,
            "opening a handle: %s (UMF_LOG='output:stderr' logs the cause)", umfResultText(result));
-    EXPECT(is_filled(memory, SHARED_SIZE, 1), "the opened memory is not that of the producer");
+    EXPECT(is_filled(memory, SHARED_SIZE, 1), "the opened memory is not shared with the producer");
     fill(memory, SHARED_SIZE, 2);
     TRY(umfCloseIPCHandle(memory));
     EXPECT(send(producer, "", 1, 0) == 1, "the producer has gone");

@@ -28,7 +28,7 @@ static const char usage[] =
     "  settings   what each provider and pool takes in creation text, with its default\n"
     "  reap       removes named shared memory that crashed processes left\n"
     "\n"
-    "Of processes of this user that have pools (root: of all users). top and metrics need\n"
+    "Of processes of this user with pools (root: of all users). top and metrics need\n"
     "nothing of them; the others need an attach socket: UMF_RECORD_ATTACH=yes, or '--':\n"
     "\n"
     "  top [PID | -- PROGRAM ARGS...]\n"

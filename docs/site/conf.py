@@ -16,7 +16,8 @@ breathe_default_project = "umf"
 breathe_domain_by_extension = {"h": "c", "hpp": "cpp"}
 breathe_show_include = False  # each page says it once
 
-# What is linked to must be there, but for types in declarations: those of C and of drivers, and opaque ones.
+# Targets of links must exist, but for types in declarations: those of C and of drivers, and opaque
+# ones.
 nitpicky = True
 # Names of C are not found from C++.
 nitpick_ignore_regex = [("c:identifier", r"\w+_t|va_list|\w+_st|\w+\.@\d+"),  # last: a union without a name

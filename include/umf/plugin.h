@@ -225,7 +225,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @param pieces first addresses, ascending
     /// @param count length of `pieces`
     /// @return ::UMF_RESULT_SUCCESS; otherwise an error of the provider, and the pieces that still
-    ///         have their content are those that `vm_find` calls attached
+    ///         have their content are the attached ones of `vm_find`
     umf_result_t (*vm_detach)(void *provider, void *const *pieces, size_t count);
 
     /// @brief Makes physical memory, not yet mapped, for the pieces that have none: for all or for
@@ -431,7 +431,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*queue_mark)(void *provider, void *queue, void **mark);
 
     /// @brief Checks whether the work before a mark has completed. If it has, or will never run,
-    ///        the mark ends. A mark that cannot be checked has not: it is asked for again.
+    ///        the mark ends. A mark that cannot be checked has not completed: it is checked again.
     ///
     /// @param provider the provider
     /// @param mark of `queue_mark`
@@ -440,8 +440,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     int (*mark_wait)(void *provider, void *mark, int may_block);
 
     /// @}
-    /// @name Reuse: how much is kept
-    /// With the group "Reuse". It may be absent.
+    /// @name Reuse: how much is cached With the group "Reuse". It may be absent.
     /// @{
 
     /// @brief Reports how much `reuse_free` has cached: the bytes that `reuse_drop` would release.
@@ -579,8 +578,8 @@ typedef struct umf_memory_provider_descriptor_t {
     ///
     /// Cheap, and without side effects.
     ///
-    /// @param why [out] if it cannot: what is missing and what to do about it; at most `why_size`
-    ///        bytes with the NUL. Empty on entry.
+    /// @param why [out] if it cannot: the missing part and the remedy; at most `why_size` bytes
+    ///        with the NUL. Empty on entry.
     /// @param why_size room at `why` in bytes, at least 256
     /// @return ::UMF_RESULT_SUCCESS if it can, otherwise the result of a creation
     umf_result_t (*probe)(char *why, size_t why_size);

@@ -48,8 +48,8 @@ typedef enum umf_suspend_keep_t {
     /// Kept in pinned memory of the host: the fastest. It stays pinned for the next time until
     /// ::umfSuspendTrim or the provider's end.
     UMF_SUSPEND_KEEP_PINNED = 0,
-    /// Kept in ordinary memory of the host, which the system may swap. The library keeps it for the
-    /// next time as well, without content: the system takes it when memory becomes scarce.
+    /// Kept in ordinary memory of the host, which the system may swap. The library caches it for
+    /// the next time as well, without content: the system takes it when memory becomes scarce.
     UMF_SUSPEND_KEEP_HOST = 1,
     /// Kept in a file without a name, in several if it is large; gone after the resume.
     UMF_SUSPEND_KEEP_FILE = 2,

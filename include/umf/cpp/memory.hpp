@@ -19,7 +19,7 @@
 
 UMF_CPP_BEGIN
 
-/// @brief For `std::unique_ptr`: ends an object and frees its memory, whichever pool that is of.
+/// @brief For `std::unique_ptr`: ends an object and frees its memory, in whichever pool.
 ///
 /// It has no size: the pointer leads to the pool, which must record its memory. Memory of objects
 /// that need no destructor is not touched, so it may be memory of a device.

@@ -4,8 +4,8 @@
  *
  * Memory is handed out in whole pages and reads as zero. An alignment is 0 or a multiple or a
  * divisor of the page size; any other gives UMF_RESULT_ERROR_INVALID_ARGUMENT. A size of 0 fails
- * with the native code UMF_OS_RESULT_ERROR_ALLOC_FAILED. umfMemoryProviderFree checks neither
- * address nor size beyond what the system checks.
+ * with the native code UMF_OS_RESULT_ERROR_ALLOC_FAILED. umfMemoryProviderFree does not
+ * check address and size; the system may refuse them.
  *
  * Private memory without a NUMA mode is arranged for huge pages. Allocations of 2 MiB and more
  * start at multiples of 2 MiB and request huge pages. Those of up to 256 KiB are cut from mappings
@@ -16,7 +16,7 @@
  * four mappings of 2 to 8 MiB stay reserved for the next. Protection that the program changed is
  * reset; NUMA policy and advice that it gave may stay.
  *
- * The exception is memory that pools free, up to 8 MiB of it at once. It keeps its content and its
+ * Memory freed by pools is the exception, up to 8 MiB of it at once. It keeps its content and its
  * pages, and can be touched, for pools over the same provider: for 2 seconds if no pool takes it,
  * and until one of these pools is trimmed or destroyed. Cached memory and memory in use are
  * together no more than the recent memory in use plus 64 MiB. So protection that the program
