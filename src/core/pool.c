@@ -271,6 +271,25 @@ static umf_result_t write_default(void *object, umf_ctl_query_source_t source, c
     return pool_ctl_list(object, source, path, arg, size, CTL_QUERY_WRITE);
 }
 
+static bool zeroes_on_free(umf_memory_pool_handle_t pool) {
+    return pool->fast && pool->fast->zeroes_on_free && pool->fast->zeroes_on_free(pool->self);
+}
+
+/* A device may not be called at any moment of a free, as in a capture. */
+static umf_result_t check_zeroes_on_free(umf_memory_pool_handle_t pool) {
+    const umf_memory_provider_ext_ops_t *ext = pool->provider->ext;
+    if (!zeroes_on_free(pool) || (pool->tracked && !ext->queue_mark)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    UMF_LOG_ERROR("zero_on_free needs %s",
+                  pool->tracked
+                      ? "memory of the host, and the provider has queues of a device: use "
+                        "one of the kinds os, linux_vmm, file or fixed"
+                      : "a pool that tracks its memory: create it without "
+                        "UMF_POOL_CREATE_FLAG_DISABLE_TRACKING");
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
 /* Initializes a pool and applies its settings. If a later step fails, an in-tree pool is finalized;
  * a user pool cleans up itself, as the interface requires. */
 static umf_result_t pool_start(umf_memory_pool_handle_t pool, const void *params,
@@ -290,6 +309,9 @@ static umf_result_t pool_start(umf_memory_pool_handle_t pool, const void *params
         if (result == UMF_RESULT_ERROR_INVALID_CTL_PATH) {
             result = UMF_RESULT_SUCCESS;
         }
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = check_zeroes_on_free(pool);
     }
     if (result != UMF_RESULT_SUCCESS && pool->fast) {
         pool->ops.finalize(pool->self);
@@ -509,6 +531,9 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
             serve_by_core(pool, &calls);
         }
         set_calls(pool, &calls);
+    }
+    if (zeroes_on_free(pool)) {
+        umf_layer_push(pool, &umf_layer_zero);
     }
     if (name) {
         umf_names_add(name, pool);

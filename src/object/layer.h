@@ -23,6 +23,7 @@ typedef enum umf_layer_rank_t {
     UMF_LAYER_RECORD, /* object/recorded.c: events of the program's calls */
     UMF_LAYER_QUEUE, /* ext/queue/records.c: ends the record of a block that is freed on no queue */
     UMF_LAYER_HOLD,  /* object/hold.c: sets aside freed objects of IPC handles */
+    UMF_LAYER_ZERO,  /* object/zero.c: overwrites freed memory */
     UMF_LAYER_SUSPEND, /* ext/suspend/sleep.c: refuses requests while the memory is away */
     UMF_LAYERS,        /* the pool itself */
 } umf_layer_rank_t;
@@ -54,6 +55,9 @@ typedef struct umf_layer_t {
     void (*closes)(umf_memory_pool_handle_t pool); /* before it is finalized; it can still free */
     void (*ends)(umf_memory_pool_handle_t pool);   /* before it is destroyed */
 } umf_layer_t;
+
+/* Of pools with the setting zero_on_free: over memory of the host, and tracked. */
+extern const umf_layer_t umf_layer_zero;
 
 /* No lock of a rank above UMF_RANK_LAYER may be held. */
 void umf_layer_push(umf_memory_pool_handle_t pool, const umf_layer_t *layer);

@@ -160,6 +160,8 @@ typedef struct umf_pool_fast_ops_t {
      * whole. No lock is held for more than some thousand blocks at a time. NULL: the pool cannot
      * tell. */
     void (*walk)(void *pool, const umf_span_t *span, struct umf_walk_t *walk);
+    /* Is memory overwritten when it is freed? Constant after initialize. NULL: no. */
+    bool (*zeroes_on_free)(void *pool);
     /* The kind as outside readers see it (object/view.c). */
     const umf_view_kind_t *view;
     /* The pool keeps data of its own inside the memory that it divides. */

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-#define SHIM_LAYERS 4 /* of the ranks 0 to 3 */
+#define SHIM_LAYERS 5 /* of the ranks 0 to 4 */
 
 void shim_push(umf_memory_pool_handle_t pool, int rank);
 void shim_remove(umf_memory_pool_handle_t pool, int rank);

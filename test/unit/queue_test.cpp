@@ -262,6 +262,16 @@ TEST_P(EveryPool, RefusesOnAQueueWhatWasFreedWithoutOne) {
     }
 }
 
+TEST_P(QueuePool, IsNotCreatedIfItOverwritesMemoryOfADevice) {
+    umf_disjoint_pool_params_handle_t params = nullptr;
+    umf_memory_pool_handle_t other = nullptr;
+    ASSERT_EQ(umfDisjointPoolParamsCreate(&params), OK);
+    EXPECT_EQ(umfDisjointPoolParamsSetZeroOnFree(params, 1), OK);
+    EXPECT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, params, 0, &other),
+              UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(umfDisjointPoolParamsDestroy(params), OK);
+}
+
 TEST_P(EveryPool, AsksOnceAThreadWhichQueueItFreesOn) {
     auto free_some = [&] {
         long before = device.asks;

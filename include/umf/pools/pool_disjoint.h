@@ -122,6 +122,25 @@ umf_result_t
 umfDisjointPoolParamsSetSharedLimits(umf_disjoint_pool_params_handle_t hParams,
                                      umf_disjoint_pool_shared_limits_handle_t hSharedLimits);
 
+/// @brief Sets whether memory is overwritten with zeroes when it is freed. Default: 0.
+///
+/// The whole block is overwritten before the pool can hand it out again or return it to the
+/// provider. While an IPC handle of the block exists, that is after ::umfPutIPCHandle. Each free
+/// writes the block and none is served by the thread caches alone, so a free costs more. A block
+/// that is freed while the pool is suspended is not overwritten, nor are blocks that are allocated
+/// when the pool is destroyed.
+///
+/// The creation of a pool with this setting is ::UMF_RESULT_ERROR_NOT_SUPPORTED over a provider of
+/// a device's memory, and with ::UMF_POOL_CREATE_FLAG_DISABLE_TRACKING. If neither the CPU nor the
+/// provider can write the memory, a free is ::UMF_RESULT_ERROR_NOT_SUPPORTED and the block stays
+/// allocated.
+///
+/// @param hParams parameters
+/// @param zeroOnFree not 0: memory is overwritten
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL
+umf_result_t umfDisjointPoolParamsSetZeroOnFree(umf_disjoint_pool_params_handle_t hParams,
+                                                int zeroOnFree);
+
 /// @brief Sets the pool's name. Default: "disjoint".
 ///
 /// @param hParams parameters

@@ -673,10 +673,15 @@ static void disjoint_set_served_inline(void *self, bool may) {
     umf_magazines_check(&((disjoint_pool_t *)self)->magazines, may);
 }
 
+static bool disjoint_zeroes_on_free(void *self) {
+    return ((disjoint_pool_t *)self)->params.zero_on_free;
+}
+
 const umf_pool_fast_ops_t umf_disjoint_pool_fast_ops = {
     .free_at = disjoint_free_at,
     .try_free = disjoint_try_free,
     .usable_size_at = disjoint_usable_size_at,
+    .zeroes_on_free = disjoint_zeroes_on_free,
     .alloc_count = disjoint_alloc_count,
     .tick = disjoint_tick,
     .thread_cache = disjoint_thread_cache,
