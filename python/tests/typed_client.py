@@ -34,6 +34,20 @@ def errors() -> List[type]:
     ]
 
 
+class Log(umf.MemoryHook):
+    def malloc_preprocess(self, pool: umf.Pool, nbytes: int) -> None:
+        print("malloc", pool.text, nbytes)
+
+    def malloc_postprocess(self, pool: umf.Pool, nbytes: int, ptr: int) -> None:
+        print("malloc", nbytes, ptr)
+
+    def free_preprocess(self, pool: umf.Pool, nbytes: int, ptr: int) -> None:
+        print("free", nbytes, ptr)
+
+    def free_postprocess(self, pool: umf.Pool, nbytes: int, ptr: int) -> None:
+        super().free_postprocess(pool, nbytes, ptr)
+
+
 @umf.profile
 def profiled(size: int) -> int:
     return size
@@ -47,6 +61,7 @@ def profiled_by_name() -> None:
 async def main() -> None:
     info: Dict[str, Any] = umf.info()
     version: str = umf.__version__
+    folders: List[str] = [umf.get_include(), umf.get_library(), umf.get_cmake_dir()]
     provider = umf.Provider("os", numa_mode="default")
     with umf.Pool("disjoint", provider, capacity=2) as pool:
         stats: umf.Statistics = pool.statistics()
@@ -58,8 +73,8 @@ async def main() -> None:
             some_memory: umf.Buffer = umf.allocate(100, alignment=64, stream=None)
             copied: umf.Buffer = umf.from_bytes(b"abc")
         umf.set_default_pool(None)
-        with umf.counting(pool) as counters, umf.MemoryHook() as hook:
-            seen: umf.MemoryHook = hook
+        with umf.counting(pool) as counters, Log() as hook:
+            seen: Log = hook
             counts: umf.Counters = counters
             sums: int = counts.current_bytes + counts.peak_bytes + counts.total_bytes
             sums += counts.current_count + counts.peak_count + counts.total_count
@@ -83,7 +98,7 @@ async def main() -> None:
         n: Optional[int] = provider.statistics().allocated
         used: Optional[int] = stats.used
         state: str = residency.state
-        kept: int = residency.pinned
+        kept: int = residency.pinned + residency.resident + residency.host + residency.peer + residency.file
         owner: Optional[umf.Provider] = pool.provider
         if pool.provider is not None:
             print(pool.provider.statistics(), pool.provider.closed, pool.provider_text())
@@ -111,6 +126,7 @@ async def main() -> None:
             other: umf.Buffer = handle.open()
             raw: bytes = handle.data
             device: Tuple[int, int] = buffer.__dlpack_device__()
+            device = buffer.dlpack_device()
             capsule: object = buffer.__dlpack__(
                 stream=None, max_version=(1, 0), dl_device=None, copy=None
             )
@@ -121,6 +137,7 @@ async def main() -> None:
             read_only: bool = buffer.read_only
             stream: Optional[int] = buffer.stream
             buffer.use_on(0)
+            buffer.prefetch()
             umf.copy(buffer, b"x" * 100)
             umf.copy(buffer, other, 10, queue=0)
             umf.fill(buffer, 0)
@@ -137,7 +154,7 @@ async def main() -> None:
         pool.forbid_suspend()
         pool.allow_suspend()
         report: umf.Report = umf.suspend(pool, queues=[0])
-        bytes_: int = report.bytes
+        bytes_: int = report.bytes + report.kept + report.shared + report.exported + report.missing
         report = umf.resume([pool])
         job: umf.Job = umf.suspend_async(pool)
         report = await job
@@ -156,6 +173,7 @@ async def main() -> None:
         r: umf.Recording = recording
         how: umf.RecordingState = r.state()
         running: bool = how.running
+        events_so_far: int = how.events + how.dropped + how.live_count + how.live_bytes + how.used
         r.save("copy.umfrec")
         r.stop()
         with umf.record("run.umfrec", size=1 << 20, min_size=1, max_size=2, rate=0, pools=pool):
@@ -164,6 +182,7 @@ async def main() -> None:
             pass
         for event in r.events():
             where: Tuple[float, str, str, int, int] = event.time, event.kind, event.where, event.address, event.size
+            who: Tuple[int, int, Tuple[str, ...]] = event.thread, event.queue, event.stack
         for leak in r.leaks():
             lost: Tuple[str, int, int, float, Tuple[str, ...]] = (
                 leak.pool, leak.bytes, leak.allocations, leak.age, leak.stack
