@@ -285,7 +285,7 @@ def test_a_pause_that_fails_midway_brings_content_back(saver, function, at):
 def test_a_pause_after_which_the_driver_fails_loses_nothing(saver):
     """From each of its calls on. Content that cannot come back at once is in the backups until a resume."""
     with saver.region("broken", enable_cpu_backup=True):
-        tensors = [full(24, 1), full(24, 2)]
+        tensors = [full(1, value) for value in range(4)]  # two segments
     said = set()
     for at in range(1, 1000):
         try:
@@ -295,9 +295,9 @@ def test_a_pause_after_which_the_driver_fails_loses_nothing(saver):
         except RuntimeError as error:
             said.add(re.sub(r".*(is in their backups only|failed:).*", r"\1", str(error)))
         saver.resume("broken")
-        assert holds(tensors[0], 1) and holds(tensors[1], 2), at
+        assert all(holds(one, value) for value, one in enumerate(tensors)), at
     saver.resume("broken")
-    assert holds(tensors[0], 1) and holds(tensors[1], 2)
+    assert all(holds(one, value) for value, one in enumerate(tensors))
     assert said == {"failed:", "is in their backups only"}
 
 
@@ -312,7 +312,7 @@ def is_mapped(address):
 def test_pinned_memory_that_the_driver_keeps_stays_mapped(saver, stays):
     """Else the driver would go on with pages that are gone, or of another owner."""
     with saver.region("pinned", enable_cpu_backup=True):
-        tensor = full(24, 3)
+        tensor = full(1, 3)
     saver.pause("pinned")
     address = saver.get_cpu_backup(tensor, zero_copy=True).data_ptr()
     assert is_mapped(address)
