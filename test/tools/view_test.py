@@ -1,18 +1,19 @@
 """Tests what umfctl reads from the memory of a process that has no attach socket, and programs that umfctl starts.
 
-view_test.py <umfctl> <pools_sample> <hostile_view> <folder to work in>
+view_test.py <umfctl> <pools_sample> <the same, linked statically> <hostile_view> <folder to work in>
 """
 
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
 import sys
 import time
 
-UMFCTL, SAMPLE, HOSTILE, WORK = sys.argv[1:5]
+UMFCTL, SAMPLE, STATIC, HOSTILE, WORK = sys.argv[1:6]
 os.makedirs(WORK, exist_ok=True)
 for variable in ("NO_COLOR", "UMF_RECORD", "UMF_CONF", "UMF_RECORD_ATTACH"):
     os.environ.pop(variable, None)
@@ -27,9 +28,9 @@ def check(condition, *what):
 class Program:
     """A process that says that it is ready, and waits for the end of its input."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, **variables):
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env={**os.environ, "UMF_RECORD_ATTACH": "no"})
+                                        env={**os.environ, "UMF_RECORD_ATTACH": "no", **variables})
         said = self.process.stdout.readline().split()
         check(said, "it did not start")
         self.is_ready = said[0] == "ready"
@@ -106,6 +107,51 @@ def test_as_text_and_metrics():
         for command in ("snapshot", "record", "leaks"):
             said = run(command, sample.pid, status=1)
             check("does not listen" in said and "umfctl record -- PROGRAM" in said, said)
+
+
+def check_sample(pid):
+    rows = rows_of(pid)
+    check(rows["small"]["live_count"] == 100 and rows["large"]["live_count"] == 5, rows)
+
+
+def test_a_program_that_has_the_library_inside():
+    with Program(STATIC) as sample:
+        check("libumf" not in open("/proc/%d/maps" % sample.pid).read())
+        check_sample(sample.pid)
+
+
+def test_files_that_are_gone():
+    """An update replaces them, also under a program that runs on."""
+    with Program(SAMPLE) as sample:
+        found = re.search(r"(/\S*/(libumf\.so\S*))$", open("/proc/%d/maps" % sample.pid).read(), re.M)
+    if not found:
+        print("view_test: skipped: files that are gone; the library is linked statically")
+        return
+    folder = os.path.join(WORK, "gone")
+    shutil.rmtree(folder, ignore_errors=True)
+    os.mkdir(folder)
+    library, program = os.path.join(folder, "libumf.so.1"), os.path.join(folder, "sample")
+    shutil.copy(found.group(1), library)
+    shutil.copy(SAMPLE, program)
+    with Program(program, LD_LIBRARY_PATH=folder) as sample:
+        check(library in open("/proc/%d/maps" % sample.pid).read(), "another library was loaded")
+        os.unlink(library)
+        os.unlink(program)
+        check_sample(sample.pid)
+        for path in (library, program):
+            shutil.copy(HOSTILE, path)
+        check_sample(sample.pid)
+
+
+def test_containers():
+    """Other namespaces of processes, files, networks and users."""
+    if subprocess.run(["unshare", "-Urpmnf", "true"], capture_output=True).returncode != 0:
+        print("view_test: skipped: containers; this system lets nobody make namespaces")
+        return
+    with Program("unshare", "-Urpmnf", "--mount-proc", SAMPLE) as sample:
+        check(sample.pid == 1, sample.pid)
+        children = "/proc/%d/task/%d/children" % (sample.process.pid, sample.process.pid)
+        check_sample(int(open(children).read()))
 
 
 def test_refusals():

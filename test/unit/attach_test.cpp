@@ -138,11 +138,13 @@ TEST_F(Attach, ANameThatIsTakenIsTold) {
 struct Called {
     std::function<void()> run;
     std::atomic<bool> is_inside{false}, may_go{false};
+    umf_memory_pool_handle_t pool = nullptr;
 };
 
-umf_result_t call(umf_memory_pool_handle_t, umf_suspend_event_t event, void *arg) {
+umf_result_t call(umf_memory_pool_handle_t pool, umf_suspend_event_t event, void *arg) {
     Called *called = (Called *)arg;
     if (event == UMF_SUSPEND_EVENT_SUSPEND) {
+        called->pool = pool;
         called->is_inside = true;
         called->run();
     }
@@ -245,6 +247,28 @@ TEST_F(Attach, ACallbackTurnsItOnWhileTheProgramTurnsItOff) {
                       });
                   Visit visit;
                   return attach_get() && visit.ask(UMF_ATTACH_FIGURES) == UMF_ATTACH_DONE ? 0 : 1;
+              })),
+              0);
+}
+
+TEST_F(Attach, ADestroyWaitsForTheSuspendOfAVisitor) {
+    EXPECT_EQ(status_of(in_child([] {
+                  bool has_waited = true;
+                  suspend_with([](Called *called) { wait_for(called->may_go); },
+                               [&](Called *called) {
+                                   std::atomic<bool> has_ended{false};
+                                   std::thread ends([&] {
+                                       umfPoolDestroy(called->pool);
+                                       has_ended = true;
+                                   });
+                                   for (int i = 0; i < 50; i++) {
+                                       has_waited &= !has_ended;
+                                       usleep(1000);
+                                   }
+                                   called->may_go = true;
+                                   ends.join();
+                               });
+                  return has_waited ? 0 : 1;
               })),
               0);
 }
