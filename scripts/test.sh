@@ -4,7 +4,7 @@
 #   scripts/test.sh           three builds (release by gcc, address and undefined sanitizers by gcc,
 #                             thread sanitizer by clang), the fuzz targets and, where its compiler and
 #                             qemu-user are, a build for aarch64, then one test run over all of them;
-#                             random tests make a tenth of their rounds: 15 minutes on two cores
+#                             random tests make a tenth of their rounds: half an hour on two cores
 #   scripts/test.sh --quick   the debug build with its unit and conformance tests and the checks, for
 #                             the inner loop: 3 minutes
 #   scripts/test.sh --long    as without an option, but all rounds, also under sanitizers; ten minutes
