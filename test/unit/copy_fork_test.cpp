@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@ constexpr size_t SIZE = 4096;
 
 std::atomic<bool> is_waited_for{false}, may_end{false}, waits_fail{false};
 std::atomic<int> ended{0};
+void (*before_end)(); // NULL: nothing; called once, by a wait
 
 // Pinned memory. Its copies happen at once; a mark that is waited for ends when the test says so.
 umf_memory_provider_ops_t table() {
@@ -80,6 +82,9 @@ umf_memory_provider_ext_ops_t extension() {
         if (!may_block || waits_fail) {
             return 0;
         }
+        if (before_end) {
+            std::exchange(before_end, nullptr)();
+        }
         free(mark);
         ended++;
         is_waited_for = true;
@@ -92,7 +97,7 @@ umf_memory_provider_ext_ops_t extension() {
 }
 
 class CopyFork : public testing::Test {
-  protected:
+  public:
     umf_memory_provider_handle_t provider = nullptr;
     umf_memory_pool_handle_t pool = nullptr;
     void *to = nullptr, *from = nullptr;
@@ -142,6 +147,35 @@ TEST_F(CopyFork, AChildNeitherEndsNorAwaitsAMarkOfItsParent) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
     EXPECT_EQ(ended, 2);
+    EXPECT_EQ(umfFree(from), OK);
+    EXPECT_TRUE(end());
+}
+
+// In the child the wait goes on, and finds other work listed.
+TEST_F(CopyFork, AWaitMayFork) {
+    static CopyFork *self;
+    static pid_t child;
+    self = this;
+    may_end = true;
+    ASSERT_NO_FATAL_FAILURE(copy());
+    void *old = to;
+    to = umfPoolMalloc(pool, SIZE);
+    before_end = [] {
+        child = fork();
+        if (child == 0) {
+            alarm(30); // instead of a wait for ever
+            self->copy();
+        }
+    };
+    EXPECT_EQ(umfFree(old), OK);
+    if (child == 0) {
+        bool is_freed = umfFree(to) == OK && umfFree(from) == OK;
+        _exit(!HasFailure() && is_freed && end() ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(umfFree(to), OK);
     EXPECT_EQ(umfFree(from), OK);
     EXPECT_TRUE(end());
 }

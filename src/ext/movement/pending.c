@@ -11,6 +11,7 @@ typedef struct pending_t {
     umf_list_t link; /* Sync: pending_lock */
     bool is_taken;   /* a thread asks whether it is done. Sync: pending_lock */
     unsigned failed; /* waits. Sync: the thread that has taken it */
+    unsigned forks;  /* umf_fork_count() when it was listed. Immutable */
     umf_memory_provider_handle_t provider;
     const umf_memory_provider_ext_ops_t *ext;
     void *self;
@@ -44,6 +45,7 @@ static void pendings_lock(void) {
 
 static void pending_link(pending_t *pending) {
     pendings_lock();
+    pending->forks = pending_forks;
     umf_list_add_tail(&pendings, &pending->link);
     umf_unlock(&pending_lock);
 }
@@ -70,6 +72,12 @@ static pending_t *pending_take(is_meant_t is_meant, const void *what, bool *othe
     return found;
 }
 
+/* An operation of the provider may fork. In the child the one that is taken is on no list and
+ * counts no uses any more. */
+static bool is_of_parent(const pending_t *pending) {
+    return pending->forks != umf_fork_count();
+}
+
 static void pending_put_back(pending_t *pending) {
     umf_lock(&pending_lock);
     pending->is_taken = false;
@@ -77,10 +85,13 @@ static void pending_put_back(pending_t *pending) {
 }
 
 static void pending_end(pending_t *pending) {
+    bool is_listed = !is_of_parent(pending);
     umf_lock(&pending_lock);
-    umf_list_remove(&pending->link);
+    if (is_listed) {
+        umf_list_remove(&pending->link);
+    }
     umf_unlock(&pending_lock);
-    for (size_t i = 0; i < pending->count; i++) {
+    for (size_t i = 0; is_listed && i < pending->count; i++) {
         umf_use_end(pending->spans[i]);
     }
     pending_free(pending);

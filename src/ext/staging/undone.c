@@ -11,6 +11,7 @@ typedef struct undone_t {
     umf_side_t side;
     void *queue;
     umf_undone_memory_t *memory; /* NULL: none */
+    unsigned forks;              /* umf_fork_count() when it was listed. Immutable */
     bool is_taken;               /* a thread waits for the queue. Sync: undone_lock, as below */
     uint64_t tried;              /* number of the call that waited last; 0: none did */
     umf_result_t failure;        /* of that wait */
@@ -52,6 +53,7 @@ void umf_undone_add(const umf_side_t *side, void *queue, umf_undone_memory_t *me
     undone->queue = queue;
     undone->memory = memory;
     undones_lock();
+    undone->forks = undone_forks;
     umf_list_add_tail(&undones, &undone->link);
     atomic_fetch_add(&umf_undone_count, 1);
     umf_unlock(&undone_lock);
@@ -101,12 +103,15 @@ static undone_t *undone_take(const umf_memory_provider_handle_t *only, uint64_t 
     return found;
 }
 
+/* The wait may have forked. In the child the one that is taken is on no list any more. */
 static void undone_free(undone_t *undone) {
-    umf_lock(&undone_lock);
-    umf_list_remove(&undone->link);
+    undones_lock();
+    if (undone->forks == undone_forks) {
+        umf_list_remove(&undone->link);
+        atomic_fetch_sub(&umf_undone_count, 1);
+    }
     umf_unlock(&undone_lock);
     umf_meta_free(undone, sizeof(*undone));
-    atomic_fetch_sub(&umf_undone_count, 1);
 }
 
 static void undone_put_back(undone_t *undone, umf_result_t failure) {
