@@ -21,7 +21,8 @@ export PYTHONPATH=$built:$deps/python PYTHONDONTWRITEBYTECODE=1
 "$python" -c 'import pytest' 2>/dev/null ||
     skip "$python has no pytest (scripts/install-deps.sh fetches it into build/deps/python)"
 
-[ "$part" != package ] || exec "$python" -m pytest -q "$tests" --ignore="$tests/gpu"
+# -X dev: the interpreter checks its own memory and tells of files that nobody closes.
+[ "$part" != package ] || exec "$python" -X dev -W error::ResourceWarning -m pytest -q "$tests" --ignore="$tests/gpu"
 
 export PYTHONPATH=$PYTHONPATH:$deps/torch
 "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' ||
