@@ -97,6 +97,12 @@ run_tests() {
 status=0
 part "testing ${presets[*]}" run_tests || status=$?
 
+# The core stands alone: without src/ext, the same conformance and unit tests.
+test_core() {
+    build core && ctest --preset core -L '^(unit|conformance)$' -j "$(nproc)"
+}
+[ $long = OFF ] || part "building and testing core" test_core || status=$?
+
 echo "== the slowest tests"
 sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9]+\.[0-9]+) sec.*/\2 s  \1/p' build/all/log |
     sort -rn | sed -n 1,15p # all is read: a pipe that breaks would end the script

@@ -12,7 +12,39 @@
 /* Larger ones may be divided among threads. */
 #define CONTENT_LARGE ((size_t)32 << 20)
 
-const umf_content_mover_t *umf_content_mover;
+/* --- without ext/movement: one thread of the CPU -------------------------------------------------
+ */
+
+static void cpu_zero(void *ptr, size_t size) {
+    memset(ptr, 0, size);
+}
+
+static void cpu_copy(void *to, const void *from, size_t size) {
+    memcpy(to, from, size);
+}
+
+static umf_result_t refuse_absent(const char *what) {
+    UMF_LOG_ERROR(
+        "this libumf was built without queues (UMF_BUILD_EXT=OFF), so it cannot %s memory "
+        "that the CPU cannot access",
+        what);
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+static umf_result_t zero_absent(umf_memory_provider_handle_t provider, void *ptr, size_t size) {
+    (void)provider, (void)ptr, (void)size;
+    return refuse_absent("fill");
+}
+
+static umf_result_t copy_absent(umf_memory_provider_handle_t provider, void *to, const void *from,
+                                size_t size) {
+    (void)provider, (void)to, (void)from, (void)size;
+    return refuse_absent("copy");
+}
+
+static const umf_content_mover_t mover_absent = {cpu_zero, cpu_copy, zero_absent, copy_absent};
+
+const umf_content_mover_t *umf_content_mover = &mover_absent;
 
 enum {
     ACCESS_UNKNOWN, /* the provider has not been asked */
