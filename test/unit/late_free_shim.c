@@ -10,3 +10,7 @@ uint64_t shim_entry_of(const void *ptr) {
 umf_result_t shim_free_at(umf_memory_pool_handle_t pool, void *ptr, uint64_t entry) {
     return pool->fast->free_at(pool->self, ptr, entry);
 }
+
+umf_result_t shim_give_back(umf_memory_pool_handle_t pool, void *ptr) {
+    return umf_pool_free_at(pool, ptr);
+}

@@ -14,6 +14,8 @@ extern "C" {
 uint64_t shim_entry_of(const void *ptr);
 /* What a thread does that has found `entry` before another one has freed `ptr`. */
 umf_result_t shim_free_at(umf_memory_pool_handle_t pool, void *ptr, uint64_t entry);
+/* A free by the library: what was freed on a queue goes back to its pool. */
+umf_result_t shim_give_back(umf_memory_pool_handle_t pool, void *ptr);
 
 #ifdef __cplusplus
 }

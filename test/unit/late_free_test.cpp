@@ -55,6 +55,7 @@ TEST_P(LateFree, OfALargeBlockIsRefused) {
             uint64_t entry = freed(p);
             EXPECT_EQ(shim_entry_of(p), 0u) << "it is at the provider";
             EXPECT_EQ(shim_free_at(pool, p, entry), BAD) << size << " at " << alignment;
+            EXPECT_EQ(shim_give_back(pool, p), BAD) << size << " at " << alignment;
         }
     }
 }
