@@ -24,8 +24,8 @@ const Limit limits[] = {
     {"the child of a fork in a process with threads cannot start one: qemu_plugin_vcpu_init_hook "
      "fails",
      {"broker.AChildThatExportsHasItsOwn", "os.EndedProducer",
-      "os.ChildDoesNotDisturbItsParentsFile", "Attach.*",
-      "Reclaim.TheBackgroundThreadStopsAndStarts",
+      "os.ChildDoesNotDisturbItsParentsFile", "Attach.*", "IpcSignals.*", "IpcFork.*",
+      "Each/IpcState.*", "Reclaim.TheBackgroundThreadStopsAndStarts",
       "Blocked.TheBackgroundThreadReadsItsSettingWhileItIsTurnedOff",
       "Memory/Life.TheChildOfAProducerSharesOnlyWhatItMakes/Anonymous",
       "Memory/Life.TheChildOfAProducerSharesOnlyWhatItMakes/Vmm",

@@ -146,10 +146,10 @@ TEST_P(IpcState, LeavesTheChildOfAForkFree) {
 }
 
 TEST_P(IpcState, IsNotEndedBySignals) {
+    if (UMF_TEST_TSAN) {
+        GTEST_SKIP() << "a child of a fork that starts threads may hang under the sanitizer";
+    }
     expect_in_child([] { // the handler stays
-        if (UMF_TEST_TSAN) {
-            return; // a child of a fork that starts threads may hang under the sanitizer
-        }
         run([](Life &, const std::vector<pthread_t> &threads) { storm(threads); });
     });
 }
