@@ -346,6 +346,10 @@ TEST_P(Misbehaves, AndThePoolLives) {
     if (!bad.has_memory() && kind.id == std::string("scalable")) {
         GTEST_SKIP() << "the pool keeps data in its memory, and there is none";
     }
+    if (UMF_TEST_TSAN && bad.way == Way::all_fork) {
+        GTEST_SKIP()
+            << "the child of a fork in a process with threads may hang under the sanitizer";
+    }
     umf_memory_provider_handle_t provider = bad.create();
     if (umfPoolCreate(kind.ops(), provider, nullptr, 0, &bad.pool) == OK) {
         bad.is_bad = true;

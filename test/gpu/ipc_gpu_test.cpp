@@ -359,7 +359,7 @@ TEST_P(IpcGpu, RefusesForgedDescriptions) {
     producer.fill(0, size, 14);
     Bytes good = producer.get(0);
     uint64_t descriptors = consumer.descriptors();
-    ASSERT_EQ(forged_description(good, 236, uint32_t{0}), good) << "the forger knows the format";
+    ASSERT_EQ(forged_description(good, 252, uint32_t{0}), good) << "the forger knows the format";
     const struct {
         const char *what;
         Bytes handle;
@@ -368,28 +368,28 @@ TEST_P(IpcGpu, RefusesForgedDescriptions) {
         {"another kind", forged_description(good, 6, uint16_t{7})},
         {"another boot", forged_description(good, 16, uint64_t{1})},
         {"another file", forged_description(good, 40, uint64_t{1})},
-        {"another process for one of the two", forged_description(good, 48, uint32_t{1})},
+        {"another process for one of the two", forged_description(good, 56, uint32_t{1})},
         {"the descriptor of the board",
-         forged_description(forged_description(good, 56, field<int32_t>(good, handle_header + 144)),
-                            96, field<uint64_t>(good, handle_header + 184))},
-        {"no descriptor", forged_description(good, 56, int32_t{-1})},
-        {"another board", forged_description(good, 128, uint64_t{1})},
-        {"a piece of half the size", forged_description(good, 192, uint64_t{size})},
-        {"a piece of twice the size", forged_description(good, 192, uint64_t{4 * size})},
-        {"a piece of no size", forged_description(good, 192, uint64_t{0})},
-        {"a piece of all memory", forged_description(good, 192, UINT64_MAX & ~(2 * MiB - 1))},
-        {"an offset behind the piece", forged_description(good, 200, uint64_t{2 * size})},
-        {"an offset far out", forged_description(good, 200, UINT64_MAX & ~(2 * MiB - 1))},
-        {"an odd offset", forged_description(good, 200, uint64_t{1})},
-        {"no size", forged_description(good, 208, uint64_t{0})},
-        {"no granule", forged_description(good, 216, uint64_t{0})},
-        {"an odd granule", forged_description(good, 216, uint64_t{3})},
-        {"another generation", forged_description(good, 224, uint64_t{77})},
-        {"no generation", forged_description(good, 224, uint64_t{0})},
-        {"another word", forged_description(good, 232, uint32_t{500})},
-        {"no word", forged_description(good, 232, uint32_t{0})},
-        {"a word behind the board", forged_description(good, 232, uint32_t{1} << 30)},
-        {"no piece", forged_description(good, 304, uint64_t{0})},
+         forged_description(forged_description(good, 64, field<int32_t>(good, handle_header + 160)),
+                            104, field<uint64_t>(good, handle_header + 200))},
+        {"no descriptor", forged_description(good, 64, int32_t{-1})},
+        {"another board", forged_description(good, 136, uint64_t{1})},
+        {"a piece of half the size", forged_description(good, 208, uint64_t{size})},
+        {"a piece of twice the size", forged_description(good, 208, uint64_t{4 * size})},
+        {"a piece of no size", forged_description(good, 208, uint64_t{0})},
+        {"a piece of all memory", forged_description(good, 208, UINT64_MAX & ~(2 * MiB - 1))},
+        {"an offset behind the piece", forged_description(good, 216, uint64_t{2 * size})},
+        {"an offset far out", forged_description(good, 216, UINT64_MAX & ~(2 * MiB - 1))},
+        {"an odd offset", forged_description(good, 216, uint64_t{1})},
+        {"no size", forged_description(good, 224, uint64_t{0})},
+        {"no granule", forged_description(good, 232, uint64_t{0})},
+        {"an odd granule", forged_description(good, 232, uint64_t{3})},
+        {"another generation", forged_description(good, 240, uint64_t{77})},
+        {"no generation", forged_description(good, 240, uint64_t{0})},
+        {"another word", forged_description(good, 248, uint32_t{500})},
+        {"no word", forged_description(good, 248, uint32_t{0})},
+        {"a word behind the board", forged_description(good, 248, uint32_t{1} << 30)},
+        {"no piece", forged_description(good, 320, uint64_t{0})},
     };
     for (const auto &c : cases) {
         EXPECT_NE(consumer.raw_open(0, c.handle), OK) << c.what;
@@ -407,8 +407,8 @@ TEST_P(IpcGpu, RefusesForgedDescriptions) {
         EXPECT_NE(consumer.raw_open(1, c.handle), OK) << c.what;
     }
     // Who lies about the piece gets the memory of the descriptor, and nobody else's mapping.
-    uint64_t id = field<uint64_t>(good, handle_header + 304);
-    ASSERT_EQ(consumer.raw_open(1, forged_description(good, 304, id + 1000)), OK);
+    uint64_t id = field<uint64_t>(good, handle_header + 320);
+    ASSERT_EQ(consumer.raw_open(1, forged_description(good, 320, id + 1000)), OK);
     EXPECT_TRUE(consumer.check(1, size, 14));
     EXPECT_EQ(consumer.raw_close(1, size), OK);
     EXPECT_TRUE(consumer.check(0, size, 14));
@@ -424,10 +424,10 @@ TEST_P(IpcGpu, AForgedPieceIsNotAWayIntoAnother) {
         producer.fill(slot, size, slot);
     }
     Bytes first = producer.get(0), last = producer.get(3);
-    uint64_t id = field<uint64_t>(first, handle_header + 304);
-    ASSERT_NE(id, field<uint64_t>(last, handle_header + 304)) << "two allocations fill a piece";
+    uint64_t id = field<uint64_t>(first, handle_header + 320);
+    ASSERT_NE(id, field<uint64_t>(last, handle_header + 320)) << "two allocations fill a piece";
     ASSERT_EQ(consumer.raw_open(0, first), OK);
-    ASSERT_EQ(consumer.raw_open(1, forged_description(last, 304, id)), OK);
+    ASSERT_EQ(consumer.raw_open(1, forged_description(last, 320, id)), OK);
     EXPECT_TRUE(consumer.check(1, size, 3)) << "by its descriptor";
     ASSERT_EQ(consumer.raw_open(2, producer.get(1)), OK);
     EXPECT_TRUE(consumer.check(2, size, 1));
@@ -765,7 +765,7 @@ TEST_F(IpcFabric, OpensOnAnotherMachine) {
     producer.fill(1, size, 2);
     Bytes first = producer.get(0), second = producer.get(1);
     EXPECT_EQ(
-        std::count(first.begin() + handle_header + 16, first.begin() + handle_header + 192, 0), 176)
+        std::count(first.begin() + handle_header + 16, first.begin() + handle_header + 208, 0), 192)
         << "no boot, process, descriptor, broker or secret in the description";
     consumer.open(0, from_elsewhere(first));
     consumer.open(1, from_elsewhere(second));
@@ -851,21 +851,21 @@ TEST_F(IpcFabric, RefusesForgedDescriptions) {
         Bytes handle;
     } cases[] = {
         {"another kind", forged_description(good, 6, uint16_t{3})},
-        {"a process", forged_description(good, 48, uint32_t{1})},
-        {"a descriptor", forged_description(good, 56, int32_t{3})},
-        {"a board", forged_description(good, 128, uint64_t{1})},
-        {"a piece of half the size", forged_description(good, 192, uint64_t{size})},
-        {"a piece of twice the size", forged_description(good, 192, uint64_t{4 * size})},
-        {"a piece of no size", forged_description(good, 192, uint64_t{0})},
-        {"an offset behind the piece", forged_description(good, 200, uint64_t{2 * size})},
-        {"an odd offset", forged_description(good, 200, uint64_t{1})},
-        {"no size", forged_description(good, 208, uint64_t{0})},
-        {"no granule", forged_description(good, 216, uint64_t{0})},
-        {"no generation", forged_description(good, 224, uint64_t{0})},
-        {"a word", forged_description(good, 232, uint32_t{1})},
-        {"no maker", forged_description(good, 236, uint32_t{0})},
-        {"another fabric handle", forged_description(good, 240, uint64_t{1})},
-        {"no piece", forged_description(good, 304, uint64_t{0})},
+        {"a process", forged_description(good, 56, uint32_t{1})},
+        {"a descriptor", forged_description(good, 64, int32_t{3})},
+        {"a board", forged_description(good, 136, uint64_t{1})},
+        {"a piece of half the size", forged_description(good, 208, uint64_t{size})},
+        {"a piece of twice the size", forged_description(good, 208, uint64_t{4 * size})},
+        {"a piece of no size", forged_description(good, 208, uint64_t{0})},
+        {"an offset behind the piece", forged_description(good, 216, uint64_t{2 * size})},
+        {"an odd offset", forged_description(good, 216, uint64_t{1})},
+        {"no size", forged_description(good, 224, uint64_t{0})},
+        {"no granule", forged_description(good, 232, uint64_t{0})},
+        {"no generation", forged_description(good, 240, uint64_t{0})},
+        {"a word", forged_description(good, 248, uint32_t{1})},
+        {"no maker", forged_description(good, 252, uint32_t{0})},
+        {"another fabric handle", forged_description(good, 256, uint64_t{1})},
+        {"no piece", forged_description(good, 320, uint64_t{0})},
     };
     for (bool is_open : {false, true}) {
         for (const auto &c : cases) {
