@@ -162,8 +162,8 @@ def _counted_begin(begin: Callable[..., None]) -> Callable[..., None]:
         try:
             begin(*args, **named)
         except BaseException:
+            # Torch may be left as if it captured, and refuses to destroy pools: `_active` stays.
             with _lock:
-                _active -= 1
                 _captures -= 1
             raise
 

@@ -162,15 +162,16 @@ def test_captures_that_fail_do_not_count():
     begin = Graph.capture_begin
     _torch_pools.watch_captures(Graph)
     assert Graph.capture_begin is begin
-    with pytest.raises(RuntimeError, match="it cannot begin"):
-        Graph().capture_begin(fails=True)
-    assert (_torch_pools._active, _torch_pools._captures) == (before, 0)
     try:
+        with pytest.raises(RuntimeError, match="it cannot begin"):
+            Graph().capture_begin(fails=True)
+        assert _torch_pools._captures == 0
+        assert _torch_pools._active == before + 1, "torch destroys no pool after that"
         Graph().capture_begin()
         with pytest.raises(RuntimeError, match="it was broken"):
             Graph().capture_end()
         assert _torch_pools._captures == 0
-        assert _torch_pools._active == before + 1, "torch destroys no pool after that"
+        assert _torch_pools._active == before + 2, "nor after that"
     finally:
         _torch_pools._active = before
 
@@ -255,6 +256,7 @@ def test_two_threads_capture_in_pools():
 def test_a_thread_captures_while_another_uses_pools(allocator):
     """In the mode of ``torch.cuda.graph``, which forbids other threads the calls that may wait."""
     source, stop, errors = full(4, 5), threading.Event(), []
+    graphs = []  # torch 2.11 begins no capture in a pool whose last graph has ended
     torch.cuda.synchronize()
 
     def use():
@@ -280,7 +282,7 @@ def test_a_thread_captures_while_another_uses_pools(allocator):
             graph.replay()
             torch.cuda.synchronize()
             assert holds(result, 15)
-            del graph, result
+            graphs.append(graph)
     finally:
         stop.set()
         thread.join(300)
