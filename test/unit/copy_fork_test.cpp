@@ -61,6 +61,8 @@ umf_memory_provider_ops_t table() {
     return ops;
 }
 
+void *last_mark;
+
 umf_memory_provider_ext_ops_t extension() {
     umf_memory_provider_ext_ops_t ext = UMF_MEMORY_PROVIDER_EXT_OPS_INIT;
     ext.queue_create = [](void *, void **queue) {
@@ -75,7 +77,7 @@ umf_memory_provider_ext_ops_t extension() {
         return OK;
     };
     ext.queue_mark = [](void *, void *, void **mark) {
-        *mark = malloc(1);
+        *mark = last_mark = malloc(1);
         return *mark ? OK : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     };
     ext.mark_wait = [](void *, void *mark, int may_block) {
@@ -190,6 +192,7 @@ TEST_F(CopyFork, WaitsThatFailForEverEnd) {
     EXPECT_TRUE(end());
     waits_fail = false;
     EXPECT_EQ(ended, before) << "the mark is left";
+    free(last_mark);
 }
 
 } // namespace
