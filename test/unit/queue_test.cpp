@@ -203,10 +203,14 @@ class QueuePool : public testing::TestWithParam<const umf_memory_pool_ops_t *(*)
         device.blocking_waits = 0;
         device.can_settle = true;
         ASSERT_EQ(umfMemoryProviderCreate(&queue_ops(), &source, &provider), OK);
-        ASSERT_EQ(umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool), OK);
+        umf_result_t result = umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool);
+        if (result == UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE) {
+            GTEST_SKIP() << "the library that the pool needs is not here";
+        }
+        ASSERT_EQ(result, OK);
     }
     void TearDown() override {
-        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(pool ? umfPoolDestroy(pool) : OK, OK);
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
         EXPECT_EQ(device.faults, 0);
         EXPECT_EQ(device.marks, 0) << "each mark was ended";
