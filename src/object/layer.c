@@ -38,7 +38,7 @@ static seen_t seen_locked(umf_memory_pool_handle_t pool) {
     return seen;
 }
 
-/* The core serves inline what no layer must see. */
+/* The core serves requests and frees inline that no layer must see. */
 static void serve_locked(umf_memory_pool_handle_t pool, seen_t before) {
     seen_t now = seen_locked(pool);
     bool serves_malloc = !now.malloc && pool->small_max > 0;

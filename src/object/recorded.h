@@ -1,6 +1,6 @@
 /*
- * Recorded pools: a layer (object/layer.h) tells of their allocations and frees (object/event.h).
- * core/pool.c and queue/ call the functions here for calls that enter elsewhere.
+ * Recorded pools: a layer (object/layer.h) emits events for their allocations and frees
+ * (object/event.h). core/pool.c and queue/ call the functions here for calls that enter elsewhere.
  */
 #ifndef UMF_SRC_OBJECT_RECORDED_H
 #define UMF_SRC_OBJECT_RECORDED_H

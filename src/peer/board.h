@@ -1,5 +1,5 @@
 /*
- * Board: words in shared memory that tell whether a description of memory is still valid.
+ * Board: words in shared memory that show whether a description of memory is still valid.
  *
  * While described memory lives, its word holds a generation: a number that no other description of
  * the board ever has. The producer clears the word before the memory is used again. So the holder

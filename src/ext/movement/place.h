@@ -1,18 +1,19 @@
 /*
- * Place: what a range of addresses is, and who can copy it.
+ * Place: the kind of memory at a range of addresses, and the provider that can copy it.
  */
 #ifndef UMF_SRC_EXT_MOVEMENT_PLACE_H
 #define UMF_SRC_EXT_MOVEMENT_PLACE_H
 
 #include "ext/staging/side.h"
 
-/* Finds out what [addr, addr + size) is, which is about to be written or read. `word` is the
+/* Finds the kind of [addr, addr + size), which is about to be written or read. `word` is the
  * caller's word for unknown memory; `helper` (may be NULL) is the provider that copies it then.
- * Cannot fail: what nobody knows is memory of the host. */
+ * Cannot fail: untracked memory counts as memory of the host. */
 void umf_side_find(umf_side_t *side, const void *addr, size_t size, bool is_written,
                    umf_place_kind_t word, umf_memory_provider_handle_t helper);
 
-/* Checks that the range lies in its allocation and is not suspended. Logs what is wrong. */
+/* Checks that the range lies in its allocation and is not suspended. Logs the cause of a failure.
+ */
 umf_result_t umf_side_check(const umf_side_t *side);
 
 /* Is it memory of the host that needs no question: the caller's stack, the heap or the

@@ -42,13 +42,13 @@ static umf_result_t free_recorded(umf_memory_pool_handle_t pool, void *ptr, cons
     return umf_lanes_free(call->lanes, call->lane, ptr, call->entry);
 }
 
-/* `entry`: the map entry of `ptr`; 0: it is not looked up. */
+/* `entry`: the map entry of `ptr`; 0: the fast walk did not find it. */
 static UMF_COLD umf_result_t free_slow(void *ptr, umf_map_entry_t entry, umf_queue_t queue) {
     free_call_t call;
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
-    call.entry = entry ? entry : umf_map_find(&umf_map_global, (uintptr_t)ptr);
+    call.entry = entry ? entry : umf_map_find_slow(&umf_map_global, (uintptr_t)ptr);
     umf_result_t result = find_all(ptr, call.entry, queue, &call.lanes, &call.lane);
     if (result != UMF_RESULT_SUCCESS) {
         return result == UMF_RESULT_ERROR_NOT_SUPPORTED && !queue ? umfFree(ptr) : result;
@@ -105,7 +105,8 @@ UMF_API_EXT_1 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {
 UMF_API_EXT_1 umf_result_t umfUseOn(const void *ptr, umf_queue_t queue) {
     umf_lanes_t *lanes;
     umf_lane_t *lane;
-    umf_map_entry_t entry = umf_map_find(&umf_map_global, (uintptr_t)ptr);
+    /* Not the fast walk: the compiler inlines that in umfFreeOn if nothing else here calls it. */
+    umf_map_entry_t entry = umf_map_find_slow(&umf_map_global, (uintptr_t)ptr);
     umf_result_t result = find_all(ptr, entry, queue, &lanes, &lane);
     if (result != UMF_RESULT_SUCCESS) {
         return result == UMF_RESULT_ERROR_NOT_SUPPORTED && !queue ? UMF_RESULT_SUCCESS : result;

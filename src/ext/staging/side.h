@@ -1,5 +1,5 @@
 /*
- * Side: one operand of a copy, source or destination. ext/movement/place.h finds out what it is.
+ * Side: one operand of a copy, source or destination. ext/movement/place.h fills it.
  */
 #ifndef UMF_SRC_EXT_STAGING_SIDE_H
 #define UMF_SRC_EXT_STAGING_SIDE_H
