@@ -9,16 +9,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lease.h"
+
 enum { MAX_THREADS = 16 };
 
 #define HUGE_PAGE ((size_t)2 << 20)
 /* Size that a thread touches at a time: a part of a unit, so that the first unit is ready soon. */
 #define PART ((size_t)32 << 20)
-
-/* Arenas without backups that the next call uses. */
-static arena_t *kept;
-static bool is_keeping;
-static pthread_mutex_t kept_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- pinned memory ---------------------------------------------------------------------------- */
 
@@ -59,10 +56,17 @@ static CUresult host_pin(void *memory, size_t size) {
                : cuda()->pin(memory, size, CU_MEMHOSTREGISTER_PORTABLE);
 }
 
+/* Ends no capture of another thread. */
 static bool host_unpin(void *memory) {
     int (*unpin)(void *);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     *(void **)&unpin = dlsym(RTLD_DEFAULT, "cudaHostUnregister");
-    return (unpin ? (CUresult)of_runtime(unpin(memory)) : cuda()->unpin(memory)) == CUDA_SUCCESS;
+    bool is_relaxed = cuda()->exchange_mode(&mode) == CUDA_SUCCESS;
+    CUresult result = unpin ? (CUresult)of_runtime(unpin(memory)) : cuda()->unpin(memory);
+    if (is_relaxed) {
+        cuda()->exchange_mode(&mode);
+    }
+    return result == CUDA_SUCCESS;
 }
 
 size_t arena_units(const arena_t *arena) {
@@ -229,7 +233,7 @@ static void *end_units(void *arg) {
     return NULL;
 }
 
-static void arena_destroy(arena_t *arena) {
+void arena_destroy(arena_t *arena) {
     if (arena->is_driver_own) {
         arena_host_free(arena->memory);
     } else {
@@ -240,46 +244,20 @@ static void arena_destroy(arena_t *arena) {
     free(arena);
 }
 
-/* false: nothing is kept. */
-static bool arena_keep(arena_t *arena) {
-    pthread_mutex_lock(&kept_mutex);
-    bool is_kept = is_keeping && is_whole(arena);
-    if (is_kept) {
-        arena->next = kept;
-        kept = arena;
+void arena_drop_last_unit(arena_t *arena) {
+    size_t last = arena_units(arena) - 1;
+    char *memory = arena->memory + last * ARENA_UNIT;
+    if (!arena->units[last].is_pinned || host_unpin(memory)) {
+        munmap(memory, arena_unit_size(arena, last));
     }
-    pthread_mutex_unlock(&kept_mutex);
-    return is_kept;
-}
-
-/* NULL: none has that size, near that device. */
-static arena_t *arena_reuse(size_t size, int device) {
-    pthread_mutex_lock(&kept_mutex);
-    arena_t **at = &kept;
-    while (*at && ((*at)->size != size || (*at)->device != device)) {
-        at = &(*at)->next;
-    }
-    arena_t *found = *at;
-    if (found) {
-        *at = found->next;
-    }
-    pthread_mutex_unlock(&kept_mutex);
-    return found;
-}
-
-static void arenas_drop(void) {
-    pthread_mutex_lock(&kept_mutex);
-    arena_t *list = kept;
-    kept = NULL;
-    pthread_mutex_unlock(&kept_mutex);
-    for (arena_t *next; list; list = next) {
-        next = list->next;
-        arena_destroy(list);
-    }
+    arena->size = last * ARENA_UNIT;
 }
 
 void arena_release(arena_t *arena) {
-    if (atomic_fetch_sub(&arena->users, 1) == 1 && !arena_keep(arena)) {
+    if (atomic_fetch_sub(&arena->users, 1) != 1) {
+        return;
+    }
+    if (!is_whole(arena) || !lease_keep(arena)) {
         int device = cuda_current_device();
         bool is_entered = cuda_enter(device) == CUDA_SUCCESS;
         arena_destroy(arena);
@@ -366,21 +344,10 @@ static arena_t *arena_create(size_t size, failure_t *error) {
 }
 
 arena_t *arena_make(size_t size, failure_t *error) {
-    arena_t *arena = arena_reuse(size, cuda_current_device());
+    arena_t *arena = lease_take(size, cuda_current_device());
     if (!arena) {
-        arenas_drop(); /* of other sizes than the sleeping memory */
+        lease_end_all(); /* smaller ones, which would be held beside the new one */
         arena = arena_create(size, error);
     }
     return arena;
-}
-
-void arenas_retain(bool is_on) {
-    pthread_mutex_lock(&kept_mutex);
-    is_keeping = is_on;
-    bool is_over = !is_on && kept;
-    pthread_mutex_unlock(&kept_mutex);
-    if (is_over && cuda_enter(cuda_current_device()) == CUDA_SUCCESS) {
-        arenas_drop();
-        cuda_leave();
-    }
 }

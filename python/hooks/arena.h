@@ -27,14 +27,17 @@ typedef struct arena_t {
     unit_t *units;
     bool is_driver_own;   /* allocated by the driver, not pinned by it */
     struct arena_t *next; /* in the list of those that are kept */
+    double since;         /* when it was kept, in seconds of the monotonic clock */
 } arena_t;
 
 /* An arena without users, whose units are to be pinned; or one that was kept, where they are. */
 arena_t *arena_make(size_t size, failure_t *error);
 /* Called for each user; the last one gives the arena back, or keeps it for the next arena_make. */
 void arena_release(arena_t *arena);
-/* Whether arenas are kept. Switching it off gives those back that are. */
-void arenas_retain(bool is_on);
+/* Gives back an arena without users, or the last of its units. A unit that cannot be unpinned stays
+ * mapped. A context of the device is current. */
+void arena_destroy(arena_t *arena);
+void arena_drop_last_unit(arena_t *arena);
 
 size_t arena_units(const arena_t *arena);
 size_t arena_unit_size(const arena_t *arena, size_t unit);

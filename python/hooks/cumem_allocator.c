@@ -11,6 +11,7 @@
 
 #include "cuda.h"
 #include "cumem.h"
+#include "lease.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -395,9 +396,28 @@ static PyObject *retain(PyObject *module, PyObject *is_on) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS;
-    arenas_retain(truth == 1);
+    lease_retain(truth == 1);
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
+}
+
+static PyObject *lease(PyObject *module, PyObject *args) {
+    (void)module;
+    double seconds = -1;
+    if (!PyArg_ParseTuple(args, "|d:_lease", &seconds)) {
+        return NULL;
+    }
+    if (PyTuple_Size(args) > 0) {
+        if (!(seconds >= 0 && seconds <= LEASE_MAX_SECONDS)) {
+            PyErr_Format(PyExc_ValueError, "backup_lease must be 0 to %d seconds, it is %S",
+                         LEASE_MAX_SECONDS, PyTuple_GetItem(args, 0));
+            return NULL;
+        }
+        Py_BEGIN_ALLOW_THREADS;
+        lease_set_seconds(seconds);
+        Py_END_ALLOW_THREADS;
+    }
+    return PyFloat_FromDouble(lease_seconds());
 }
 
 static PyObject *end(PyObject *module, PyObject *unused) {
@@ -426,6 +446,7 @@ static PyMethodDef functions[] = {
     {"_load", load_many, METH_O, "Copies (address, host, size) back."},
     {"_drop", drop_host, METH_O, "Gives memory of _save back."},
     {"_retain", retain, METH_O, "Whether memory of _save stays pinned for the next one."},
+    {"_lease", lease, METH_VARARGS, "Seconds for which it stays pinned otherwise; sets them."},
     {"_end", end, METH_NOARGS, "The interpreter is about to end."},
     {NULL, NULL, 0, NULL}};
 

@@ -1,6 +1,7 @@
 /* The C functions that both hooks of torch_memory_saver export. */
 #include <string.h>
 
+#include "lease.h"
 #include "saver.h"
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -35,6 +36,19 @@ EXPORTED void tms_set_retain_cpu_backup(bool retain) {
 
 EXPORTED bool tms_get_retain_cpu_backup(void) {
     return saver_get_retain();
+}
+
+/* False: no number of seconds from 0 to LEASE_MAX_SECONDS. */
+EXPORTED bool tms_set_backup_lease(double seconds) {
+    bool is_valid = seconds >= 0 && seconds <= LEASE_MAX_SECONDS;
+    if (is_valid) {
+        lease_set_seconds(seconds);
+    }
+    return is_valid;
+}
+
+EXPORTED double tms_get_backup_lease(void) {
+    return lease_seconds();
 }
 
 /* A tag that is too long is cut: it is the same in each call. */

@@ -106,10 +106,12 @@ def test_calls_of_the_driver(allocator):
     count = 12
     with allocator.use_memory_pool("weights"):
         tensors = [full(12, value) for value in range(count)]
+    allocator.backup_lease = 0
     with fake_driver.counted() as sleep:
         allocator.sleep("weights")
     with fake_driver.counted() as wake:
         allocator.wake_up()
+    allocator.backup_lease = 5
     assert sleep["cuMemHostRegister"] <= 2 and wake["cuMemHostUnregister"] == 1  # a unit, a page
     assert sleep["cuMemUnmap"] == sleep["cuMemRelease"] == count
     assert wake["cuMemCreate"] == wake["cuMemMap"] == wake["cuMemSetAccess"] == count

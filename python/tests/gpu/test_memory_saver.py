@@ -33,6 +33,14 @@ def resumed(saver):
     saver.resume()
 
 
+@pytest.fixture
+def no_lease(saver):
+    """Pinned memory is given back within the resume."""
+    saver.backup_lease = 0
+    yield
+    saver.backup_lease = 5
+
+
 def test_content_with_a_backup_survives_and_addresses_stay(saver):
     with saver.region("kept", enable_cpu_backup=True):
         tensor = full(8, 5)
@@ -171,7 +179,7 @@ def test_backups_are_read(saver):
 
 
 @pytest.mark.parametrize("backend", ["pinned", "mmap"])
-def test_only_pinned_backups_have_flags(saver, backend):
+def test_only_pinned_backups_have_flags(saver, backend, no_lease):
     with saver.region("flags", enable_cpu_backup=True, cpu_backup_backend=backend):
         tensor = full(4, 1)
     saver.pause("flags")
@@ -184,7 +192,7 @@ def test_only_pinned_backups_have_flags(saver, backend):
     cdll.cudaGetLastError()
 
 
-def test_pinned_memory_goes_with_its_tag(saver):
+def test_pinned_memory_goes_with_its_tag(saver, no_lease):
     tensors = {}
     for tag in ("first", "second"):
         with saver.region(tag, enable_cpu_backup=True):
@@ -243,7 +251,7 @@ print("paused", flush=True)
 
 @needs_fake
 @pytest.mark.parametrize("backend", ["pinned", "mmap"])
-def test_backups_are_near_the_device(saver, monkeypatch, backend):
+def test_backups_are_near_the_device(saver, monkeypatch, backend, no_lease):
     def policy(address):
         mode, nodes = ctypes.c_int(-1), (ctypes.c_ulong * 16)()
         get_mempolicy, of_address = 239, 2
@@ -309,7 +317,7 @@ def is_mapped(address):
 
 @needs_fake
 @pytest.mark.parametrize("stays", [False, True])
-def test_pinned_memory_that_the_driver_keeps_stays_mapped(saver, stays):
+def test_pinned_memory_that_the_driver_keeps_stays_mapped(saver, stays, no_lease):
     """Else the driver would go on with pages that are gone, or of another owner."""
     with saver.region("pinned", enable_cpu_backup=True):
         tensor = full(1, 3)

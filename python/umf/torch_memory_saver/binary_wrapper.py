@@ -3,7 +3,7 @@
 import ctypes
 from typing import Any, Dict, List, Optional, Union
 
-_TEXT, _FLAG = ctypes.c_char_p, ctypes.c_bool
+_TEXT, _FLAG, _SECONDS = ctypes.c_char_p, ctypes.c_bool, ctypes.c_double
 
 _SIGNATURES: Dict[str, "tuple[Any, List[Any]]"] = {
     "tms_set_interesting_region": (None, [_FLAG]),
@@ -14,6 +14,8 @@ _SIGNATURES: Dict[str, "tuple[Any, List[Any]]"] = {
     "tms_get_enable_disk_backup": (_FLAG, []),
     "tms_set_retain_cpu_backup": (None, [_FLAG]),
     "tms_get_retain_cpu_backup": (_FLAG, []),
+    "tms_set_backup_lease": (_FLAG, [_SECONDS]),
+    "tms_get_backup_lease": (_SECONDS, []),
     "tms_set_current_tag": (None, [_TEXT]),
     "tms_get_current_tag": (_TEXT, []),
     "tms_set_cpu_backup_backend": (None, [_TEXT]),
