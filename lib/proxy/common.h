@@ -2,6 +2,7 @@
 #ifndef UMF_LIB_PROXY_COMMON_H
 #define UMF_LIB_PROXY_COMMON_H
 
+#define UMF_PROXY_EXPORT __attribute__((visibility("default")))
 #define UMF_PROXY_COLD __attribute__((cold, noinline))
 #define umf_proxy_likely(x) __builtin_expect(!!(x), 1)
 #define umf_proxy_unlikely(x) __builtin_expect(!!(x), 0)

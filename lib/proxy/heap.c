@@ -60,9 +60,18 @@ static void make_named_pool(void) {
     make_pool(text);
 }
 
-void umf_proxy_heap_start(void) {
+static void leave_alone(const char *other) {
+    umf_proxy_heap.is_missing = true;
+    umf_proxy_warn("the program is left alone: %s", other);
+}
+
+void umf_proxy_heap_start(const char *other) {
     umf_proxy_options_t options;
     umfInit(); /* never undone: the heap outlives every teardown by the program */
+    if (other) {
+        leave_alone(other);
+        return;
+    }
     atomic_store_explicit(&umf_proxy_heap.is_started, true, memory_order_release);
     read_options(&options);
     umf_proxy_heap.threshold = options.threshold;

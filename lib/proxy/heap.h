@@ -21,8 +21,9 @@ typedef struct umf_proxy_heap_t {
 
 extern umf_proxy_heap_t umf_proxy_heap __attribute__((visibility("hidden")));
 
-/* Reads UMF_PROXY and makes the heap. Ends the process if an option is invalid. */
-void umf_proxy_heap_start(void);
+/* Reads UMF_PROXY and makes the heap. Ends the process if an option is invalid. `other`: why no
+ * heap may be made (proxy/other.h), or NULL. */
+void umf_proxy_heap_start(const char *other);
 
 /*
  * Runs in the child of a fork. Shared pages still belong to the parent, which goes on using them,
@@ -32,5 +33,12 @@ void umf_proxy_heap_forked(void);
 
 /* The process ends. The memory stays. */
 void umf_proxy_heap_stop(void);
+
+/* Of proxy.c, for the other functions of malloc. */
+
+/* `alignment`: a power of two. NULL and ENOMEM: there is no memory. */
+void *umf_proxy_aligned(size_t alignment, size_t size) __attribute__((visibility("hidden")));
+void *umf_proxy_realloc(void *ptr, size_t size) __attribute__((visibility("hidden")));
+void umf_proxy_free(void *ptr) __attribute__((visibility("hidden")));
 
 #endif

@@ -23,7 +23,7 @@ static bool look_up(const char *name, void *function, size_t size) {
 
 static bool look_up_all(umf_proxy_libc_t *table) {
     return LOOK_UP(table, malloc) && LOOK_UP(table, calloc) && LOOK_UP(table, realloc) &&
-           LOOK_UP(table, aligned_alloc) && LOOK_UP(table, free) &&
+           LOOK_UP(table, posix_memalign) && LOOK_UP(table, free) &&
            LOOK_UP(table, malloc_usable_size);
 }
 

@@ -11,7 +11,8 @@ typedef struct umf_proxy_libc_t {
     void *(*malloc)(size_t size);
     void *(*calloc)(size_t num, size_t size);
     void *(*realloc)(void *ptr, size_t size);
-    void *(*aligned_alloc)(size_t alignment, size_t size);
+    /* Of all functions for aligned memory the only one that takes any size everywhere. */
+    int (*posix_memalign)(void **ptr, size_t alignment, size_t size);
     void (*free)(void *ptr);
     size_t (*malloc_usable_size)(void *ptr);
 } umf_proxy_libc_t;

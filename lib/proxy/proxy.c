@@ -10,6 +10,9 @@
  * Memory that is freed, resized or asked for its size may belong to the pool, to the arena, to
  * another pool (of the parent before a fork), or to the C library. The pointer map tells which. A
  * pointer that is not in the map belongs to the C library, which checks it itself.
+ *
+ * A program that has a malloc of its own (proxy/other.h) gets no pool: all is as without this
+ * library.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -26,8 +29,7 @@
 #include "proxy/common.h"
 #include "proxy/heap.h"
 #include "proxy/libc.h"
-
-#define EXPORT __attribute__((visibility("default")))
+#include "proxy/other.h"
 
 #define PROBE ((void *)1)
 #define PROBE_ANSWER 0xDEADBEEF
@@ -51,12 +53,17 @@ typedef struct here_t {
 
 static UMF_PROXY_THREAD here_t here;
 
-EXPORT void *malloc(size_t size);
-EXPORT void *calloc(size_t num, size_t size);
-EXPORT void *realloc(void *ptr, size_t size);
-EXPORT void *aligned_alloc(size_t alignment, size_t size);
-EXPORT void free(void *ptr);
-EXPORT size_t malloc_usable_size(void *ptr);
+UMF_PROXY_EXPORT void *malloc(size_t size);
+UMF_PROXY_EXPORT void *calloc(size_t num, size_t size);
+UMF_PROXY_EXPORT void *realloc(void *ptr, size_t size);
+UMF_PROXY_EXPORT void *aligned_alloc(size_t alignment, size_t size);
+UMF_PROXY_EXPORT void free(void *ptr);
+UMF_PROXY_EXPORT size_t malloc_usable_size(void *ptr);
+
+/* The functions of this library, where the program has some of the same name. */
+extern __typeof__(malloc) own_malloc __attribute__((alias("malloc"), visibility("hidden")));
+extern __typeof__(free) umf_proxy_free __attribute__((alias("free")));
+extern __typeof__(realloc) umf_proxy_realloc __attribute__((alias("realloc")));
 
 /* --- enter and leave --- */
 
@@ -110,6 +117,12 @@ static void *no_memory(void) {
     return NULL;
 }
 
+/* `alignment`: above that of malloc. */
+static void *libc_aligned(const umf_proxy_libc_t *libc, size_t alignment, size_t size) {
+    void *ptr = NULL;
+    return libc->posix_memalign(&ptr, alignment, size) == 0 ? ptr : no_memory();
+}
+
 /* Returns zeroed memory. */
 static UMF_PROXY_COLD void *early_alloc(size_t size, size_t alignment) {
     void *ptr = umf_proxy_heap.is_missing ? NULL : umf_proxy_arena_alloc(size, alignment);
@@ -123,7 +136,7 @@ static UMF_PROXY_COLD void *early_alloc(size_t size, size_t alignment) {
     if (alignment <= _Alignof(max_align_t)) {
         return libc->calloc(1, size);
     }
-    ptr = libc->aligned_alloc(alignment, size);
+    ptr = libc_aligned(libc, alignment, size);
     return ptr ? memset(ptr, 0, size) : NULL;
 }
 
@@ -140,7 +153,7 @@ static UMF_PROXY_COLD void *calloc_elsewhere(umf_memory_pool_handle_t pool, size
 static UMF_PROXY_COLD void *aligned_elsewhere(umf_memory_pool_handle_t pool, size_t alignment,
                                               size_t size) {
     const umf_proxy_libc_t *libc = pool ? umf_proxy_libc() : NULL;
-    return libc ? libc->aligned_alloc(alignment, size) : early_alloc(size, alignment);
+    return libc ? libc_aligned(libc, alignment, size) : early_alloc(size, alignment);
 }
 
 /* --- allocation --- */
@@ -204,12 +217,12 @@ void *calloc(size_t num, size_t size) {
     return umf_proxy_likely(ptr != NULL) ? ptr : calloc_elsewhere(pool, bytes);
 }
 
-void *aligned_alloc(size_t alignment, size_t size) {
-    umf_memory_pool_handle_t pool = get_pool();
-    if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
-        errno = EINVAL;
-        return NULL;
+/* Every object has the alignment of malloc. */
+void *umf_proxy_aligned(size_t alignment, size_t size) {
+    if (alignment <= _Alignof(max_align_t)) {
+        return own_malloc(size);
     }
+    umf_memory_pool_handle_t pool = get_pool();
     if (umf_proxy_unlikely(!pool || size < umf_proxy_heap.threshold)) {
         return aligned_elsewhere(pool, alignment, size);
     }
@@ -217,6 +230,14 @@ void *aligned_alloc(size_t alignment, size_t size) {
     void *ptr = umfPoolAlignedMalloc(pool, size + !size, alignment);
     leave(pool);
     return umf_proxy_likely(ptr != NULL) ? ptr : aligned_elsewhere(pool, alignment, size);
+}
+
+void *aligned_alloc(size_t alignment, size_t size) {
+    if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return umf_proxy_aligned(alignment, size);
 }
 
 /* --- existing allocations --- */
@@ -354,7 +375,7 @@ static void after_fork_in_child(void) {
 __attribute__((constructor)) static void start(void) {
     enter();
     umf_proxy_libc(); /* here, because later the loader may be locked */
-    umf_proxy_heap_start();
+    umf_proxy_heap_start(umf_proxy_other(own_malloc, umf_proxy_free));
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
     leave(NULL);
 }

@@ -1,6 +1,6 @@
-/* 100 rounds of ten threads that are joined. The C library frees thread-local memory with the lock
- * of its stacks held, so a free must not create a thread. The process can be looked at all the
- * time. */
+/* 100 rounds of ten threads that are joined, and one of 100. The C library frees thread-local
+ * memory with the lock of its stacks held, so a free must not create a thread. The process can be
+ * looked at all the time. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
-enum { ROUNDS = 100, THREADS = 10 };
+enum { ROUNDS = 100, THREADS = 10, MANY = 100 };
 
 static void *work(void *unused) {
     (void)unused;
@@ -34,6 +34,20 @@ static int threads_count(void) {
     return count;
 }
 
+/* All of them live before the first is joined. */
+static int start_and_join(int count) {
+    static pthread_t threads[MANY];
+    for (int i = 0; i < count; i++) {
+        if (pthread_create(&threads[i], NULL, work, NULL) != 0) {
+            return 0;
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    return 1;
+}
+
 int main(void) {
     for (int i = 0; threads_count() != 1; i++) { /* it gives itself its name */
         if (i == 10000) {
@@ -42,15 +56,9 @@ int main(void) {
         }
         usleep(1000);
     }
-    for (int round = 0; round < ROUNDS; round++) {
-        pthread_t threads[THREADS];
-        for (int i = 0; i < THREADS; i++) {
-            if (pthread_create(&threads[i], NULL, work, NULL) != 0) {
-                return 2;
-            }
-        }
-        for (int i = 0; i < THREADS; i++) {
-            pthread_join(threads[i], NULL);
+    for (int round = 0; round <= ROUNDS; round++) {
+        if (!start_and_join(round < ROUNDS ? THREADS : MANY)) {
+            return 2;
         }
     }
     return threads_count() == 1 ? 0 : 3;
