@@ -30,6 +30,7 @@ static void ext_init(void) {
 #else
 static void ext_init(void) {}
 static void umf_record_settings_init(void) {}
+static void umf_suspend_settings_init(void) {}
 static void umf_record_init(void) {}
 static void umf_record_fini(void) {}
 static void umf_record_fork_register(void) {}
@@ -55,6 +56,7 @@ static void start_locked(void) {
     umf_ipc_settings_init();
     umf_reclaim_settings_init();
     umf_record_settings_init();
+    umf_suspend_settings_init();
     umf_ctl_init();
     umf_ipc_init();
     ext_init();

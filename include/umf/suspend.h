@@ -46,7 +46,8 @@ extern "C" {
 /// @brief Treatment of the content of a suspended pool.
 typedef enum umf_suspend_keep_t {
     /// Kept in pinned memory of the host: the fastest. It stays pinned for the next time until
-    /// ::umfSuspendTrim or the provider's end.
+    /// ::umfSuspendTrim or the provider's end; with the setting umf.reclaim.background until it was
+    /// unused for umf.suspend.lease milliseconds.
     UMF_SUSPEND_KEEP_PINNED = 0,
     /// Kept in ordinary memory of the host, which the system may swap. The library caches it for
     /// the next time as well, without content: the system takes it when memory becomes scarce.

@@ -25,6 +25,7 @@ void umf_core_listen(umf_listener_t *listener) {
 TELLS(pool_begins, (umf_memory_pool_handle_t pool), pool)
 TELLS(pool_ends, (umf_memory_pool_handle_t pool), pool)
 TELLS(provider_ends, (umf_memory_provider_handle_t provider), provider)
+TELLS(ticks, (void))
 
 void umf_core_set_ipc_hooks(const umf_ipc_hooks_t *ipc) {
     hooks = ipc;

@@ -18,6 +18,9 @@ typedef struct umf_listener_t {
     void (*pool_ends)(umf_memory_pool_handle_t pool);
     /* The provider is about to be destroyed. */
     void (*provider_ends)(umf_memory_provider_handle_t provider);
+    /* The background thread ticks: memory that was unused for a while goes back. May take a second.
+     */
+    void (*ticks)(void);
     struct umf_listener_t *next;
 } umf_listener_t;
 
@@ -43,6 +46,7 @@ void umf_core_set_ipc_hooks(const umf_ipc_hooks_t *hooks);
 void umf_core_pool_begins(umf_memory_pool_handle_t pool);
 void umf_core_pool_ends(umf_memory_pool_handle_t pool);
 void umf_core_provider_ends(umf_memory_provider_handle_t provider);
+void umf_core_ticks(void);
 
 /* Each function calls its hook. */
 void umf_core_export_ends(umf_span_t *span, umf_memory_provider_handle_t provider);

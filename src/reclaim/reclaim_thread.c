@@ -12,6 +12,7 @@
 #include "cache/decay.h"
 #include "ctl/ctl.h"
 #include "ctl/field.h"
+#include "object/listener.h"
 #include "reclaim/reclaim.h"
 #include "system/os.h"
 
@@ -47,6 +48,7 @@ static void *run(void *arg) {
         }
         umf_event_count_wait_for(&wake, seen, umf_decay_tick_period());
         umf_reclaim_tick();
+        umf_core_ticks();
     }
     umf_os_own_thread_ends();
     return NULL;

@@ -25,9 +25,9 @@ pools     system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl
 ipc       system base ds ctl/ctl.h ctl/field.h track peer object public
 numa      system base topology public
 ext          system base ds track object public
-ext/staging
+ext/staging  cache
 ext/movement ext/staging
-ext/suspend  ext/staging reclaim
+ext/suspend  ext/staging reclaim ctl/ctl.h ctl/field.h
 ext/queue    cache reclaim
 ext/record   cache reclaim ctl/ctl.h ctl/field.h peer core/ctl_nodes.h ext/record ext/record/stack ext/record/snapshot ext/record/attach
 proxy     public

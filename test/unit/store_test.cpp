@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <umf.h>
+#include <umf/experimental/ctl.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/suspend.h>
 
@@ -126,6 +127,55 @@ TEST_P(Store, keeps_content_that_several_threads_copy) {
     }
     EXPECT_EQ(umfSuspendTrim(), OK);
     EXPECT_EQ(kind.pinned(), 0u);
+}
+
+void set_lease(int milliseconds, umf_result_t result = OK) {
+    EXPECT_EQ(umfCtlSet("umf.suspend.lease", &milliseconds, sizeof(milliseconds)), result);
+}
+
+int lease() {
+    int milliseconds = -1;
+    EXPECT_EQ(umfCtlGet("umf.suspend.lease", &milliseconds, sizeof(milliseconds)), OK);
+    return milliseconds;
+}
+
+TEST_P(Store, pinned_memory_is_given_back_after_its_lease) {
+    bool is_on = true, is_off = false;
+    take_many();
+    EXPECT_EQ(umfSuspendTrim(), OK);
+    EXPECT_EQ(lease(), 5000);
+    ASSERT_EQ(sleep(), OK);
+    size_t pinned = kind.pinned(); // 0 for kinds that copy straight to memory of the host
+    ASSERT_EQ(wake(), OK);
+    EXPECT_EQ(kind.pinned(), pinned) << "nobody has asked for a thread";
+    set_lease(1);
+    ASSERT_EQ(umfCtlSet("umf.reclaim.background", &is_on, sizeof(is_on)), OK);
+    for (int i = 0; i < 60000 && kind.pinned() > 0; i++) {
+        usleep(1000);
+    }
+    EXPECT_EQ(kind.pinned(), 0u);
+    EXPECT_EQ(umfCtlSet("umf.reclaim.background", &is_off, sizeof(is_off)), OK);
+    ASSERT_EQ(sleep(), OK);
+    ASSERT_EQ(wake(), OK);
+    EXPECT_TRUE(is_as_it_was());
+    set_lease(5000);
+}
+
+TEST_P(Store, without_a_lease_a_resume_unpins) {
+    take_many();
+    EXPECT_EQ(umfSuspendTrim(), OK);
+    set_lease(0);
+    ASSERT_EQ(sleep(), OK);
+    ASSERT_EQ(wake(), OK);
+    EXPECT_EQ(kind.pinned(), 0u);
+    EXPECT_TRUE(is_as_it_was());
+    set_lease(5000);
+}
+
+TEST_P(Store, a_lease_is_at_most_an_hour) {
+    set_lease(-1, UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    set_lease(3600001, UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(lease(), 5000);
 }
 
 TEST_P(Store, of_ordinary_memory_is_retained_until_a_trim) {

@@ -5,11 +5,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "base/event_count.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/place.h"
+#include "cache/decay.h"
 #include "ds/list.h"
 #include "ext/staging/crew.h"
 #include "ext/staging/undone.h"
@@ -24,6 +26,7 @@ struct umf_pinned_block_t {
     unsigned ready;                        /* one bit for each unit not in use. Sync: pinned_lock */
     bool is_plain;                         /* Immutable */
     bool is_pinned;                        /* Sync: pinned_lock */
+    uint64_t unused_since;                 /* if all units are ready. Sync: pinned_lock */
     umf_event_count_t turn;                /* advances when the last unit was touched */
     _Atomic size_t touched;                /* number of units */
     umf_pinned_t units[PINNED_BLOCK_UNITS];
@@ -32,6 +35,7 @@ struct umf_pinned_block_t {
 UMF_LOCK_STATIC(pinned_lock, UMF_RANK_SUSPEND);
 /* Sync: pinned_lock */
 static umf_list_t pinned_blocks = {&pinned_blocks, &pinned_blocks};
+static _Atomic int pinned_lease = 5000;
 
 static unsigned block_all(const umf_pinned_block_t *block) {
     return (1U << block->count) - 1;
@@ -100,6 +104,30 @@ static void block_destroy(umf_pinned_block_t *block) {
     umf_meta_free(block, sizeof(*block));
 }
 
+/* A driver may still write to a block that is pinned, and refuses to pin its addresses again: they
+ * stay mapped. The block is used again, or stays with the process where its provider ends. */
+static void block_keep(umf_pinned_block_t *block, bool is_end) {
+    UMF_LOG_WARN("%zu bytes of pinned host memory at %p stay pinned%s",
+                 block->count * UMF_PINNED_UNIT, (void *)block->units[0].base,
+                 is_end ? " until the process ends" : ": they are used for the next copies");
+    if (is_end && block->ready == block_all(block)) {
+        umf_meta_free(block, sizeof(*block));
+    } else if (!is_end) {
+        umf_lock(&pinned_lock);
+        umf_list_add(&pinned_blocks, &block->link);
+        umf_unlock(&pinned_lock);
+    }
+}
+
+/* A block that is in no list. */
+static void block_end(umf_pinned_block_t *block, bool is_end) {
+    if (block->ready == block_all(block) && block_unpin(block)) {
+        block_destroy(block);
+    } else {
+        block_keep(block, is_end);
+    }
+}
+
 static size_t take_retained(umf_memory_provider_handle_t provider, umf_pinned_t **units,
                             size_t count, bool is_plain) {
     size_t taken = 0;
@@ -157,13 +185,16 @@ static void unit_put(umf_pinned_t *unit) {
     }
     umf_lock(&pinned_lock);
     block->ready |= 1U << (unit - block->units);
-    bool is_useless = !block->is_plain && !block->is_pinned && block->ready == block_all(block);
+    bool is_unused = block->ready == block_all(block);
+    bool is_useless =
+        is_unused && !block->is_plain && (!block->is_pinned || umf_pinned_lease() == 0);
     if (is_useless) {
         umf_list_remove(&block->link);
     }
+    block->unused_since = umf_decay_now();
     umf_unlock(&pinned_lock);
     if (is_useless) {
-        block_destroy(block);
+        block_end(block, false);
     }
 }
 
@@ -296,34 +327,67 @@ static void take_unused(umf_memory_provider_handle_t provider, bool is_end, umf_
     umf_unlock(&pinned_lock);
 }
 
-/* A driver may still write to a block that is pinned, and refuses to pin its addresses again: they
- * stay mapped. The block is used again, or stays with the process where its provider ends. */
-static void block_keep(umf_pinned_block_t *block, bool is_end) {
-    UMF_LOG_WARN("%zu bytes of pinned host memory at %p stay pinned%s",
-                 block->count * UMF_PINNED_UNIT, (void *)block->units[0].base,
-                 is_end ? " until the process ends" : ": they are used for the next copies");
-    if (is_end && block->ready == block_all(block)) {
-        umf_meta_free(block, sizeof(*block));
-    } else if (!is_end) {
-        umf_lock(&pinned_lock);
-        umf_list_add(&pinned_blocks, &block->link);
-        umf_unlock(&pinned_lock);
-    }
-}
-
 static void trim(umf_memory_provider_handle_t provider, bool is_end) {
     umf_list_t taken;
     take_unused(provider, is_end, &taken);
     while (!umf_list_is_empty(&taken)) {
         umf_pinned_block_t *block = UMF_CONTAINER_OF(taken.next, umf_pinned_block_t, link);
         umf_list_remove(&block->link);
-        if (block->ready == block_all(block) && block_unpin(block)) {
-            block_destroy(block);
-        } else {
-            block_keep(block, is_end);
-        }
+        block_end(block, is_end);
     }
 }
+
+/* --- the lease ----------------------------------------------------------------------------------
+ */
+
+int umf_pinned_lease(void) {
+    return atomic_load_explicit(&pinned_lease, memory_order_relaxed);
+}
+
+void umf_pinned_set_lease(int milliseconds) {
+    atomic_store_explicit(&pinned_lease, milliseconds, memory_order_relaxed);
+}
+
+static bool is_over_locked(const umf_pinned_block_t *block, uint64_t now) {
+    uint64_t lease = (uint64_t)umf_pinned_lease() * 1000000;
+    return !block->is_plain && block->is_pinned && block->ready == block_all(block) &&
+           now - block->unused_since >= lease;
+}
+
+/* The first block whose lease is over, off the list; NULL: none. `*count` is their number. */
+static umf_pinned_block_t *take_over(size_t *count) {
+    uint64_t now = umf_decay_now();
+    umf_pinned_block_t *first = NULL;
+    *count = 0;
+    umf_lock(&pinned_lock);
+    for (umf_list_t *at = pinned_blocks.next; at != &pinned_blocks; at = at->next) {
+        umf_pinned_block_t *block = UMF_CONTAINER_OF(at, umf_pinned_block_t, link);
+        bool is_over = is_over_locked(block, now);
+        first = is_over && !first ? block : first;
+        *count += is_over;
+    }
+    if (first) {
+        umf_list_remove(&first->link);
+    }
+    umf_unlock(&pinned_lock);
+    return first;
+}
+
+void umf_pinned_ticks(void) {
+    enum { SHARES = 3, MOST_PAUSE = 100, ALL_PAUSES = 700 }; /* milliseconds */
+    size_t count, done = 0, share = 1;
+    for (umf_pinned_block_t *block; done < share && (block = take_over(&count)); done++) {
+        share = done == 0 ? (count + SHARES - 1) / SHARES : share;
+        block->unused_since = umf_decay_now(); /* of one that cannot be unpinned */
+        block_end(block, false);
+        size_t pause = ALL_PAUSES / share < MOST_PAUSE ? ALL_PAUSES / share : MOST_PAUSE;
+        struct timespec time = {.tv_nsec = (long)pause * 1000000};
+        nanosleep(&time, NULL);
+    }
+}
+
+/* --- trim ---------------------------------------------------------------------------------------
+ */
 
 void umf_pinned_trim(void) {
     umf_undone_settle_all();

@@ -36,6 +36,15 @@ void umf_pinned_put(umf_pinned_t **units, size_t count);
 umf_result_t umf_pinned_make(umf_pinned_t **units, size_t count, size_t ready,
                              umf_result_t (*use)(void *arg, size_t unit), void *arg);
 
+/* Milliseconds for which unused pinned blocks are retained. Later ones go in umf_pinned_ticks. 0:
+ * none is retained. */
+#define UMF_PINNED_LEASE_MAX 3600000
+int umf_pinned_lease(void);
+void umf_pinned_set_lease(int milliseconds);
+/* Gives a share of the blocks whose lease is over back to the system, one at a time with pauses:
+ * drivers let no thread launch work while they unpin. All are gone after four ticks. */
+void umf_pinned_ticks(void);
+
 /* Gives unused blocks back to the system. One that cannot be unpinned is used for the next copies.
  */
 void umf_pinned_trim(void);

@@ -492,7 +492,7 @@ void umf_sleep_freed(umf_memory_pool_handle_t pool, const void *ptr) {
 }
 
 void umf_suspend_init(void) {
-    static umf_listener_t listener = {.pool_ends = umf_sleep_drop,
-                                      .provider_ends = umf_pinned_drop};
+    static umf_listener_t listener = {
+        .pool_ends = umf_sleep_drop, .provider_ends = umf_pinned_drop, .ticks = umf_pinned_ticks};
     umf_core_listen(&listener);
 }
