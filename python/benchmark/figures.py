@@ -20,7 +20,7 @@ import timeit
 
 GIB = 1 << 30
 HERE = os.path.dirname(os.path.abspath(__file__))
-SLEEP = ("memory_saver", "vllm", "memory_saver_lost", "pools", "growth")
+SLEEP = ("memory_saver", "lease", "vllm", "memory_saver_lost", "pools", "growth")
 missed = []
 
 

@@ -11,7 +11,7 @@ BENCHMARK = ROOT / "python" / "benchmark"
 
 
 @needs_fake
-@pytest.mark.parametrize("part", ["memory_saver", "memory_saver_lost"])
+@pytest.mark.parametrize("part", ["memory_saver", "lease", "memory_saver_lost"])
 def test_a_part_works_alone(part, monkeypatch):
     monkeypatch.setenv("UMF_TEST_GPU", "soft")
     done = subprocess.run(
