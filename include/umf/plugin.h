@@ -534,6 +534,38 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @param result the result of the request
     /// @return not 0: more free memory can change the answer
     int (*is_shortage)(void *provider, umf_result_t result);
+
+    /// @name Records of memory
+    /// Operations behind umf/registration.h. Each may be absent.
+    /// @{
+
+    /// @brief The piece that holds an address, and its physical memory, at one moment.
+    ///
+    /// With the group "Virtual memory". Absent: ::umfGetRuns is not supported.
+    ///
+    /// @param provider the provider
+    /// @param ptr as for `vm_find`
+    /// @param piece [out] as of `vm_find`
+    /// @param handle [out] the driver's handle of the physical memory; 0: none
+    /// @param generation [out] a number that no other physical memory of the provider ever has
+    /// @return as `vm_find`
+    umf_result_t (*vm_run)(void *provider, const void *ptr, umf_vm_piece_t *piece, uint64_t *handle,
+                           uint64_t *generation);
+
+    /// @brief Makes a DMA buffer.
+    ///
+    /// @param provider the provider
+    /// @param ptr an allocation of the provider
+    /// @param begin where in it the range begins
+    /// @param size bytes of the range, which may reach into further allocations of the provider
+    /// @param fd [out] the descriptor, the caller's
+    /// @param offset [out] where the range begins in it
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if there is none for this
+    ///         memory; or an error of the provider
+    umf_result_t (*dmabuf)(void *provider, const void *ptr, size_t begin, size_t size, int *fd,
+                           size_t *offset);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -542,7 +574,7 @@ typedef struct umf_memory_provider_ext_ops_t {
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,    \
-            NULL, NULL                                                                             \
+            NULL, NULL, NULL, NULL                                                                 \
     }
 
 /// @brief A kind of provider.

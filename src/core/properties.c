@@ -1,8 +1,11 @@
+#include <errno.h>
+
 #include <umf/experimental/memory_properties.h>
 #include <umf/memory_provider_gpu.h>
 
 #include "base/log.h"
 #include "object/object.h"
+#include "system/os.h"
 
 /* A properties handle is the span itself. */
 static umf_span_t *span_of(umf_memory_properties_handle_t handle) {
@@ -65,6 +68,8 @@ static size_t own_size(umf_memory_property_id_t id) {
         return sizeof(uint64_t);
     case UMF_MEMORY_PROPERTY_POINTER_TYPE:
         return sizeof(umf_usm_memory_type_t);
+    case UMF_MEMORY_PROPERTY_RDMA_CAPABLE:
+        return sizeof(int);
     default:
         return 0;
     }
@@ -115,8 +120,33 @@ static umf_usm_memory_type_t pointer_type(const umf_span_t *span) {
     return type;
 }
 
-static void own_property(const umf_span_t *span, umf_memory_property_id_t id, void *value) {
+/* The span around all others has the physical memory. */
+static umf_result_t rdma_property(const umf_span_t *span, int *value) {
+    while (span->outer) {
+        span = umf_span_at(span->outer);
+    }
+    umf_usm_memory_type_t type = pointer_type(span);
+    if (type == UMF_MEMORY_TYPE_HOST ||
+        (type == UMF_MEMORY_TYPE_UNKNOWN && umf_os_probe_read((void *)span->base) != EFAULT)) {
+        *value = 1;
+        return UMF_RESULT_SUCCESS;
+    }
+    size_t size = 0;
+    umf_memory_provider_handle_t provider = provider_of(span);
+    umf_result_t result = provider_property_size(provider, UMF_MEMORY_PROPERTY_RDMA_CAPABLE, &size);
+    if (result == UMF_RESULT_SUCCESS && size == sizeof(*value)) {
+        return provider->ops.ext_get_allocation_properties(provider->self, (void *)span->base,
+                                                           UMF_MEMORY_PROPERTY_RDMA_CAPABLE, value);
+    }
+    UMF_LOG_ERROR("the provider of %p does not tell whether network cards can reach it",
+                  (void *)span->base);
+    return UMF_RESULT_ERROR_NOT_SUPPORTED;
+}
+
+static umf_result_t own_property(const umf_span_t *span, umf_memory_property_id_t id, void *value) {
     switch (id) {
+    case UMF_MEMORY_PROPERTY_RDMA_CAPABLE:
+        return rdma_property(span, value);
     case UMF_MEMORY_PROPERTY_PROVIDER_HANDLE:
         *(umf_memory_provider_handle_t *)value = provider_of(span);
         break;
@@ -139,6 +169,7 @@ static void own_property(const umf_span_t *span, umf_memory_property_id_t id, vo
         *(umf_usm_memory_type_t *)value = pointer_type(span);
         break;
     }
+    return UMF_RESULT_SUCCESS;
 }
 
 UMF_API_1_1 umf_result_t umfGetMemoryProperty(umf_memory_properties_handle_t props_handle,
@@ -162,8 +193,7 @@ UMF_API_1_1 umf_result_t umfGetMemoryProperty(umf_memory_properties_handle_t pro
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (own_size(memory_property_id)) {
-        own_property(span, memory_property_id, property_value);
-        return UMF_RESULT_SUCCESS;
+        return own_property(span, memory_property_id, property_value);
     }
     umf_memory_provider_handle_t provider = provider_of(span);
     result = provider->ops.ext_get_allocation_properties(provider->self, (void *)span->base,

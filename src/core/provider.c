@@ -10,6 +10,7 @@
 #include "ctl/text.h"
 #include "object/event.h"
 #include "object/listener.h"
+#include "object/memory_watch.h"
 #include "object/names.h"
 #include "object/provider_own.h"
 #include "object/tables.h"
@@ -246,6 +247,9 @@ UMF_API_1_0 umf_result_t umfMemoryProviderPurgeLazy(umf_memory_provider_handle_t
     UMF_KEEP_ERRNO;
     CHECK_PROVIDER(hProvider);
     CHECK(ptr != NULL);
+    if (umf_memory_watch_of(hProvider)) { /* a purge replaces pages that may be registered */
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
     return answer_if_offered(hProvider, ext_purge_lazy, ptr, size);
 }
 
@@ -254,6 +258,9 @@ UMF_API_1_0 umf_result_t umfMemoryProviderPurgeForce(umf_memory_provider_handle_
     UMF_KEEP_ERRNO;
     CHECK_PROVIDER(hProvider);
     CHECK(ptr != NULL);
+    if (umf_memory_watch_of(hProvider)) { /* a purge replaces pages that may be registered */
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
     return answer_if_offered(hProvider, ext_purge_force, ptr, size);
 }
 

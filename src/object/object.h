@@ -24,6 +24,8 @@
  * the same handle. Never 0. */
 uint32_t umf_birth_next(void);
 
+typedef struct umf_memory_watch_t umf_memory_watch_t;
+
 /* A provider, or a pool's tracked provider, which has the same operations on the same provider and
  * records its allocations. */
 struct umf_memory_provider_t {
@@ -52,6 +54,7 @@ struct umf_memory_provider_t {
     umf_tracked_provider_t *next;  /* of the same outer one */
     umf_tracked_provider_t *outer; /* NULL: none. Immutable */
     _Atomic(umf_pool_group_handle_t) group; /* reclaim/group.c; NULL: none */
+    _Atomic(umf_memory_watch_t *) watch;    /* object/memory_watch.c; NULL: none */
     umf_span_set_t spans;
 };
 

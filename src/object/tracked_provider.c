@@ -9,6 +9,7 @@
 #include "object/event.h"
 #include "object/group.h"
 #include "object/listener.h"
+#include "object/memory_watch.h"
 #include "object/provider_own.h"
 #include "object/provider_query.h"
 #include "system/keep_errno.h"
@@ -49,6 +50,7 @@ void umf_tracked_destroy(umf_tracked_provider_t *tracked) {
     umf_span_set_drain(&tracked->spans, drop_export, tracked);
     umf_tracked_settle(); /* another thread may still read a span's set, which is in this object */
     umf_span_set_fini(&tracked->spans);
+    umf_memory_watch_drop(tracked);
     umf_handle_end(tracked, &umf_handle_tracked, __func__);
     umf_meta_free(tracked, sizeof(*tracked));
 }
@@ -58,6 +60,7 @@ static void link_inner(umf_tracked_provider_t *outer, umf_tracked_provider_t *in
     inner->outer = outer;
     umf_lock(&outer->spans.lock);
     atomic_init(&inner->group, umf_group_of(outer));
+    atomic_init(&inner->watch, umf_memory_watch_of(outer));
     inner->next = outer->inner;
     outer->inner = inner;
     umf_unlock(&outer->spans.lock);
@@ -351,6 +354,10 @@ static UMF_COLD umf_result_t record_failed(umf_tracked_provider_t *tracked, void
     return result;
 }
 
+/* Tells the callbacks of the pool. Memory that one of them refuses goes back. */
+static UMF_COLD umf_result_t tell_mapped(umf_tracked_provider_t *tracked, void *memory,
+                                         size_t size);
+
 /* `is_checked`: the pool hands out what it gets. */
 UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_t alloc,
                                       bool is_checked, size_t size, size_t alignment,
@@ -380,6 +387,12 @@ UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_
         }
         UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .pool = pool_of(tracked),
                   .address = (uintptr_t)memory, .size = size);
+        if (umf_unlikely(umf_memory_watch_of(tracked) != NULL)) {
+            result = tell_mapped(tracked, memory, size);
+            if (result != UMF_RESULT_SUCCESS) {
+                return result;
+            }
+        }
     } else {
         uncount(tracked, size);
     }
@@ -418,8 +431,17 @@ static UMF_COLD umf_result_t free_failed(umf_tracked_provider_t *tracked, umf_sp
               .address = (uintptr_t)ptr, .size = size);
     if (umf_span_restore(&tracked->spans, span) != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("%p could not be freed by its provider and cannot be recorded again", ptr);
+    } else if (umf_memory_watch_of(tracked)) {
+        umf_memory_watch_mapped(tracked, (void *)(uintptr_t)ptr, size);
     }
     return result;
+}
+
+UMF_INLINE void tell_unmapping(const umf_tracked_provider_t *tracked, const umf_span_t *span) {
+    if (umf_unlikely(umf_memory_watch_of(tracked) != NULL)) {
+        UMF_KEEP_ERRNO;
+        umf_memory_watch_unmapping(tracked, (void *)span->base, span->size, span->id);
+    }
 }
 
 UMF_INLINE void tracked_drop_export(const umf_tracked_provider_t *tracked, umf_span_t *span) {
@@ -447,6 +469,7 @@ UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free
         return freed_twice(ptr);
     }
     tracked_drop_export(tracked, span);
+    tell_unmapping(tracked, span);
     UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = pool_of(tracked), .address = (uintptr_t)ptr,
               .size = size);
     int error = errno; /* not UMF_KEEP_ERRNO, which would keep errno through the whole function */
@@ -458,6 +481,19 @@ UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free
     forget(tracked, span);
     tell_sleeping_pool(tracked, ptr);
     return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t tell_mapped(umf_tracked_provider_t *tracked, void *memory, size_t size) {
+    umf_result_t result = umf_memory_watch_mapped(tracked, memory, size);
+    umf_span_t *span = result == UMF_RESULT_SUCCESS ? NULL : umf_tracked_find(tracked, memory);
+    if (span && umf_span_withdraw(&tracked->spans, span, (uintptr_t)memory) == UMF_RESULT_SUCCESS) {
+        UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = pool_of(tracked),
+                  .address = (uintptr_t)memory, .size = size);
+        tracked->ops.free(tracked->self, memory, size);
+        forget(tracked, span);
+        umf_tracked_refuse(size, result);
+    }
+    return result;
 }
 
 umf_result_t umf_tracked_free(umf_tracked_provider_t *tracked, umf_span_t *span) {
@@ -484,9 +520,22 @@ umf_result_t umf_tracked_make_dormant(umf_tracked_provider_t *tracked, umf_span_
         return freed_twice((void *)base);
     }
     tracked_drop_export(tracked, span);
+    tell_unmapping(tracked, span);
     tracked->ext->reuse_count(tracked->self, span->size, 0);
     umf_span_begin_dormancy(span);
     return UMF_RESULT_SUCCESS;
+}
+
+/* A span whose memory a callback refuses is dormant again. */
+static UMF_COLD bool wake_told(umf_tracked_provider_t *tracked, umf_span_t *span, size_t size) {
+    if (umf_memory_watch_mapped(tracked, (void *)span->base, size) == UMF_RESULT_SUCCESS) {
+        return true;
+    }
+    if (umf_span_withdraw(&tracked->spans, span, span->base) == UMF_RESULT_SUCCESS) {
+        tracked->ext->reuse_count(tracked->self, size, 0);
+        umf_span_begin_dormancy(span);
+    }
+    return false;
 }
 
 static UMF_COLD bool wake_in_group(umf_tracked_provider_t *tracked, umf_span_t *span, size_t size) {
@@ -496,7 +545,7 @@ static UMF_COLD bool wake_in_group(umf_tracked_provider_t *tracked, umf_span_t *
     }
     umf_group_resize(umf_group_of(tracked), old, size);
     tracked->ext->reuse_count(tracked->self, size, 1);
-    return true;
+    return !umf_memory_watch_of(tracked) || wake_told(tracked, span, size);
 }
 
 bool umf_tracked_wake(umf_tracked_provider_t *tracked, umf_span_t *span, size_t size) {
@@ -507,7 +556,7 @@ bool umf_tracked_wake(umf_tracked_provider_t *tracked, umf_span_t *span, size_t 
         return false;
     }
     tracked->ext->reuse_count(tracked->self, size, 1);
-    return true;
+    return umf_likely(!umf_memory_watch_of(tracked)) || wake_told(tracked, span, size);
 }
 
 umf_result_t umf_tracked_free_dormant(umf_tracked_provider_t *tracked, umf_span_t *span) {

@@ -60,6 +60,7 @@ umf/record_format.h UMF_RECORD_FORMAT_H stdint.h
 umf/record_attach.h UMF_RECORD_ATTACH_H stdint.h
 umf/view_format.h UMF_VIEW_FORMAT_H stdint.h
 umf/reclaim.h UMF_RECLAIM_H stdbool.h umf/base.h umf/memory_pool.h umf/memory_provider.h
+umf/registration.h UMF_REGISTRATION_H umf/base.h umf/memory_pool.h
 umf/suspend.h UMF_SUSPEND_H umf/base.h umf/memory_pool.h
 umf/text.h UMF_TEXT_H umf/base.h umf/memory_pool.h umf/memory_provider.h
 umem/umem.h UMEM_H stdbool.h stdint.h stdio.h stdlib.h

@@ -39,9 +39,13 @@
 #include <umf/queue.h>
 #include <umf/reclaim.h>
 #include <umf/record.h>
+#include <umf/registration.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
 
+#include "others.h"
+
+extern const umf_memory_run_t *run;
 extern umf_memory_provider_handle_t provider;
 extern umf_memory_pool_handle_t pool;
 extern void *ptr;

@@ -17,6 +17,7 @@
 #include "ext/suspend/plan.h"
 #include "ext/suspend/sleep.h"
 #include "object/event.h"
+#include "object/memory_watch.h"
 
 /* The pools of one call. */
 typedef struct sleepers_t {
@@ -203,6 +204,30 @@ static umf_result_t sleep_attach(umf_sleep_t *sleep) {
                         : UMF_RESULT_SUCCESS;
 }
 
+/* Tells the callbacks of umf/registration.h that the memory of the pool goes. */
+static void tell_unmapping(const umf_sleep_t *sleep) {
+    const umf_tracked_provider_t *tracked = sleep->pool->tracked;
+    for (size_t i = sleep->part_count; umf_memory_watch_of(tracked) && i-- > 0;) {
+        umf_memory_watch_unmapping(tracked, sleep->parts[i].base, sleep->parts[i].size, 0);
+    }
+}
+
+/* Tells them that it is there again. A refusal is undone. */
+static umf_result_t tell_mapped(const umf_sleep_t *sleep) {
+    const umf_tracked_provider_t *tracked = sleep->pool->tracked;
+    for (size_t i = 0; umf_memory_watch_of(tracked) && i < sleep->part_count; i++) {
+        umf_result_t result =
+            umf_memory_watch_mapped(tracked, sleep->parts[i].base, sleep->parts[i].size);
+        for (; result != UMF_RESULT_SUCCESS && i-- > 0;) {
+            umf_memory_watch_unmapping(tracked, sleep->parts[i].base, sleep->parts[i].size, 0);
+        }
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
 static umf_result_t sleep_detach(umf_sleep_t *sleep) {
     umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
     return sleep->count ? provider->ext->vm_detach(provider->self, sleep->bases, sleep->count)
@@ -264,11 +289,14 @@ static void sleep_end(umf_sleep_t *sleep) {
     umf_sleep_open_pool(sleep);
 }
 
-/* Undoes a failed suspend. */
-static void suspend_undo(sleepers_t *all) {
+/* Undoes a failed suspend. `is_told`: callbacks were told that memory goes. */
+static void suspend_undo(sleepers_t *all, bool is_told) {
     for (size_t i = 0; i < all->count; i++) {
         umf_sleep_t *sleep = all->list[i];
         if (sleep_restore(sleep) == UMF_RESULT_SUCCESS) {
+            if (is_told) {
+                tell_mapped(sleep);
+            }
             sleep_end(sleep);
             umf_watch_tell_resume(&sleep->watch, sleep->pool);
             umf_sleep_set_state(sleep, UMF_SUSPEND_STATE_RESIDENT);
@@ -320,11 +348,15 @@ static umf_result_t suspend_all(sleepers_t *all) {
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         result = sleep_save(all->list[i]);
     }
+    size_t told = 0;
+    for (; told < all->count && result == UMF_RESULT_SUCCESS; told++) {
+        tell_unmapping(all->list[told]);
+    }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         result = sleep_detach(all->list[i]);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        suspend_undo(all);
+        suspend_undo(all, told > 0);
         return result;
     }
     for (size_t i = 0; i < all->count; i++) {
@@ -348,7 +380,15 @@ static umf_result_t resume_all(sleepers_t *all) {
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         result = sleep_load(all->list[i]);
     }
+    size_t told = 0;
+    while (told < all->count && result == UMF_RESULT_SUCCESS) {
+        result = tell_mapped(all->list[told]);
+        told += result == UMF_RESULT_SUCCESS;
+    }
     if (result != UMF_RESULT_SUCCESS) {
+        while (told-- > 0) {
+            tell_unmapping(all->list[told]);
+        }
         take_back(all);
         return result;
     }

@@ -249,10 +249,26 @@ void umf_cuda_context_drop(const umf_cuda_context_t *context) {
 
 /* --- properties ------------------------------------------------------------------------------- */
 
+/* Drivers before 11.3 have no such attribute. */
+static umf_result_t rdma_property(const umf_cuda_context_t *context, const void *ptr, int *value) {
+    unsigned can = 0;
+    CUresult result;
+    UMF_CUDA_CALL(context, result,
+                  cuPointerGetAttribute(&can, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+                                        (CUdeviceptr)(uintptr_t)ptr));
+    umf_result_t outcome = umf_cuda_result(result, "asking whether network cards reach memory");
+    if (outcome == UMF_RESULT_SUCCESS) {
+        *value = can != 0;
+    }
+    return outcome;
+}
+
 umf_result_t umf_cuda_op_property(void *provider, const void *ptr, umf_memory_property_id_t id,
                                   void *value) {
     const umf_cuda_context_t *context = provider;
-    (void)ptr;
+    if (id == UMF_MEMORY_PROPERTY_RDMA_CAPABLE) {
+        return rdma_property(context, ptr, value);
+    }
     const umf_gpu_memory_t memory = {
         .type = context->memory_type,
         .context = context->handle,
@@ -263,6 +279,11 @@ umf_result_t umf_cuda_op_property(void *provider, const void *ptr, umf_memory_pr
 }
 
 umf_result_t umf_cuda_op_property_size(void *provider, umf_memory_property_id_t id, size_t *size) {
-    (void)provider;
+    const umf_cuda_context_t *context = provider;
+    if (id == UMF_MEMORY_PROPERTY_RDMA_CAPABLE) {
+        *size = sizeof(int);
+        return context->driver->cuPointerGetAttribute ? UMF_RESULT_SUCCESS
+                                                      : UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
     return umf_gpu_property_size(sizeof(CUdevice), id, size);
 }

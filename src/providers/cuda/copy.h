@@ -33,6 +33,13 @@ umf_result_t umf_cuda_op_queue_id(void *provider, void *queue, uint64_t *id, int
                                   int *is_captured);
 umf_result_t umf_cuda_op_queue_follow(void *provider, void *queue, void *mark);
 
+/* The range may reach over several pieces. */
+umf_result_t umf_cuda_op_dmabuf(void *provider, const void *ptr, size_t begin, size_t size, int *fd,
+                                size_t *offset);
+/* Replaces a descriptor that the driver made by a copy that is closed on exec: programs that this
+ * process starts would keep the memory. `made` is closed in any case. */
+umf_result_t umf_cuda_own_descriptor(int made, int *fd);
+
 /* Pinned memory of the host. Drivers that cannot pin copy more slowly; that is all. */
 umf_result_t umf_cuda_op_host_pin(void *provider, void *ptr, size_t size);
 umf_result_t umf_cuda_op_host_unpin(void *provider, void *ptr, size_t size);
@@ -49,7 +56,7 @@ umf_result_t umf_cuda_op_host_unpin(void *provider, void *ptr, size_t size);
         .queue_create = umf_cuda_op_queue_create, .queue_destroy = umf_cuda_op_queue_destroy,      \
         .queue_id = umf_cuda_op_queue_id, .queue_follow = umf_cuda_op_queue_follow,                \
         .wait = umf_cuda_op_wait, .settle = umf_cuda_op_settle, .host_pin = umf_cuda_op_host_pin,  \
-        .host_unpin = umf_cuda_op_host_unpin
+        .host_unpin = umf_cuda_op_host_unpin, .dmabuf = umf_cuda_op_dmabuf
 
 /* Members of umf_memory_provider_ops_t. */
 #define UMF_CUDA_OPS                                                                               \

@@ -1,4 +1,5 @@
 /* Cuda_vmm: the back end, addresses and physical memory for vmm/vmm.h. */
+#include "providers/cuda/copy.h"
 #include "providers/cuda/cuda_vmm_own.h"
 #include "providers/cuda/mark.h"
 
@@ -116,15 +117,7 @@ static umf_result_t cuda_vmm_export(void *backend, umf_physical_t physical, int 
     if (outcome != UMF_RESULT_SUCCESS) {
         return outcome;
     }
-    /* The driver's descriptor may be inherited by programs that this process starts, which would
-     * keep the memory. The copy is closed on exec. */
-    int error = umf_os_dup(made, fd);
-    umf_os_close(made);
-    if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "no descriptor to share memory");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    return UMF_RESULT_SUCCESS;
+    return umf_cuda_own_descriptor(made, fd);
 }
 
 /* The driver cannot check `size` here; mapping fails if it is wrong. */

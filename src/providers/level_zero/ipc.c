@@ -199,6 +199,27 @@ static umf_result_t export_copy(umf_ze_provider_t *ze, const void *ptr, int *fd)
     return UMF_RESULT_SUCCESS;
 }
 
+umf_result_t umf_ze_dmabuf(void *provider, const void *ptr, size_t begin, size_t size, int *fd,
+                           size_t *offset) {
+    umf_ze_provider_t *ze = provider;
+    (void)size;
+    if (ze->memory.memory_type != UMF_MEMORY_TYPE_DEVICE ||
+        !__atomic_load_n(&ze->exports, __ATOMIC_RELAXED)) {
+        UMF_LOG_ERROR("the driver exports memory of a device, allocated while "
+                      "params.use_import_export_for_IPC was 1");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (!umf_ze_alloc_is_listed(ze, ptr)) {
+        UMF_LOG_ERROR("%p is not an allocation of this provider, or freed already", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = export_copy(ze, ptr, fd);
+    if (result == UMF_RESULT_SUCCESS) {
+        *offset = begin;
+    }
+    return result;
+}
+
 static umf_result_t get_export(umf_ze_provider_t *ze, const void *ptr, ze_handle_t *handle) {
     int fd;
     umf_result_t result = export_copy(ze, ptr, &fd);

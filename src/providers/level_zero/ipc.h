@@ -14,6 +14,8 @@ umf_result_t umf_ze_get_ipc_handle(void *provider, const void *ptr, size_t size,
 umf_result_t umf_ze_put_ipc_handle(void *provider, void *data);
 umf_result_t umf_ze_ipc_check(void *provider, const void *data, size_t size);
 umf_result_t umf_ze_open_ipc_handle(void *provider, void *data, void **ptr);
+umf_result_t umf_ze_dmabuf(void *provider, const void *ptr, size_t begin, size_t size, int *fd,
+                           size_t *offset);
 umf_result_t umf_ze_close_ipc_handle(void *provider, void *ptr, size_t size);
 
 #endif

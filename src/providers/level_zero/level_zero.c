@@ -406,6 +406,7 @@ static const umf_memory_provider_ext_ops_t ze_ext_ops = {
     .ipc_check = umf_ze_ipc_check,
     UMF_ZE_QUEUE_OPS,
     .wait = ze_wait,
+    .dmabuf = umf_ze_dmabuf,
 };
 
 UMF_API_1_0 const umf_memory_provider_ops_t *umfLevelZeroMemoryProviderOps(void) {

@@ -32,6 +32,6 @@ umf_result_t umf_vmm_op_ctl(void *provider, umf_ctl_query_source_t source, const
     .ipc_watch = umf_vmm_watch_handle, .ipc_check = umf_vmm_check_handle, .vm_find = umf_vmm_find, \
     .vm_detach = umf_vmm_detach, .vm_create = umf_vmm_create, .vm_attach = umf_vmm_attach,         \
     .vm_claim = umf_vmm_claim, .vm_release = umf_vmm_release, .free_batch = umf_vmm_free_batch,    \
-    .free_pending = umf_vmm_free_pending
+    .free_pending = umf_vmm_free_pending, .vm_run = umf_vmm_run
 
 #endif

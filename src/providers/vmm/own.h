@@ -18,6 +18,7 @@ struct umf_vmm_piece_t {
     uintptr_t base; /* Immutable */
     size_t size;    /* Immutable */
     umf_physical_t physical;
+    uint64_t generation; /* number of its physical memory */
     umf_vmm_state_t state;
     bool is_claimed; /* the piece stays listed, even when its last allocation is freed */
     size_t allocations;
@@ -32,6 +33,9 @@ struct umf_vmm_piece_t {
 static inline bool umf_vmm_is_mapped(const umf_vmm_piece_t *piece) {
     return piece->state == UMF_VMM_ATTACHED || piece->state == UMF_VMM_MAPPED;
 }
+
+/* A number for new physical memory, never given twice in the process. */
+uint64_t umf_vmm_generation_next(void);
 
 /* The piece that holds the address; NULL if none does. */
 umf_vmm_piece_t *umf_vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr);

@@ -9,7 +9,8 @@
 
 /* --- finding and claiming --------------------------------------------------------------------- */
 
-umf_result_t umf_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece) {
+umf_result_t umf_vmm_run(void *provider, const void *ptr, umf_vm_piece_t *piece, uint64_t *handle,
+                         uint64_t *generation) {
     umf_vmm_t *vmm = provider;
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     umf_lock(&vmm->carve.lock);
@@ -19,10 +20,17 @@ umf_result_t umf_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece
                                   .size = found->size,
                                   .allocations = found->allocations,
                                   .attached = found->state == UMF_VMM_ATTACHED};
+        *handle = vmm->ops->is_device && piece->attached ? found->physical : 0;
+        *generation = found->generation;
         result = UMF_RESULT_SUCCESS;
     }
     umf_unlock(&vmm->carve.lock);
     return result;
+}
+
+umf_result_t umf_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece) {
+    uint64_t handle, generation;
+    return umf_vmm_run(provider, ptr, piece, &handle, &generation);
 }
 
 /* Withholds the free segments of a claimed piece from allocation. false: no memory for some. */
@@ -238,6 +246,13 @@ static size_t vmm_missing(umf_vmm_t *vmm, void *const *pieces, size_t count) {
     return bytes;
 }
 
+static void vmm_set_created(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+    umf_lock(&vmm->carve.lock);
+    piece->generation = umf_vmm_generation_next();
+    umf_unlock(&vmm->carve.lock);
+    vmm_set_state(vmm, piece, UMF_VMM_CREATED);
+}
+
 umf_result_t umf_vmm_create(void *provider, void *const *pieces, size_t count, size_t *missing) {
     umf_vmm_t *vmm = provider;
     if (!vmm_are_claimed(vmm, pieces, count)) {
@@ -258,7 +273,7 @@ umf_result_t umf_vmm_create(void *provider, void *const *pieces, size_t count, s
             vmm_take_away(vmm, pieces, count, UMF_VMM_MAPPED);
             return result;
         }
-        vmm_set_state(vmm, piece, UMF_VMM_CREATED);
+        vmm_set_created(vmm, piece);
     }
     return UMF_RESULT_SUCCESS;
 }

@@ -121,6 +121,11 @@ umf_result_t umf_vmm_unmap(umf_vmm_t *vmm, uintptr_t base, size_t size, bool is_
     return result == UMF_RESULT_SUCCESS ? vmm->ops->unreserve(vmm, base, size) : result;
 }
 
+uint64_t umf_vmm_generation_next(void) {
+    static _Atomic uint64_t generation;
+    return atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed) + 1;
+}
+
 static umf_result_t vmm_piece_make(umf_vmm_t *vmm, size_t size, size_t alignment,
                                    umf_vmm_piece_t **made) {
     umf_vmm_piece_t *piece = umf_meta_alloc(sizeof(*piece));
@@ -138,6 +143,7 @@ static umf_result_t vmm_piece_make(umf_vmm_t *vmm, size_t size, size_t alignment
     if (result != UMF_RESULT_SUCCESS) {
         goto unreserve;
     }
+    piece->generation = umf_vmm_generation_next();
     bool is_mapped;
     result = umf_vmm_map(vmm, piece->base, size, piece->physical, &is_mapped);
     if (result != UMF_RESULT_SUCCESS) {

@@ -124,6 +124,8 @@ umf_result_t umf_vmm_merge(void *provider, void *low, void *high, size_t total);
 
 /* Those of the extension (umf/plugin.h): pieces.c. */
 umf_result_t umf_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece);
+umf_result_t umf_vmm_run(void *provider, const void *ptr, umf_vm_piece_t *piece, uint64_t *handle,
+                         uint64_t *generation);
 umf_result_t umf_vmm_detach(void *provider, void *const *pieces, size_t count);
 umf_result_t umf_vmm_create(void *provider, void *const *pieces, size_t count, size_t *missing);
 umf_result_t umf_vmm_attach(void *provider, void *const *pieces, size_t count);

@@ -64,6 +64,7 @@ typedef struct fake_cuda_t {
     char bus_id[32];                         /* of each device on PCI; "" at first: none */
     int has_rdma;                            /* devices say that they have GPUDirect RDMA */
     int refuses_rdma;                        /* and refuse memory for it */
+    int lacks_dmabuf;                        /* devices make no DMA buffers */
     int lacks_managed;                       /* devices have no managed memory */
     int lacks_peers;                         /* no device reaches another */
     unsigned long late;                      /* seed of the delays of streams with threads, 0: they

@@ -205,6 +205,10 @@ CUresult fake_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         *static_cast<CUdeviceptr *>(value) = known ? memory->first : mapping->first;
         return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *static_cast<unsigned *>(value) =
+            s.control.has_rdma && !of_host && (known || mapping->second.physical->rdma);
+        return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
         *static_cast<size_t *>(value) = known ? memory->second.size : mapping->second.size;
         return CUDA_SUCCESS;

@@ -52,6 +52,7 @@ struct Physical {
     long references; // handle counts as one, as does each mapping
     bool exportable, fabric;
     bool released;
+    bool rdma;
 };
 
 struct Mapping {

@@ -100,7 +100,7 @@ CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool exportable = wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    Physical *made = new Physical{size, device, fd, 1, exportable, fabric, false};
+    Physical *made = new Physical{size, device, fd, 1, exportable, fabric, false, rdma};
     get().physicals.insert(made);
     get().control.objects++;
     get().control.rdma_made += rdma;
@@ -237,6 +237,40 @@ CUresult fake_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
     return CUDA_SUCCESS;
 }
 
+// The content of now: a file stands for the buffer, and it is not shared with the memory.
+CUresult fake_cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_t size,
+                                            CUmemRangeHandleType type, unsigned long long flags) {
+    ENTER_STARTED(FAKE_cuMemGetHandleForAddressRange)
+    State &s = get();
+    size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0 || size == 0 ||
+        address % page != 0 || size % page != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (s.control.lacks_dmabuf) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    auto memory = driver::holding(s.memory, address, size);
+    for (uintptr_t at = address, end = address + size;
+         memory == s.memory.end() && at < end;) { // all mapped, all of one device
+        auto mapping = driver::holding(s.mappings, at, 1);
+        if (mapping == s.mappings.end() || mapping->second.physical->device < 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        at = mapping->first + mapping->second.size;
+    }
+    int fd = driver::make_file("fake_cuda_dmabuf", size);
+    if (fd < 0) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    if (pwrite(fd, reinterpret_cast<void *>(address), size, 0) != static_cast<ssize_t>(size)) {
+        close(fd);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    *static_cast<int *>(out) = fd;
+    return CUDA_SUCCESS;
+}
+
 CUresult fake_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
                                            CUmemAllocationHandleType type,
                                            unsigned long long flags) {
@@ -282,7 +316,7 @@ CUresult fake_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
     }
     // The exporter pays for the memory.
     Physical *made =
-        new Physical{static_cast<size_t>(status.st_size), -1, copy, 1, false, false, false};
+        new Physical{static_cast<size_t>(status.st_size), -1, copy, 1, false, false, false, false};
     get().physicals.insert(made);
     get().control.objects++;
     *handle = reinterpret_cast<CUmemGenericAllocationHandle>(made);

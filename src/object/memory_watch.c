@@ -1,0 +1,258 @@
+/* Memory watches: see memory_watch.h. */
+#include "object/memory_watch.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+
+struct umf_memory_watch_t {
+    umf_memory_pool_handle_t pool; /* Immutable */
+    umf_memory_callbacks_t *list;  /* Sync: changed while no other thread uses the pool */
+    size_t count, room;
+};
+
+/* --- runs ------------------------------------------------------------------------------------- */
+
+/* The physical memory at an address. `run` has the span, which stays if the provider's memory has
+ * no pieces. */
+static umf_result_t run_find(const umf_tracked_provider_t *tracked, uintptr_t address,
+                             umf_memory_run_t *run) {
+    umf_vm_piece_t piece;
+    if (!tracked->ext->vm_find) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (!tracked->ext->vm_run) {
+        UMF_LOG_ERROR("the provider of %p has no operation vm_run (umf/plugin.h), so its physical "
+                      "memory is not known",
+                      (void *)address);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    umf_result_t result = tracked->ext->vm_run(tracked->self, (void *)address, &piece, &run->handle,
+                                               &run->generation);
+    if (result == UMF_RESULT_SUCCESS && !piece.attached) {
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        run->base = piece.base;
+        run->size = piece.size;
+    }
+    return result;
+}
+
+umf_result_t umf_memory_run_at(const umf_tracked_provider_t *tracked, uintptr_t address,
+                               const umf_span_t *span, umf_memory_run_t *run) {
+    *run =
+        (umf_memory_run_t){.base = (void *)span->base, .size = span->size, .generation = span->id};
+    umf_result_t result = run_find(tracked, address, run);
+    if (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
+        UMF_LOG_ERROR("%p has no physical memory: its pool is suspended", (void *)address);
+    }
+    return result;
+}
+
+/* The part of a run that callbacks are told: memory of the pool only. */
+static umf_result_t part_of(const umf_tracked_provider_t *tracked, void *base, size_t size,
+                            uint64_t id, umf_memory_run_t *run) {
+    *run = (umf_memory_run_t){.generation = id};
+    umf_result_t result = run_find(tracked, (uintptr_t)base, run);
+    run->base = base;
+    run->size = size;
+    return result;
+}
+
+/* --- calls ------------------------------------------------------------------------------------ */
+
+static void call_unmapping(const umf_memory_watch_t *watch, size_t count,
+                           const umf_memory_run_t *run) {
+    for (size_t i = count; i-- > 0;) {
+        if (watch->list[i].unmapping) {
+            watch->list[i].unmapping(watch->list[i].arg, watch->pool, run);
+        }
+    }
+}
+
+static umf_result_t call_mapped(const umf_memory_watch_t *watch, size_t first,
+                                const umf_memory_run_t *run) {
+    for (size_t i = first; i < watch->count; i++) {
+        const umf_memory_callbacks_t *callbacks = &watch->list[i];
+        umf_result_t result = callbacks->mapped
+                                  ? callbacks->mapped(callbacks->arg, watch->pool, run)
+                                  : UMF_RESULT_SUCCESS;
+        if (result != UMF_RESULT_SUCCESS) {
+            UMF_LOG_ERROR("a callback refuses %zu bytes at %p of pool %p: result %d", run->size,
+                          run->base, (void *)watch->pool, (int)result);
+            call_unmapping(watch, i, run);
+            return result;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+static uint64_t id_at(const umf_tracked_provider_t *tracked, const void *base) {
+    const umf_span_t *span = umf_tracked_find(tracked, base);
+    return span ? span->id : 0;
+}
+
+umf_result_t umf_memory_watch_mapped(const umf_tracked_provider_t *tracked, void *base,
+                                     size_t size) {
+    umf_memory_run_t run;
+    umf_result_t result = part_of(tracked, base, size, id_at(tracked, base), &run);
+    return result == UMF_RESULT_SUCCESS ? call_mapped(umf_memory_watch_of(tracked), 0, &run)
+                                        : result;
+}
+
+void umf_memory_watch_unmapping(const umf_tracked_provider_t *tracked, void *base, size_t size,
+                                uint64_t id) {
+    const umf_memory_watch_t *watch = umf_memory_watch_of(tracked);
+    umf_memory_run_t run;
+    if (part_of(tracked, base, size, id, &run) == UMF_RESULT_SUCCESS) {
+        call_unmapping(watch, watch->count, &run);
+    }
+}
+
+/* --- adding and removing ---------------------------------------------------------------------- */
+
+static bool watch_grow(umf_memory_watch_t *watch) {
+    size_t room = watch->room ? watch->room * 2 : 4;
+    umf_memory_callbacks_t *list = umf_meta_alloc(room * sizeof(*list));
+    if (!list) {
+        return false;
+    }
+    if (watch->count) {
+        memcpy(list, watch->list, watch->count * sizeof(*list));
+    }
+    umf_meta_free(watch->list, watch->room * sizeof(*list));
+    watch->list = list;
+    watch->room = room;
+    return true;
+}
+
+/* A range that a new callback is told of. */
+typedef struct telling_t {
+    const umf_tracked_provider_t *tracked;
+    umf_memory_watch_t *watch;
+    umf_span_t *until; /* the span whose call was refused */
+    umf_result_t result;
+} telling_t;
+
+static umf_result_t span_run(const telling_t *telling, const umf_span_t *span,
+                             umf_memory_run_t *run) {
+    return part_of(telling->tracked, (void *)span->base, span->size, span->id, run);
+}
+
+static bool tell_span(umf_span_t *span, void *arg) {
+    telling_t *telling = arg;
+    umf_memory_run_t run;
+    if (!umf_span_is_live(span)) {
+        return true;
+    }
+    telling->result = span_run(telling, span, &run);
+    if (telling->result == UMF_RESULT_SUCCESS) {
+        telling->result = call_mapped(telling->watch, telling->watch->count - 1, &run);
+    }
+    telling->until = span;
+    return telling->result == UMF_RESULT_SUCCESS;
+}
+
+static bool untell_span(umf_span_t *span, void *arg) {
+    const telling_t *telling = arg;
+    const umf_memory_callbacks_t *last = &telling->watch->list[telling->watch->count - 1];
+    umf_memory_run_t run;
+    if (span == telling->until && telling->result != UMF_RESULT_SUCCESS) {
+        return false;
+    }
+    if (umf_span_is_live(span) && last->unmapping &&
+        span_run(telling, span, &run) == UMF_RESULT_SUCCESS) {
+        last->unmapping(last->arg, telling->watch->pool, &run);
+    }
+    return true;
+}
+
+/* Each span of the pool: those of its tracked provider, and of those inside. The lists are stable,
+ * because no other thread uses the pool. */
+static umf_result_t tell_all(umf_memory_watch_t *watch) {
+    umf_tracked_provider_t *outer = watch->pool->tracked;
+    telling_t telling = {.tracked = outer, .watch = watch};
+    umf_tracked_each_span(outer, tell_span, &telling);
+    for (umf_tracked_provider_t *inner = outer->inner;
+         inner && telling.result == UMF_RESULT_SUCCESS; inner = inner->next) {
+        telling.tracked = inner;
+        umf_tracked_each_span(inner, tell_span, &telling);
+    }
+    if (telling.result == UMF_RESULT_SUCCESS) {
+        return UMF_RESULT_SUCCESS;
+    }
+    const umf_tracked_provider_t *refused = telling.tracked;
+    telling.tracked = outer;
+    umf_tracked_each_span(outer, untell_span, &telling);
+    for (umf_tracked_provider_t *inner = outer->inner; refused != outer && inner;
+         inner = inner == refused ? NULL : inner->next) {
+        telling.tracked = inner;
+        umf_tracked_each_span(inner, untell_span, &telling);
+    }
+    return telling.result;
+}
+
+/* The watch of a pool, made at first use. NULL: no memory. */
+static umf_memory_watch_t *watch_get(umf_memory_pool_handle_t pool) {
+    umf_tracked_provider_t *tracked = pool->tracked;
+    umf_memory_watch_t *watch = umf_memory_watch_of(tracked);
+    if (watch) {
+        return watch;
+    }
+    watch = umf_meta_alloc(sizeof(*watch));
+    if (!watch) {
+        return NULL;
+    }
+    watch->pool = pool;
+    umf_lock(&tracked->spans.lock);
+    atomic_store_explicit(&tracked->watch, watch, memory_order_release);
+    for (umf_tracked_provider_t *inner = tracked->inner; inner; inner = inner->next) {
+        atomic_store_explicit(&inner->watch, watch, memory_order_release);
+    }
+    umf_unlock(&tracked->spans.lock);
+    return watch;
+}
+
+umf_result_t umf_memory_watch_add(umf_memory_pool_handle_t pool,
+                                  const umf_memory_callbacks_t *callbacks) {
+    umf_memory_watch_t *watch = watch_get(pool);
+    if (!watch || (watch->count == watch->room && !watch_grow(watch))) {
+        UMF_LOG_ERROR("no memory for a callback");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    watch->list[watch->count++] = *callbacks;
+    umf_result_t result = tell_all(watch);
+    if (result != UMF_RESULT_SUCCESS) {
+        watch->count--;
+    }
+    return result;
+}
+
+static bool is_same(const umf_memory_callbacks_t *left, const umf_memory_callbacks_t *right) {
+    return left->mapped == right->mapped && left->unmapping == right->unmapping &&
+           left->arg == right->arg;
+}
+
+bool umf_memory_watch_remove(umf_memory_pool_handle_t pool,
+                             const umf_memory_callbacks_t *callbacks) {
+    umf_memory_watch_t *watch = umf_memory_watch_of(pool->tracked);
+    for (size_t i = watch ? watch->count : 0; i-- > 0;) {
+        if (is_same(&watch->list[i], callbacks)) {
+            watch->count--;
+            memmove(&watch->list[i], &watch->list[i + 1],
+                    (watch->count - i) * sizeof(*watch->list));
+            return true;
+        }
+    }
+    return false;
+}
+
+void umf_memory_watch_drop(umf_tracked_provider_t *tracked) {
+    umf_memory_watch_t *watch = umf_memory_watch_of(tracked);
+    if (watch && watch->pool->tracked == tracked) {
+        umf_meta_free(watch->list, watch->room * sizeof(*watch->list));
+        umf_meta_free(watch, sizeof(*watch));
+    }
+}

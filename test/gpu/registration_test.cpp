@@ -1,0 +1,151 @@
+// Memory of a GPU that others register (umf/registration.h): whether cards reach it, DMA buffers,
+// runs.
+
+#include <cstring>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "gpu.h"
+
+#include <umf.h>
+#include <umf/experimental/memory_properties.h>
+#include <umf/providers/provider_cuda.h>
+#include <umf/registration.h>
+#include <umf/suspend.h>
+#include <umf/text.h>
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr umf_result_t NONE = UMF_RESULT_ERROR_NOT_SUPPORTED;
+constexpr size_t MiB = size_t{1} << 20;
+
+class GpuRegistration : public Gpu {
+  protected:
+    umf_memory_pool_handle_t pool = nullptr;
+
+    void TearDown() override {
+        if (pool) {
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+        }
+        Gpu::TearDown();
+    }
+    char *make(const char *text, size_t size) {
+        EXPECT_EQ(umfPoolCreateFromText(text, &pool), OK);
+        char *made = pool ? static_cast<char *>(umfPoolMalloc(pool, size)) : nullptr;
+        EXPECT_NE(made, nullptr);
+        return made;
+    }
+    void end(void *block) {
+        EXPECT_EQ(umfFree(block), OK);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        pool = nullptr;
+    }
+    static umf_result_t rdma(const void *ptr, int *value) {
+        umf_memory_properties_handle_t handle = nullptr;
+        EXPECT_EQ(umfGetMemoryPropertiesHandle(ptr, &handle), OK);
+        return umfGetMemoryProperty(handle, UMF_MEMORY_PROPERTY_RDMA_CAPABLE, value,
+                                    sizeof(*value));
+    }
+    static bool has_dmabuf() {
+        int can = 0;
+        driver().cuDeviceGetAttribute(&can, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0);
+        return can != 0;
+    }
+};
+
+} // namespace
+
+TEST_F(GpuRegistration, CardsReachWhatTheDriverSays) {
+    NEEDS_FAKE();
+    for (int has : {0, 1}) {
+        driver().control()->has_rdma = has;
+        for (const char *text : {"proxy over cuda_vmm", "proxy over cuda"}) {
+            int value = -1;
+            char *block = make(text, MiB);
+            EXPECT_EQ(rdma(block, &value), OK);
+            EXPECT_EQ(value, has) << text;
+            end(block);
+        }
+    }
+    int value = -1;
+    char *block = make("proxy over cuda_vmm:gpudirect_rdma=no", MiB);
+    EXPECT_EQ(rdma(block, &value), OK);
+    EXPECT_EQ(value, 0);
+    fail(FAKE_cuPointerGetAttribute, CUDA_ERROR_INVALID_VALUE);
+    EXPECT_NE(rdma(block, &value), OK);
+    end(block);
+    block = make("proxy over cuda:memory_type=host", MiB);
+    EXPECT_EQ(rdma(block, &value), OK);
+    EXPECT_EQ(value, 1) << "pages of the host";
+    end(block);
+}
+
+TEST_F(GpuRegistration, ADmabufHasTheRange) {
+    if (!has_dmabuf()) {
+        GTEST_SKIP() << "the device makes no DMA buffers";
+    }
+    for (const char *text : {"proxy over cuda_vmm", "proxy over cuda"}) {
+        SCOPED_TRACE(text);
+        char *block = make(text, 4 * MiB);
+        CU(cuMemsetD8(reinterpret_cast<CUdeviceptr>(block), 3, 4 * MiB));
+        CU(cuMemsetD8(reinterpret_cast<CUdeviceptr>(block) + 70000, 9, 1));
+        umf_dmabuf_t dmabuf = UMF_DMABUF_INIT;
+        ASSERT_EQ(umfGetDmabuf(block + 70000, 10, &dmabuf), OK);
+        EXPECT_EQ(dmabuf.offset, 70000 % static_cast<size_t>(getpagesize()));
+        EXPECT_EQ(dmabuf.length, 10u);
+        EXPECT_NE(fcntl(dmabuf.fd, F_GETFD) & FD_CLOEXEC, 0);
+        if (!driver().is_real) {
+            char bytes[2] = {};
+            ASSERT_EQ(pread(dmabuf.fd, bytes, 2, static_cast<off_t>(dmabuf.offset)), 2);
+            EXPECT_EQ(bytes[0], 9);
+            EXPECT_EQ(bytes[1], 3);
+        }
+        close(dmabuf.fd);
+        dmabuf = UMF_DMABUF_INIT;
+        EXPECT_EQ(umfGetDmabuf(block, 4 * MiB + 1, &dmabuf), BAD) << "beyond the allocation";
+        EXPECT_EQ(dmabuf.fd, -1);
+        end(block);
+    }
+}
+
+TEST_F(GpuRegistration, WithoutDmabufs) {
+    NEEDS_FAKE();
+    umf_dmabuf_t dmabuf = UMF_DMABUF_INIT;
+    char *block = make("proxy over cuda_vmm", 4 * MiB);
+    driver().control()->lacks_dmabuf = 1;
+    EXPECT_EQ(umfGetDmabuf(block, MiB, &dmabuf), NONE);
+    driver().control()->lacks_dmabuf = 0;
+    fail(FAKE_cuMemGetHandleForAddressRange, CUDA_ERROR_UNKNOWN);
+    EXPECT_EQ(umfGetDmabuf(block, MiB, &dmabuf), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
+    EXPECT_EQ(dmabuf.fd, -1);
+    end(block);
+    block = make("proxy over cuda:memory_type=host", MiB);
+    EXPECT_EQ(umfGetDmabuf(block, MiB, &dmabuf), NONE);
+    end(block);
+}
+
+TEST_F(GpuRegistration, RunsHaveTheHandleOfTheDriver) {
+    char *block = make("proxy over cuda_vmm", 4 * MiB);
+    umf_memory_run_t before{}, after{};
+    size_t count = 1;
+    ASSERT_EQ(umfGetRuns(block + MiB, MiB, &before, &count), OK);
+    EXPECT_EQ(before.base, block);
+    EXPECT_GE(before.size, 4 * MiB);
+    EXPECT_NE(before.handle, 0u);
+    int fd = -1;
+    EXPECT_NE(driver().cuMemExportToShareableHandle(&fd, before.handle,
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+              CUDA_SUCCESS)
+        << "a handle of the driver, of memory that is not shared";
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(umfGetRuns(block, MiB, &after, &count), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    ASSERT_EQ(umfGetRuns(block, MiB, &after, &count), OK);
+    EXPECT_GT(after.generation, before.generation);
+    EXPECT_NE(after.handle, 0u);
+    end(block);
+}
