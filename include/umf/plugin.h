@@ -292,7 +292,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @brief Releases the cached memory.
     ///
     /// Called for all of it after a pool was trimmed, at its end and when an allocation is about to
-    /// fail; and every few seconds by pools in use for memory that has decayed.
+    /// fail; and for memory that has decayed about every second, up to 20 times as often while
+    /// pools release much.
     ///
     /// @param provider the provider
     /// @param only_decayed 0: all unused memory, whichever thread freed it. On return the system

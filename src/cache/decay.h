@@ -11,10 +11,6 @@
 
 #include "system/common.h"
 
-/* A decay pass ends after this many bytes, so that no caller waits long. The next one follows
- * soon. */
-#define UMF_DECAY_BYTES ((size_t)64 << 20)
-
 typedef struct umf_decay_t {
     _Atomic uint64_t next; /* when the next pass is due, in nanoseconds; 0: the clock is not set */
 } umf_decay_t;
@@ -23,17 +19,30 @@ typedef struct umf_decay_t {
  * keeps decay one after the other, within five periods. Tests make it shorter. */
 extern _Atomic uint64_t umf_decay_period;
 
-/* The time between two ticks, in nanoseconds. */
-uint64_t umf_decay_tick_period(void);
+/* How many bytes a decay pass releases in the calling thread: few in a thread of the program, which
+ * must not stop for long; in the background thread many, and twice as many as the pass before while
+ * there is more. */
+size_t umf_decay_bytes(void);
 
 /* A coarse clock in nanoseconds, also for memory that decays without passes. */
 uint64_t umf_decay_now(void);
 
 /* true: a decay pass is due, and the caller must make it. */
 bool umf_decay_is_due(umf_decay_t *decay);
-/* true: it is time to ask every pool whether its pass is due, several times in a period. */
-bool umf_decay_is_tick_due(umf_decay_t *decay);
-/* The last decay pass did not finish: the next one is due soon. */
+/* The last decay pass did not finish: the next one, and the next tick, are due soon. */
 void umf_decay_go_on(umf_decay_t *decay);
+
+/* Ticks ask every pool whether its pass is due, several times in a period. */
+
+/* true: the caller must make a tick. */
+bool umf_decay_is_tick_due(void);
+/* Something did not finish that each tick continues. */
+void umf_decay_tick_soon(void);
+/* The time until the next tick, in nanoseconds. */
+uint64_t umf_decay_tick_wait(void);
+
+/* Whether the background thread runs. While it does, passes and ticks are its own, so that threads
+ * of the program do not stop for them; unless it is late. In a child of fork it does not run. */
+void umf_decay_set_thread(bool is_running);
 
 #endif

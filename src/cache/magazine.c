@@ -137,7 +137,7 @@ static void age(umf_magazines_t *m, bool is_new);
 
 /* true: some objects are left for the next pass, so that no caller waits long. */
 static bool depots_decay(umf_magazines_t *m, bool is_new) {
-    size_t left = UMF_DECAY_BYTES;
+    size_t left = umf_decay_bytes();
     bool goes_on = false;
     for (uint32_t bin = 0; bin < m->bins; bin++) {
         size_t size = larger(m->capacity[bin].size, DECAY_LEAST);
@@ -145,9 +145,9 @@ static bool depots_decay(umf_magazines_t *m, bool is_new) {
         /* A continued pass goes on with the objects that the new pass found idle: a second count
          * would let objects decay that were idle for a moment only. */
         if (depots && (!is_new || umf_depots_count_idle(depots))) {
-            size_t limit = left / size;
+            size_t limit = left / size + (left % size != 0);
             size_t flushed = depots_flush(m, bin, limit, true);
-            left -= flushed * size;
+            left -= flushed < limit ? flushed * size : left;
             goes_on |= flushed == limit;
         }
     }
@@ -699,21 +699,19 @@ void umf_magazines_fini(umf_magazines_t *m) {
     }
 }
 
-/* false: there was nothing to flush. */
-static bool flush_bin(umf_magazines_t *m, uint32_t bin, umf_cache_t *cache) {
-    size_t held = waiting(m, bin);
+/* Flushes the thread's stack, and up to `most` objects from the depots. Returns how many. */
+static size_t flush_bin(umf_magazines_t *m, uint32_t bin, umf_cache_t *cache, size_t most) {
+    size_t own = cache ? magazine_count(&cache->bins[bin]) : 0;
     if (cache) {
-        held += magazine_count(&cache->bins[bin]);
         magazine_empty(m, bin, &cache->bins[bin]);
     }
-    depots_flush(m, bin, SIZE_MAX, false);
-    return held != 0;
+    return own + depots_flush(m, bin, most, false);
 }
 
 void umf_magazines_flush(umf_magazines_t *m) {
     umf_cache_t *cache = cache_pin(m);
     for (uint32_t bin = 0; bin < m->bins; bin++) {
-        flush_bin(m, bin, cache);
+        flush_bin(m, bin, cache, SIZE_MAX);
     }
     cache_unpin(cache);
 }
@@ -723,22 +721,29 @@ static bool any_cache(const umf_thread_slot_t *block, void *arg) {
     return true;
 }
 
-bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t most) {
+/* Releases about so many bytes of large objects. false: there were none. */
+static bool release_large(umf_magazines_t *m, uint32_t except, size_t left) {
     bool was_any = false;
+    umf_cache_t *cache = cache_pin(m);
+    for (uint32_t bin = m->bins; left && bin-- > 0 && is_large(m, bin);) {
+        size_t size = m->capacity[bin].size;
+        size_t most = left / size + (left % size != 0);
+        size_t flushed = bin == except ? 0 : flush_bin(m, bin, cache, most);
+        was_any |= flushed != 0;
+        left -= flushed < most ? flushed * size : left;
+    }
+    cache_unpin(cache);
+    return was_any;
+}
+
+bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t most) {
     size_t bytes = 0;
     for (uint32_t bin = m->bins; bin-- > 0 && is_large(m, bin);) {
         bytes += bin == except ? 0 : waiting(m, bin) * m->capacity[bin].size;
     }
-    /* Below `most`, a flush costs more than it saves: the objects are likely to be needed again. */
-    if (bytes < most) {
-        return false;
-    }
-    umf_cache_t *cache = cache_pin(m);
-    for (uint32_t bin = m->bins; bin-- > 0 && is_large(m, bin);) {
-        was_any |= bin != except && flush_bin(m, bin, cache);
-    }
-    cache_unpin(cache);
-    return was_any;
+    /* Below `most`, a flush costs more than it saves: the objects are likely to be needed again.
+     * After a burst of frees there is far more, and one miss must not pay for all of it. */
+    return bytes >= most && release_large(m, except, most ? most + most / 2 : SIZE_MAX);
 }
 
 void umf_magazines_trim(umf_magazines_t *m) {

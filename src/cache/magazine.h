@@ -168,7 +168,8 @@ int64_t umf_magazines_out(umf_magazines_t *m);
 size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin);
 
 /* If the depots of large objects hold `most` bytes or more, flushes them and the calling thread's
- * stacks of these bins, except the bin `except`. A pool calls it before it asks for memory, so that
+ * stacks of these bins, except the bin `except`; with a `most` above 0 not much more than half as
+ * much again in one call. A pool calls it before it asks for memory, so that
  * the caches of different sizes do not add up. false: there was nothing, or less. The bins of large
  * objects are the last ones of a pool. */
 #define UMF_MAGAZINE_WAITING_MAX ((size_t)64 << 20)

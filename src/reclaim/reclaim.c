@@ -116,13 +116,13 @@ static bool tick_one(umf_memory_pool_handle_t pool, void *arg) {
     }
     umf_layers_tick(pool);
     umf_provider_free_pending(pool->provider, false);
+    umf_provider_drop_reusable(pool->provider, true);
     return true;
 }
 
 void umf_reclaim_tick(void) {
-    static umf_decay_t clock;
     umf_thread_slot_tls.frees_left = UMF_THREAD_SLOT_TICK_FREES;
-    if (!umf_thread_slot_tls.is_reclaiming && umf_decay_is_tick_due(&clock)) {
+    if (!umf_thread_slot_tls.is_reclaiming && umf_decay_is_tick_due()) {
         umf_thread_slot_tls.is_reclaiming = true;
         each_pool(false, tick_one, NULL);
         umf_meta_trim();

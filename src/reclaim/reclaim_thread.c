@@ -46,7 +46,7 @@ static void *run(void *arg) {
         if (atomic_load(&current) != own) {
             break;
         }
-        umf_event_count_wait_for(&wake, seen, umf_decay_tick_period());
+        umf_event_count_wait_for(&wake, seen, umf_decay_tick_wait());
         umf_reclaim_tick();
         umf_core_ticks();
     }
@@ -74,6 +74,7 @@ static umf_result_t start_locked(void) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "no background thread was started");
         return error == EPERM ? UMF_RESULT_ERROR_NOT_SUPPORTED : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
+    umf_decay_set_thread(true);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -93,6 +94,7 @@ static bool take(pthread_t *taken) {
     if (is_any) {
         *taken = thread;
         atomic_store(&current, 0);
+        umf_decay_set_thread(false);
         joining = joining_locked() + 1;
     }
     umf_unlock(&thread_lock);

@@ -595,7 +595,7 @@ TEST_F(Magazines, WhatLiesUnusedInADepotGoesBackToThePool) {
 TEST_F(Magazines, LargeObjectsGoBackInPortions) {
     DecayPeriod endless(DecayPeriod::ENDLESS);
     create(8);
-    shim_set_large(m, 1, 16 << 20);
+    shim_set_large(m, 1, 2 << 20);
     std::vector<void *> live(28);
     for (void *&object : live) {
         object = shim_pop(m, 1);
@@ -609,7 +609,7 @@ TEST_F(Magazines, LargeObjectsGoBackInPortions) {
     for (size_t left = 28 - 4; left > 0;) {
         left -= 4;
         shim_look(m);
-        EXPECT_EQ(shim_cached(m, 1), left) << "64 MiB at a time, and a stack at first";
+        EXPECT_EQ(shim_cached(m, 1), left) << "8 MiB at a time, and a stack at first";
     }
 }
 
@@ -618,7 +618,7 @@ TEST_F(Magazines, AfterAPortionTheLookGoesOn) {
     DecayPeriod endless(DecayPeriod::ENDLESS);
     looks.clear();
     create(8);
-    shim_set_large(m, 1, 16 << 20);
+    shim_set_large(m, 1, 2 << 20);
     shim_set_look(m, [](void *, bool is_new) {
         looks.push_back(is_new);
         return false;
@@ -700,6 +700,11 @@ TEST_F(Magazines, LargeObjectsMakeRoomForOtherSizes) {
     ASSERT_GT(all, 64u) << "some wait between threads";
     EXPECT_FALSE(shim_release_large(m, NONE, size_t{1200} << 20)) << "it is less";
     EXPECT_TRUE(shim_release_large(m, 3, 64 << 20));
+    EXPECT_GE(shim_cached(m, 2) + 96 + 64, all) << "half more than 64 MiB, and a stack";
+    while (shim_release_large(m, 3, 64 << 20)) {
+    }
+    EXPECT_LT(shim_cached(m, 2), 64u);
+    shim_release_large(m, 3, 0);
     EXPECT_EQ(shim_cached(m, 2), 0u);
     EXPECT_EQ(shim_cached(m, 3), others) << "they are what is wanted";
     EXPECT_FALSE(shim_release_large(m, 3, 0)) << "nothing else is left";

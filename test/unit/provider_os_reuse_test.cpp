@@ -104,6 +104,30 @@ size_t resident_bytes(const std::vector<char *> &pieces) {
 
 } // namespace
 
+/* A thread of the program does not release all at once. */
+TEST(os_reuse, WhatHasDecayedGoesInPortions) {
+    DecayPeriod none(DecayPeriod::NONE);
+    Os provider;
+    std::vector<char *> pieces;
+    for (int i = 0; i < 8; i++) {
+        pieces.push_back(provider.any(8 * MiB));
+        memset(pieces.back(), 'x', 8 * MiB);
+    }
+    DecayPeriod endless(DecayPeriod::ENDLESS);
+    for (char *ptr : pieces) {
+        ASSERT_EQ(provider.keep(ptr, 8 * MiB), UMF_RESULT_SUCCESS);
+    }
+    DecayPeriod again(DecayPeriod::NONE);
+    for (size_t left = 8; left-- > 0;) {
+        provider.drop(true);
+        size_t resident = 0;
+        for (char *ptr : pieces) {
+            resident += resident_pages(ptr, 8 * MiB) * page;
+        }
+        EXPECT_EQ(resident, left * 8 * MiB);
+    }
+}
+
 /* Of those that pools take, which they touch piece by piece. */
 TEST(os_reuse, TheFirstMappingsUseSmallPages) {
     if (huge_pages_are_everywhere()) {

@@ -306,6 +306,28 @@ TEST_F(Slab, DecayGoesOnWhereItStopped) {
     EXPECT_EQ(shim_used(bin), 14u * 16);
 }
 
+// A pass that goes on takes the empty slabs that the new pass found aged, and ages none.
+TEST_F(Slab, DecayOfEmptySlabsGoesOn) {
+    create(4096, 65536, 16);
+    auto list = take(16 * 16);
+    put(list);
+    ASSERT_EQ(fake.frees, 0u) << "all are kept";
+    EXPECT_TRUE(look());
+    size_t left = 3 * 65536;
+    EXPECT_TRUE(shim_decay(bin, 4096, true, &left));
+    EXPECT_EQ(left, 0u);
+    EXPECT_EQ(fake.purges, 3u);
+    put(take(16));
+    for (size_t purges : {7u, 11u, 15u}) {
+        left = 4 * 65536;
+        EXPECT_TRUE(shim_decay(bin, 4096, false, &left));
+        EXPECT_EQ(fake.purges, purges);
+    }
+    left = SIZE_MAX;
+    EXPECT_TRUE(shim_decay(bin, 4096, false, &left));
+    EXPECT_EQ(fake.purges, 15u) << "the one that was in use";
+}
+
 TEST_F(Slab, EmptySlabsDecayAndAreKept) {
     for (size_t size : {1024, 65536}) {
         create(size, 65536, 3, 3 * 65536);

@@ -185,7 +185,7 @@ bool umf_disjoint_settle(disjoint_pool_t *pool) {
  * needs its slab gets it from the bin. */
 static bool decay_pass(disjoint_pool_t *pool, bool is_new) {
     bool can_purge = !atomic_load_explicit(&pool->cannot_purge, memory_order_relaxed);
-    size_t left = UMF_DECAY_BYTES;
+    size_t left = umf_decay_bytes();
     if (can_purge && is_new) { /* without purge there is no gain in taking slabs from threads */
         umf_disjoint_settle_withheld(pool);
     }

@@ -686,17 +686,18 @@ bool umf_bin_purge(umf_bin_t *bin, size_t page_size) {
 }
 
 /* Takes aged empty slabs out for purge_empty. The bin still counts them as its own, but hands out
- * nothing of them. The other dirty ones are aged now. */
-static void take_idle_empty_locked(umf_bin_t *bin, umf_list_t *taken, size_t *left) {
+ * nothing of them. The other dirty ones are aged now if `is_new`. */
+static void take_idle_empty_locked(umf_bin_t *bin, umf_list_t *taken, bool is_new, size_t *left) {
     for (umf_list_t *link = bin->empty.next, *next; link != &bin->empty; link = next) {
         umf_slab_t *slab = UMF_CONTAINER_OF(link, umf_slab_t, link);
         next = link->next;
         if (slab->dirty && slab->aged && *left) {
             *left -= *left < bin->slab_size ? *left : bin->slab_size;
-            slab->dirty = false;
+            slab->dirty = slab->aged = false;
             slab_move_last_locked(slab, taken);
+        } else if (is_new) {
+            slab->aged = slab->dirty;
         }
-        slab->aged = slab->dirty;
     }
 }
 
@@ -721,8 +722,8 @@ bool umf_bin_decay(umf_bin_t *bin, size_t page_size, bool is_new, size_t *left) 
     umf_lock(&bin->lock);
     if (is_new) {
         find_idle_locked(bin, true);
-        take_idle_empty_locked(bin, &taken, left);
     }
+    take_idle_empty_locked(bin, &taken, is_new, left);
     bool has_idle = !umf_list_is_empty(&bin->idle);
     umf_unlock(&bin->lock);
     umf_result_t result = purge_empty(bin, &taken, page_size);

@@ -263,7 +263,7 @@ static bool part_decay(umf_purge_part_t *part, size_t *bytes) {
 
 bool umf_purge_decay(umf_purge_t *purge) {
     uint32_t i = atomic_load_explicit(&purge->decay_part, memory_order_relaxed);
-    size_t bytes = UMF_DECAY_BYTES;
+    size_t bytes = umf_decay_bytes();
     umf_purge_part_t *part;
     while ((part = purge->part(purge->pool, i)) != NULL && !part_decay(part, &bytes)) {
         i++;

@@ -1,7 +1,6 @@
 #include "providers/os/extent.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <sys/mman.h>
 
 #include "base/meta.h"
@@ -33,8 +32,9 @@
 #define WAIT_SIZE_MAX ((size_t)8 << 20) /* of a mapping */
 /* Bytes of clear mappings. */
 #define CLEAR_MAX ((size_t)16 << 20)
-/* A free that leaves memory dirty evicts at most two: one in return, and one to shrink the rest. */
-#define EVICT_MAX 2
+/* A free that leaves memory dirty evicts one extent or mapping in return, and one to shrink the
+ * rest if they are no larger. */
+#define EVICT_BYTES (EXTENT_SIZE + 1)
 
 typedef struct os_extent_t {
     umf_list_t link;       /* in `roomy`, or unlinked */
@@ -465,7 +465,7 @@ static bool alloc_gone(umf_os_extents_t *extents, size_t size, size_t alignment,
     return true;
 }
 
-static bool evict(umf_os_extents_t *extents, unsigned most, bool all, size_t live);
+static bool evict(umf_os_extents_t *extents, size_t most, bool all, size_t live);
 
 /* Eviction gives addresses, memory and mappings back. What other threads evict is waited for. */
 static UMF_COLD int alloc_last(umf_os_extents_t *extents, size_t size, size_t alignment,
@@ -474,7 +474,7 @@ static UMF_COLD int alloc_last(umf_os_extents_t *extents, size_t size, size_t al
     int error;
     umf_withheld_look(&extents->withheld, &part);
     do {
-        evict(extents, UINT_MAX, true, 0);
+        evict(extents, SIZE_MAX, true, 0);
         clear_shrink(extents, 0);
         error = alloc_clear(extents, size, alignment, ptr);
     } while (umf_withheld_again(&part, !umf_errno_is_shortage(error)));
@@ -723,13 +723,19 @@ static bool is_due_locked(umf_os_extents_t *extents, bool must_be) {
 typedef struct evicted_t {
     os_extent_t *extent; /* NULL: `mapping` is meant */
     umf_os_pages_t pages;
+    uint32_t count; /* of the pages */
     umf_os_mapping_t mapping;
 } evicted_t;
+
+static size_t evicted_bytes(const umf_os_extents_t *extents, const evicted_t *evicted) {
+    return evicted->extent ? evicted->count * extents->page_size : evicted->mapping.size;
+}
 
 static void evict_pages_locked(umf_os_extents_t *extents, os_extent_t *extent, evicted_t *evicted) {
     umf_assert_locked(&extents->lock);
     evicted->extent = extent;
     evicted->pages = extent->dirty;
+    evicted->count = extent->dirty_count;
     umf_os_pages_init(&extent->dirty);
     extents->dirty_count -= extent->dirty_count;
     extent->dirty_count = 0;
@@ -771,26 +777,27 @@ static void evict_end(umf_os_extents_t *extents, const evicted_t *evicted) {
     }
 }
 
-/* Evicts dirty memory, at most `most` times: all, or what has decayed or is too much beside `live`
- * bytes. false: there was nothing to evict. */
-static bool evict(umf_os_extents_t *extents, unsigned most, bool all, size_t live) {
+/* Evicts dirty memory until it was `most` bytes: all, or what has decayed or is too much beside
+ * `live` bytes. true: there may be more. */
+static bool evict(umf_os_extents_t *extents, size_t most, bool all, size_t live) {
     umf_withheld_part_t part;
     evicted_t evicted;
-    unsigned count = 0;
+    bool goes_on = true;
     umf_withheld_begin(&extents->withheld, &part);
     umf_lock(&extents->lock);
-    while (count < most &&
-           evict_begin_locked(extents, all || is_too_dirty_locked(extents, live), &evicted)) {
+    while (most && (goes_on = evict_begin_locked(extents, all || is_too_dirty_locked(extents, live),
+                                                 &evicted))) {
         extents->evicting++;
         umf_unlock(&extents->lock);
+        size_t bytes = evicted_bytes(extents, &evicted);
+        most -= bytes < most ? bytes : most;
         evict_end(extents, &evicted);
-        count++;
         umf_lock(&extents->lock);
         extents->evicting--;
     }
     umf_unlock(&extents->lock);
     umf_withheld_end(&part);
-    return count > 0;
+    return goes_on;
 }
 
 void umf_os_extents_decay(umf_os_extents_t *extents) {
@@ -799,8 +806,8 @@ void umf_os_extents_decay(umf_os_extents_t *extents) {
     tick_locked(extents, now);
     bool is_due = is_due_locked(extents, is_too_dirty_locked(extents, 0));
     umf_unlock(&extents->lock);
-    if (is_due) {
-        evict(extents, UINT_MAX, false, 0);
+    if (is_due && evict(extents, umf_decay_bytes(), false, 0)) {
+        umf_decay_tick_soon();
     }
 }
 
@@ -818,7 +825,7 @@ void umf_os_extents_drop(umf_os_extents_t *extents) {
         return;
     }
     umf_withheld_look(&extents->withheld, &part); /* what others evict is back after this */
-    evict(extents, UINT_MAX, true, 0);
+    evict(extents, SIZE_MAX, true, 0);
     clear_shrink(extents, 0);
     umf_withheld_again(&part, true);
 }
@@ -870,7 +877,7 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_
     bool is_due = is_due_locked(extents, is_too_dirty_locked(extents, live));
     umf_unlock(&extents->lock);
     if (is_due) {
-        evict(extents, EVICT_MAX, false, live); /* bounded: no free pays for the whole backlog */
+        evict(extents, EVICT_BYTES, false, live); /* bounded: no free pays for the whole backlog */
     }
     return is_kept ? 0 : free_range(extents, ptr, size, true);
 }
