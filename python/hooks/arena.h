@@ -12,7 +12,7 @@
 #include "block.h"
 #include "cuda.h"
 
-#define ARENA_UNIT ((size_t)256 << 20) /* a multiple of all page sizes */
+#define ARENA_UNIT ((size_t)128 << 20) /* a multiple of all page sizes */
 
 typedef struct unit_t {
     size_t touched; /* bytes */

@@ -12,7 +12,7 @@
 
 #define LEASE_SECONDS 5.0   /* without a setting */
 #define RETURN_SECONDS 4.0  /* in which all units are given back, with pauses between them */
-#define UNIT_SECONDS 0.0085 /* of a driver that unpins a unit beside kernels */
+#define UNIT_SECONDS 0.0045 /* of a driver that unpins a unit beside kernels */
 #define LONGEST_PAUSE 0.1
 #define LONGEST_WAIT 0.5 /* until the memory of the machine is looked at again */
 #define SCARCE 16        /* memory is scarce when less than one part of so many is available */

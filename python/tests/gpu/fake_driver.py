@@ -32,6 +32,7 @@ class _Control(ctypes.Structure):
         ("bus_id", ctypes.c_char * 32),
         ("has_rdma", ctypes.c_int),
         ("refuses_rdma", ctypes.c_int),
+        ("lacks_dmabuf", ctypes.c_int),
         ("lacks_managed", ctypes.c_int),
         ("lacks_peers", ctypes.c_int),
         ("late", ctypes.c_ulong),

@@ -65,7 +65,7 @@ def test_a_pause_within_the_lease_pins_nothing(sleeper):
     assert holds(tensor, 7)
     with fake_driver.counted() as calls:
         allocator.backup_lease = 0
-    assert calls[UNPIN] == 2  # units of 256 MiB
+    assert calls[UNPIN] == 3  # units of 128 MiB
 
 
 def test_memory_is_given_back_after_the_lease(sleeper):
@@ -77,7 +77,7 @@ def test_memory_is_given_back_after_the_lease(sleeper):
     index = fake_driver._NAMES.index(UNPIN)
     before = fake_driver.control().calls[index]
     resume("short")
-    wait_for(lambda: fake_driver.control().calls[index] == before + 2)
+    wait_for(lambda: fake_driver.control().calls[index] == before + 3)
     for _ in range(2):
         pause("short")
         resume("short")
@@ -106,12 +106,12 @@ def test_a_smaller_pause_takes_a_part_and_gives_the_rest_back(sleeper):
         small = full(100, 2)
     with fake_driver.counted() as calls:
         pause("small")
-    assert calls[UNPIN] == 1 and PIN not in calls
+    assert calls[UNPIN] == 2 and PIN not in calls
     resume("small")
     assert holds(small, 2)
     with fake_driver.counted() as calls:
         pause("large")  # what is kept is too small now
-    assert calls[UNPIN] == 1 and calls[PIN] >= 2
+    assert calls[UNPIN] == 1 and calls[PIN] >= 3
     resume("large")
     del large
 

@@ -157,7 +157,7 @@ class TorchMemorySaver:
     def backup_lease(self) -> float:
         """Seconds from a resume to the time at which pinned host memory of its backups is given
         back: a pause within them is as fast as one that keeps its memory. After them it is given
-        back in the background within 4 s, 256 MiB at a time; at once where the host lacks memory.
+        back in the background within 4 s, 128 MiB at a time; at once where the host lacks memory.
         0: within the resume, which then takes longer. Default: the environment variable
         ``UMF_BACKUP_LEASE``, else 5.
 

@@ -412,7 +412,7 @@ class CuMemAllocator(MemAllocator):
     def backup_lease(self) -> float:
         """Seconds from a wake-up to the time at which its pinned host memory is given back: a sleep
         within them is as fast as with `retain_cpu_backup`. After them it is given back in the
-        background within 4 s, 256 MiB at a time; at once where the host lacks memory. 0: within
+        background within 4 s, 128 MiB at a time; at once where the host lacks memory. 0: within
         the wake-up, which then takes longer. Default: the environment variable
         ``UMF_BACKUP_LEASE``, else 5.
 
