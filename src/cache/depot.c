@@ -1,6 +1,7 @@
 #include "cache/depot.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/lock.h"
 #include "base/meta.h"
@@ -12,6 +13,7 @@ struct umf_depot_t {
     size_t fewest;        /* smallest count since the last decay pass: so many were not needed */
     size_t idle;          /* objects that the last decay pass found idle and that still are */
     _Atomic size_t kept;  /* so many are for its owner. Sync: as `count` */
+    size_t most;          /* largest count since its pages were dropped */
     umf_item_t items[];
 };
 
@@ -184,6 +186,7 @@ static bool give_locked(const umf_depots_t *depots, umf_depot_t *depot, const um
     if (fits) {
         memcpy(&depot->items[count], items, n * sizeof(*items));
         depot_set_count(depot, count + n);
+        depot->most = count + n > depot->most ? count + n : depot->most;
     }
     return fits;
 }
@@ -251,6 +254,34 @@ bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_user_t *us
                      const umf_item_t *items, size_t n) {
     uint32_t own = own_depot(depots, number);
     return give_own(depots, own, user, items, n) || give_others(depots, own, user, items, n);
+}
+
+/* --- trim --- */
+
+/* Lets the system have the pages of an empty depot that have had objects, but not the first one. */
+static void drop_pages_locked(umf_depot_t *depot) {
+    size_t page = umf_os_page_size();
+    uintptr_t first = umf_align_up((uintptr_t)depot->items, page);
+    uintptr_t end = umf_align_down((uintptr_t)&depot->items[depot->most], page);
+    umf_assert_locked(&depot->lock);
+    if (first < end) {
+        umf_os_advise((void *)first, end - first, MADV_DONTNEED);
+    }
+    depot->most = 0;
+}
+
+void umf_depots_trim(umf_depots_t *depots) {
+    for (uint32_t i = 0; i < depots->limit; i++) {
+        umf_depot_t *depot = depot_at(depots, i);
+        if (!depot) {
+            continue;
+        }
+        umf_lock(&depot->lock);
+        if (!depot_count(depot)) {
+            drop_pages_locked(depot);
+        }
+        umf_unlock(&depot->lock);
+    }
 }
 
 /* --- counts --- */

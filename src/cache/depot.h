@@ -60,6 +60,9 @@ size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_user_t *
 bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_user_t *user,
                      const umf_item_t *items, size_t n);
 
+/* Lets the system have memory that empty depots have used for objects. */
+void umf_depots_trim(umf_depots_t *depots);
+
 /* Objects in all depots. */
 size_t umf_depots_count(const umf_depots_t *depots);
 /* Objects that no thread has needed since the last call: they are idle. */

@@ -751,6 +751,12 @@ void umf_magazines_trim(umf_magazines_t *m) {
     /* For those that are in use just now. */
     atomic_fetch_add_explicit(&m->epoch, 1, memory_order_relaxed);
     umf_magazines_flush(m);
+    for (uint32_t bin = 0; bin < m->bins; bin++) {
+        umf_depots_t *depots = depots_of(m, bin);
+        if (depots) {
+            umf_depots_trim(depots);
+        }
+    }
 }
 
 typedef struct cached_count_t {

@@ -1,6 +1,7 @@
 #include "depot_shim.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/lock.h"
 #include "cache/depot.h"
@@ -77,4 +78,22 @@ size_t shim_depots_take_idle(shim_depots_t *depots, void **objects, size_t n) {
     size_t taken = umf_depots_take_idle(depots, items, n);
     objects_of(objects, items, taken);
     return taken;
+}
+
+void shim_depots_trim(shim_depots_t *depots) {
+    umf_depots_trim(depots);
+}
+
+size_t shim_depots_resident(shim_depots_t *depots, uint32_t index, size_t page_size) {
+    /* A large depot is a mapping of its own. */
+    size_t page = page_size, count = 0, pages = depots->capacity * sizeof(umf_item_t) / page;
+    unsigned char *state = calloc(pages, 1);
+    if (mincore(atomic_load(&depots->at[index]), pages * page, state) != 0) {
+        abort();
+    }
+    for (size_t i = 0; i < pages; i++) {
+        count += state[i] & 1;
+    }
+    free(state);
+    return count * page;
 }

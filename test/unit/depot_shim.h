@@ -23,6 +23,9 @@ shim_depots_t *shim_depots_create(size_t capacity, uint32_t limit);
 void shim_depots_destroy(shim_depots_t *depots);
 size_t shim_depots_take(shim_depots_t *depots, shim_thread_t *thread, void **objects, size_t n);
 bool shim_depots_give(shim_depots_t *depots, shim_thread_t *thread, void *const *objects, size_t n);
+void shim_depots_trim(shim_depots_t *depots);
+/* Bytes of a depot's memory that are resident. `page_size`: that of the kernel. */
+size_t shim_depots_resident(shim_depots_t *depots, uint32_t index, size_t page_size);
 void shim_depots_lock(shim_depots_t *depots, uint32_t index, bool is_locked);
 bool shim_depots_is_awaited(const shim_depots_t *depots, uint32_t index); /* does one sleep? */
 size_t shim_depots_count(const shim_depots_t *depots);

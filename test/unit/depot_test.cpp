@@ -9,11 +9,13 @@
 
 #include "depot_shim.h"
 #include "fakes/scale.h"
+#include "fakes/self.h"
 #include "fakes/threads.h"
 #include "fault.h"
 
 extern "C" {
 #include "base/meta.h"
+#include "system/os.h"
 }
 
 namespace {
@@ -56,6 +58,11 @@ class Thread {
     shim_depots_t *depots;
     shim_thread_t thread;
 };
+
+// The kernel below an emulator has pages of 4 KiB.
+size_t kernel_page() {
+    return is_emulated() ? 4096 : umf_os_page_size();
+}
 
 // As if another thread were at it.
 class Locked {
@@ -371,6 +378,23 @@ TEST_F(Depots, IdleOnesAreNoMoreForThoseGivenLater) {
 }
 
 // --- no memory ---
+
+TEST_F(Depots, ATrimDropsThePagesOfEmptyOnes) {
+    constexpr size_t CAPACITY = 65536; // 1 MiB
+    create(CAPACITY);
+    Thread one(depots, 0);
+    ASSERT_TRUE(one.give(objects(0, CAPACITY)));
+    const size_t full = shim_depots_resident(depots, 0, kernel_page());
+    EXPECT_GE(full, CAPACITY * 16);
+    EXPECT_EQ(one.take(CAPACITY - 1).size(), CAPACITY - 1);
+    shim_depots_trim(depots);
+    EXPECT_EQ(shim_depots_resident(depots, 0, kernel_page()), full) << "it is not empty";
+    EXPECT_EQ(one.take(1), objects(0, 1));
+    shim_depots_trim(depots);
+    EXPECT_LE(shim_depots_resident(depots, 0, kernel_page()), umf_os_page_size() * 2);
+    ASSERT_TRUE(one.give(objects(5, CAPACITY)));
+    EXPECT_EQ(one.take(CAPACITY), objects(5, CAPACITY));
+}
 
 TEST_F(Depots, WithoutMemoryNothingIsLost) {
     size_t failed = 0;
