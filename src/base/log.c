@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/kept_fd.h"
+#include "base/last_error.h"
 #include "base/lock.h"
 #include "base/plain_text.h"
 #include "system/common.h"
@@ -200,39 +201,10 @@ UMF_COLD static void log_write_list(umf_log_level_t level, int errnum, const cha
     umf_unlock(&log_lock);
 }
 
-/* The listener of the thread; NULL: none. Not behind a thread-specific key: a process may have none
- * left, and a pool may fail for that reason. */
-static __thread umf_log_heard_t *log_heard;
-
-void umf_log_hear(umf_log_heard_t *heard) {
-    heard->text[0] = '\0';
-    heard->outer = log_heard;
-    log_heard = heard;
-}
-
-void umf_log_hear_end(const umf_log_heard_t *heard) {
-    log_heard = heard->outer;
-}
-
-static void log_let_hear(umf_log_heard_t *heard, int errnum, const char *format, va_list list) {
-    UMF_KEEP_ERRNO;
-    va_list args;
-    va_copy(args, list);
-    int length = vsnprintf(heard->text, sizeof(heard->text), format, args);
-    va_end(args);
-    if (errnum != 0 && length >= 0 && (size_t)length < sizeof(heard->text)) {
-        char buffer[64];
-        snprintf(heard->text + length, sizeof(heard->text) - (size_t)length, ": %s",
-                 umf_os_error_text(errnum, buffer, sizeof(buffer)));
-    }
-    umf_plain_text(heard->text, strlen(heard->text));
-}
-
 static void log_write_if_wanted(umf_log_level_t level, int errnum, const char *function,
                                 const char *format, va_list args) {
-    umf_log_heard_t *heard = level >= UMF_LOG_LEVEL_ERROR ? log_heard : NULL;
-    if (heard && !*heard->text) {
-        log_let_hear(heard, errnum, format, args);
+    if (level >= UMF_LOG_LEVEL_ERROR) {
+        umf_last_error_store(errnum, format, args);
     }
     if (umf_likely((int)level < atomic_load_explicit(&log_threshold, memory_order_relaxed))) {
         return;

@@ -169,6 +169,8 @@ bool umf_os_is_in_data(uintptr_t addr, size_t size);
 /* Processes. */
 int umf_os_pid(void);
 int umf_os_tid(void);
+/* Whether this process has no thread of that number. */
+bool umf_os_thread_has_ended(int tid);
 uint32_t umf_os_user(void);
 /* Whether a number that the kernel shows is that of this process's user. The number that stands for
  * all users without one in this namespace (overflowuid) is nobody's own there. */

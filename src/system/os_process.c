@@ -13,6 +13,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "system/keep_errno.h"
 #include "system/os_own.h"
 
 /* Newer than some C libraries; the numbers are the same on all architectures. */
@@ -29,6 +30,11 @@ int umf_os_pid(void) {
 
 int umf_os_tid(void) {
     return (int)syscall(SYS_gettid);
+}
+
+bool umf_os_thread_has_ended(int tid) {
+    UMF_KEEP_ERRNO;
+    return syscall(SYS_tgkill, getpid(), tid, 0) != 0 && errno == ESRCH;
 }
 
 /* Numbers of linux/membarrier.h, which old C libraries lack. */

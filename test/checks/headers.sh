@@ -22,6 +22,7 @@ table='
 umf.h UMF_UNIFIED_MEMORY_FRAMEWORK_H umf/base.h umf/memory_pool.h umf/memory_provider.h umf/result.h
 umf/base.h UMF_BASE_H stddef.h stdint.h
 umf/result.h UMF_RESULT_H umf/base.h
+umf/reason.h UMF_REASON_H umf/base.h
 umf/memory_provider_ops.h UMF_MEMORY_PROVIDER_OPS_H stdarg.h umf/base.h
 umf/memory_provider.h UMF_MEMORY_PROVIDER_H umf/memory_provider_ops.h
 umf/memory_provider_gpu.h UMF_MEMORY_PROVIDER_GPU_H umf/memory_provider.h

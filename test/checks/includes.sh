@@ -10,7 +10,7 @@ cd "$1"
 
 table='
 system       umf/base.h umf/result.h
-base      system umf/base.h
+base      system umf/base.h umf/reason.h
 ds        system base
 cache     system base
 ctl       system base ds public

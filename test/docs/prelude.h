@@ -37,6 +37,7 @@
 #include <umf/providers/provider_linux_vmm.h>
 #include <umf/providers/provider_os_memory.h>
 #include <umf/queue.h>
+#include <umf/reason.h>
 #include <umf/reclaim.h>
 #include <umf/record.h>
 #include <umf/registration.h>
