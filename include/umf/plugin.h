@@ -48,6 +48,14 @@ typedef struct umf_vm_piece_t {
     int attached;
 } umf_vm_piece_t;
 
+/// @brief Physical memory of a range: what `page_create` made.
+typedef struct umf_vm_page_t {
+    /// The provider's own name of it.
+    uint64_t id;
+    /// Size in bytes, a multiple of the range's granularity.
+    size_t size;
+} umf_vm_page_t;
+
 /// @brief Properties of the descriptions that a provider makes for other processes.
 typedef enum umf_ipc_flag_t {
     /// `ext_get_ipc_handle` may be called again for an allocation and writes the same bytes, and
@@ -567,6 +575,83 @@ typedef struct umf_memory_provider_ext_ops_t {
                            size_t *offset);
 
     /// @}
+    /// @name Ranges
+    /// Addresses and physical memory apart. A pool reserves one range of addresses, creates pages,
+    /// and maps each at any place of the range. So physical memory follows the blocks, and free
+    /// addresses cost nothing. A page may be mapped at two places: work that is queued still uses
+    /// the first, while work that is queued behind it uses the second. All or none of these are
+    /// there, but `mark_all` and `mark_all_wait`, which come in a pair.
+    ///
+    /// A call that fails has no effect. One pool uses a range and makes these calls one at a time.
+    /// @{
+
+    /// @brief Reserves addresses, without memory.
+    ///
+    /// @param provider the provider
+    /// @param size [in,out] bytes; 0: as many as the provider suggests, some times its memory
+    /// @param granularity [out] a power of two; pages, and the places where they are mapped, are
+    ///        multiples of it
+    /// @param base [out] a multiple of the granularity, to be given back by `range_release`
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*range_reserve)(void *provider, size_t *size, size_t *granularity, void **base);
+
+    /// @brief Gives the addresses of a range back. No page is mapped there.
+    ///
+    /// @param provider the provider
+    /// @param base of `range_reserve`
+    /// @param size of `range_reserve`
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*range_release)(void *provider, void *base, size_t size);
+
+    /// @brief Makes physical memory, mapped nowhere. Its content is not defined.
+    ///
+    /// @param provider the provider
+    /// @param page [in,out] its size; gets its id
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*page_create)(void *provider, umf_vm_page_t *page);
+
+    /// @brief Releases physical memory that is mapped nowhere.
+    ///
+    /// @param provider the provider
+    /// @param page of `page_create`
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider, which has lost the page
+    umf_result_t (*page_destroy)(void *provider, const umf_vm_page_t *page);
+
+    /// @brief Maps pages side by side, all or none of them. Does not wait for queued work.
+    ///
+    /// @param provider the provider
+    /// @param ptr where the first one begins; nothing is mapped there
+    /// @param pages in the order of their addresses; they may be mapped elsewhere, too
+    /// @param count length of `pages`
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*page_map)(void *provider, void *ptr, const umf_vm_page_t *pages, size_t count);
+
+    /// @brief Unmaps whole pages that lie side by side. Does not wait: the caller knows that no
+    ///        work uses them there.
+    ///
+    /// @param provider the provider
+    /// @param ptr where the first one begins
+    /// @param size bytes of all
+    /// @return ::UMF_RESULT_SUCCESS; otherwise an error of the provider, and they stay mapped
+    umf_result_t (*page_unmap)(void *provider, void *ptr, size_t size);
+
+    /// @brief Marks all work that is queued on the device now. Absent: nothing is ever queued.
+    ///
+    /// @param provider the provider
+    /// @param mark [out] to be ended by `mark_all_wait`; NULL: all of it has completed
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if it is not possible now,
+    ///         as while a queue is captured
+    umf_result_t (*mark_all)(void *provider, void **mark);
+
+    /// @brief As `mark_wait`, of a mark of `mark_all`.
+    ///
+    /// @param provider the provider
+    /// @param mark of `mark_all`
+    /// @param may_block not 0: wait until the work has completed
+    /// @return 1: it has completed and the mark is ended; 0: not yet
+    int (*mark_all_wait)(void *provider, void *mark, int may_block);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -575,7 +660,7 @@ typedef struct umf_memory_provider_ext_ops_t {
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,    \
-            NULL, NULL, NULL, NULL                                                                 \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                 \
     }
 
 /// @brief A kind of provider.

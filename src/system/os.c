@@ -57,6 +57,11 @@ size_t umf_os_page_size(void) {
     return os_sysconf(&cache, _SC_PAGESIZE, 4096);
 }
 
+size_t umf_os_memory(void) {
+    static atomic_size_t cache;
+    return os_sysconf(&cache, _SC_PHYS_PAGES, 1) * umf_os_page_size();
+}
+
 size_t umf_os_cache_line_size(void) {
 #ifdef _SC_LEVEL1_DCACHE_LINESIZE
     static atomic_size_t cache;

@@ -30,6 +30,7 @@ const char *umf_os_error_text(int error, char *buffer, size_t size);
 size_t umf_os_page_size(void);
 size_t umf_os_cache_line_size(void); /* L1 data cache line; 64 if unknown */
 size_t umf_os_cpu_count(void);       /* CPUs that are online at the first call */
+size_t umf_os_memory(void);          /* bytes of the machine's memory */
 
 /* Memory. `*addr` is the requested address on entry (NULL: any) and the actual one on success. */
 int umf_os_map(void **addr, size_t size, int prot, int flags, int fd, size_t offset);

@@ -165,6 +165,8 @@ static const umf_memory_provider_ops_t cuda_vmm_ops = {
 static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .struct_size = sizeof(cuda_vmm_ext_ops),
     UMF_VMM_EXT_OPS,
+    UMF_VMM_RANGE_OPS,
+    UMF_VMM_MARK_OPS,
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE | UMF_IPC_FLAG_ANY_MACHINE,
     UMF_CUDA_EXT_OPS,
     .host_node = umf_cuda_vmm_host_node,

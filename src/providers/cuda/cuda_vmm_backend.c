@@ -92,6 +92,22 @@ static umf_result_t cuda_vmm_unmap(void *backend, uintptr_t base, size_t size) {
     return umf_cuda_given_back(result, "unmapping memory");
 }
 
+static umf_result_t cuda_vmm_memory(void *backend, size_t *bytes) {
+    const umf_cuda_vmm_t *cuda = backend;
+    size_t left = 0;
+    CUresult result;
+    if (cuda->context.memory_type == UMF_MEMORY_TYPE_HOST) {
+        *bytes = umf_os_memory();
+        return UMF_RESULT_SUCCESS;
+    }
+    if (!cuda->context.driver->cuMemGetInfo) {
+        UMF_LOG_ERROR("this CUDA driver does not tell how much memory there is: set arena_size");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    UMF_CUDA_CALL(&cuda->context, result, cuMemGetInfo(&left, bytes));
+    return umf_cuda_result(result, "asking for the memory of the device");
+}
+
 static umf_result_t cuda_vmm_settle(void *backend) {
     const umf_cuda_vmm_t *cuda = backend;
     /* With the policy IMMEDIATE the user promises that no work uses freed memory. */
@@ -171,7 +187,7 @@ static umf_result_t cuda_vmm_import_fabric(void *backend, const unsigned char *t
     .reserve = cuda_vmm_reserve, .unreserve = cuda_vmm_unreserve, .create = cuda_vmm_create,       \
     .destroy = cuda_vmm_destroy, .map = cuda_vmm_map, .allow = cuda_vmm_allow,                     \
     .unmap = cuda_vmm_unmap, .settle = cuda_vmm_settle, .mark = cuda_vmm_mark,                     \
-    .mark_passed = umf_cuda_mark_passed, .is_device = true
+    .mark_passed = umf_cuda_mark_passed, .memory = cuda_vmm_memory, .is_device = true
 
 static const umf_vmm_backend_t cuda_vmm_backend = {
     BACKEND_COMMON,

@@ -24,9 +24,21 @@ typedef struct umf_linux_vmm_memory_provider_params_t {
 } umf_linux_vmm_params_t;
 #include "ctl/params_define.h"
 
+/* The file of pages that one process has made. */
+typedef struct linux_pages_t {
+    umf_kept_fd_t file; /* Immutable once it is listed, as the next */
+    unsigned forks;     /* umf_fork_count() of the process */
+    uint64_t end;       /* Sync: the lock of the files */
+} linux_pages_t;
+
+#define PAGES_FILES 16u /* a process has its own, and those of the parents before it */
+
 typedef struct linux_vmm_t {
     umf_vmm_t vmm;
     umf_name_t name; /* Immutable after create */
+    umf_lock_t grow; /* of the files of pages */
+    linux_pages_t pages[PAGES_FILES];
+    unsigned pages_count; /* Sync: grow */
 } linux_vmm_t;
 UMF_VMM_FIRST(linux_vmm_t);
 
@@ -133,6 +145,92 @@ static umf_result_t linux_vmm_unmap(void *backend, uintptr_t base, size_t size) 
     return error ? linux_vmm_fail(error, "unmapping", size) : UMF_RESULT_SUCCESS;
 }
 
+/* --- pages: all in one sparse file, because a process may open few files. The end of the file is
+ * far away, so the offset of a page that was destroyed is not needed again. A forked child has a
+ * file of its own for new pages, and does not release those of its parent. --- */
+
+#define OFFSET_BITS 56u /* above it, the number of the file */
+
+static const linux_pages_t *pages_of(const linux_vmm_t *made, umf_physical_t physical) {
+    return &made->pages[physical >> OFFSET_BITS];
+}
+
+static size_t page_offset(umf_physical_t physical) {
+    return physical & ((UINT64_C(1) << OFFSET_BITS) - 1);
+}
+
+static int pages_check(const linux_pages_t *pages) {
+    return umf_kept_fd_check(&pages->file, "the file of the pages of a provider");
+}
+
+/* The file of this process is the last one. */
+static int pages_own_locked(linux_vmm_t *made, linux_pages_t **own) {
+    unsigned count = made->pages_count;
+    int fd;
+    *own = count ? &made->pages[count - 1] : NULL;
+    if (*own && (*own)->forks == umf_fork_count()) {
+        return pages_check(*own);
+    }
+    if (count == PAGES_FILES) {
+        return ENFILE;
+    }
+    *own = &made->pages[count];
+    int error = umf_memory_file("umf_vmm_pages", &fd);
+    error = error ? error : umf_kept_fd_take(&(*own)->file, fd);
+    if (!error) {
+        (*own)->forks = umf_fork_count();
+        made->pages_count++;
+    }
+    return error;
+}
+
+static int pages_extend_locked(linux_vmm_t *made, size_t size, umf_physical_t *physical) {
+    linux_pages_t *own;
+    int error = pages_own_locked(made, &own);
+    error = error ? error : umf_os_truncate(own->file.number, own->end + size);
+    error = error ? error : umf_memory_file_reserve(own->file.number, own->end, size);
+    if (!error) {
+        *physical = (umf_physical_t)(own - made->pages) << OFFSET_BITS | own->end;
+        own->end += size;
+    }
+    return error;
+}
+
+static umf_result_t linux_vmm_create_page(void *backend, size_t size, umf_physical_t *physical) {
+    linux_vmm_t *made = backend;
+    umf_lock(&made->grow);
+    int error = pages_extend_locked(made, size, physical);
+    umf_unlock(&made->grow);
+    return error ? linux_vmm_fail(error, "making a page of", size) : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_destroy_page(void *backend, size_t size, umf_physical_t physical) {
+    const linux_pages_t *pages = pages_of(backend, physical);
+    if (pages->forks != umf_fork_count()) {
+        return UMF_RESULT_SUCCESS;
+    }
+    int error = pages_check(pages);
+    error = error ? error : umf_os_punch(pages->file.number, page_offset(physical), size);
+    return error ? linux_vmm_fail(error, "releasing a page of", size) : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_map_page(void *backend, uintptr_t base, size_t size,
+                                       umf_physical_t physical) {
+    const linux_pages_t *pages = pages_of(backend, physical);
+    void *at = (void *)base;
+    int error = pages_check(pages);
+    error = error ? error
+                  : umf_os_map(&at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                               pages->file.number, page_offset(physical));
+    return error ? linux_vmm_fail(error, "mapping", size) : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_memory(void *backend, size_t *bytes) {
+    (void)backend;
+    *bytes = umf_os_memory();
+    return UMF_RESULT_SUCCESS;
+}
+
 static umf_result_t linux_vmm_export(void *backend, umf_physical_t physical, int *fd) {
     (void)backend;
     int error = physical_check(physical);
@@ -175,6 +273,10 @@ static const umf_vmm_backend_t linux_vmm_backend = {
     .unmap = linux_vmm_unmap,
     .export = linux_vmm_export,
     .import = linux_vmm_import,
+    .memory = linux_vmm_memory,
+    .create_page = linux_vmm_create_page,
+    .destroy_page = linux_vmm_destroy_page,
+    .map_page = linux_vmm_map_page,
     .unreserve_unmaps = true,
     .kind = 1,
 };
@@ -188,14 +290,24 @@ static umf_result_t linux_vmm_init(linux_vmm_t *made, const void *params) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_name_copy(made->name, wanted->name);
-    return umf_vmm_init(&made->vmm, &linux_vmm_backend, umf_os_page_size(), wanted->piece_size);
+    umf_result_t result =
+        umf_vmm_init(&made->vmm, &linux_vmm_backend, umf_os_page_size(), wanted->piece_size);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_lock_init(&made->grow, UMF_RANK_GROW);
+    }
+    return result;
 }
 
 UMF_PROVIDER_INITIALIZE(linux_vmm, linux_vmm_t)
 
 static umf_result_t linux_vmm_finalize(void *provider) {
-    umf_vmm_fini(provider);
-    umf_meta_free(provider, sizeof(linux_vmm_t));
+    linux_vmm_t *made = provider;
+    umf_vmm_fini(&made->vmm);
+    for (unsigned i = 0; i < made->pages_count; i++) {
+        umf_kept_fd_close(&made->pages[i].file);
+    }
+    umf_lock_destroy(&made->grow);
+    umf_meta_free(made, sizeof(*made));
     return UMF_RESULT_SUCCESS;
 }
 
@@ -246,6 +358,7 @@ static const umf_memory_provider_ops_t linux_vmm_ops = {
 static const umf_memory_provider_ext_ops_t linux_vmm_ext_ops = {
     .struct_size = sizeof(linux_vmm_ext_ops),
     UMF_VMM_EXT_OPS,
+    UMF_VMM_RANGE_OPS,
     .ipc_flags = UMF_IPC_FLAG_REPEATABLE,
     .queue_create = linux_vmm_queue_create,
     .queue_destroy = linux_vmm_queue_done,

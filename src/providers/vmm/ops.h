@@ -34,4 +34,11 @@ umf_result_t umf_vmm_op_ctl(void *provider, umf_ctl_query_source_t source, const
     .vm_claim = umf_vmm_claim, .vm_release = umf_vmm_release, .free_batch = umf_vmm_free_batch,    \
     .free_pending = umf_vmm_free_pending, .vm_run = umf_vmm_run
 
+/* The same for back ends that map memory at two addresses. */
+#define UMF_VMM_RANGE_OPS                                                                          \
+    .range_reserve = umf_vmm_range_reserve, .range_release = umf_vmm_range_release,                \
+    .page_create = umf_vmm_page_create, .page_destroy = umf_vmm_page_destroy,                      \
+    .page_map = umf_vmm_page_map, .page_unmap = umf_vmm_page_unmap
+#define UMF_VMM_MARK_OPS .mark_all = umf_vmm_mark_all, .mark_all_wait = umf_vmm_mark_all_wait
+
 #endif

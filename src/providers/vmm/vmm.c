@@ -520,6 +520,12 @@ umf_result_t umf_vmm_get_handle(void *provider, const void *ptr, size_t size, vo
     bool is_attached = piece && piece->state == UMF_VMM_ATTACHED;
     bool is_exported = is_attached && (piece->share.descriptor.is_kept || piece->share.has_token);
     umf_unlock(&vmm->carve.lock);
+    if (!piece && umf_vmm_is_in_range(vmm, ptr)) {
+        UMF_LOG_ERROR("%p is memory of an arena, whose pages move: share memory of a pool without "
+                      "arena",
+                      ptr);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
     if (!piece) {
         UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider", ptr, size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;

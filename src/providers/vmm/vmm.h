@@ -9,7 +9,8 @@
  *
  * The back end supplies a few operations; everything else is written once: vmm.c, pieces.c for
  * detaching and attaching physical memory, pending.c for memory that queued work still uses,
- * share.c and import.c for other processes, ops.c for the tables.
+ * ranges.c for pools that place pages themselves, share.c and import.c for other processes, ops.c
+ * for the tables.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_VMM_H
 #define UMF_SRC_PROVIDERS_VMM_VMM_H
@@ -57,6 +58,14 @@ typedef struct umf_vmm_backend_t {
     /* Asks whether a mark has passed, or waits until it has. true: it has, and is ended. */
     bool (*mark_passed)(void *backend, void *mark, bool waits);
 
+    /* Ranges. The bytes of physical memory that there are at all; NULL: no ranges. */
+    umf_result_t (*memory)(void *backend, size_t *bytes);
+    /* As create, destroy and map, of pages; NULL: these are used. A back end that takes pages by
+     * thousands may have a cheaper way. */
+    umf_result_t (*create_page)(void *backend, size_t size, umf_physical_t *physical);
+    umf_result_t (*destroy_page)(void *backend, size_t size, umf_physical_t physical);
+    umf_result_t (*map_page)(void *backend, uintptr_t base, size_t size, umf_physical_t physical);
+
     /* Sharing. export makes a new descriptor of physical memory. import gives the memory behind a
      * descriptor, which stays the caller's; INVALID_ARGUMENT if it is not `size` bytes. */
     umf_result_t (*export)(void *backend, umf_physical_t physical, int *fd);
@@ -92,6 +101,7 @@ struct umf_vmm_t {
     umf_vmm_piece_t *retired; /* without allocations, still mapped */
     struct umf_vmm_pending_t *pending; /* the same behind marks, oldest first: pending.c */
     _Atomic unsigned finishing;        /* a thread finishes them; see pending.c */
+    struct umf_vmm_ranges_t *ranges;   /* addresses that pools have reserved: ranges.c */
     size_t batches;  /* batches of frees in progress: retired pieces wait for their end */
     size_t resident; /* bytes with physical memory */
     size_t reserved; /* bytes of addresses */
@@ -132,6 +142,18 @@ umf_result_t umf_vmm_attach(void *provider, void *const *pieces, size_t count);
 umf_result_t umf_vmm_claim(void *provider, void *const *pieces, const size_t *allocations,
                            size_t count, int *claimed);
 umf_result_t umf_vmm_release(void *provider, void *const *pieces, size_t count);
+
+/* Those for pools that place pages: ranges.c. */
+umf_result_t umf_vmm_range_reserve(void *provider, size_t *size, size_t *granularity, void **base);
+umf_result_t umf_vmm_range_release(void *provider, void *base, size_t size);
+umf_result_t umf_vmm_page_create(void *provider, umf_vm_page_t *page);
+umf_result_t umf_vmm_page_destroy(void *provider, const umf_vm_page_t *page);
+umf_result_t umf_vmm_page_map(void *provider, void *ptr, const umf_vm_page_t *pages, size_t count);
+umf_result_t umf_vmm_page_unmap(void *provider, void *ptr, size_t size);
+umf_result_t umf_vmm_mark_all(void *provider, void **mark);
+int umf_vmm_mark_all_wait(void *provider, void *mark, int may_block);
+/* Is the address in a range? */
+bool umf_vmm_is_in_range(umf_vmm_t *vmm, const void *ptr);
 
 /*
  * Describes the allocation at `ptr` for other processes. INVALID_ARGUMENT: not an allocation of

@@ -1,0 +1,180 @@
+/*
+ * Vmm_ranges: addresses and pages of physical memory for pools that place the pages themselves. The
+ * pool keeps the books: which page is where, and which work still uses it there. A page may be
+ * mapped at two places.
+ */
+#include "base/log.h"
+#include "base/meta.h"
+#include "providers/vmm/own.h"
+
+/* As many times the memory that there is are reserved: addresses cost nothing, and a pool that
+ * moves pages leaves holes. */
+#define TIMES_MEMORY 16
+#define HUGE_PAGE ((size_t)2 << 20) /* a range begins at one */
+
+typedef struct umf_vmm_ranges_t {
+    struct umf_vmm_ranges_t *next; /* Sync: the lock of vmm */
+    uintptr_t base;
+    size_t size;
+} umf_vmm_ranges_t;
+
+static void list(umf_vmm_t *vmm, umf_vmm_ranges_t *range) {
+    umf_lock(&vmm->carve.lock);
+    range->next = vmm->ranges;
+    vmm->ranges = range;
+    umf_unlock(&vmm->carve.lock);
+}
+
+static umf_vmm_ranges_t *unlist(umf_vmm_t *vmm, uintptr_t base) {
+    umf_lock(&vmm->carve.lock);
+    umf_vmm_ranges_t **link = &vmm->ranges;
+    while (*link && (*link)->base != base) {
+        link = &(*link)->next;
+    }
+    umf_vmm_ranges_t *range = *link;
+    if (range) {
+        *link = range->next;
+    }
+    umf_unlock(&vmm->carve.lock);
+    return range;
+}
+
+bool umf_vmm_is_in_range(umf_vmm_t *vmm, const void *ptr) {
+    bool is_in = false;
+    umf_lock(&vmm->carve.lock);
+    for (const umf_vmm_ranges_t *range = vmm->ranges; range && !is_in; range = range->next) {
+        is_in = (uintptr_t)ptr - range->base < range->size;
+    }
+    umf_unlock(&vmm->carve.lock);
+    return is_in;
+}
+
+/* A driver that has fewer addresses gets smaller requests. */
+static umf_result_t reserve_some(umf_vmm_t *vmm, size_t alignment, size_t *size, uintptr_t *base) {
+    size_t memory = 0;
+    umf_result_t result = vmm->ops->memory(vmm, &memory);
+    if (result != UMF_RESULT_SUCCESS || !umf_round_up(memory, alignment, &memory)) {
+        return result ? result : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    for (size_t times = TIMES_MEMORY; times > 0; times /= 2) {
+        *size = memory * times;
+        result = vmm->ops->reserve(vmm, *size, alignment, base);
+        if (result == UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    UMF_LOG_ERROR("not even addresses for the %zu bytes of memory that there are can be reserved: "
+                  "raise the limit of addresses (ulimit -v), or set a smaller arena_size",
+                  memory);
+    return result;
+}
+
+umf_result_t umf_vmm_range_reserve(void *provider, size_t *size, size_t *granularity, void **base) {
+    umf_vmm_t *vmm = provider;
+    size_t unit = vmm->carve.page_size, alignment = unit > HUGE_PAGE ? unit : HUGE_PAGE, bytes;
+    uintptr_t start;
+    if (!umf_round_up(*size, unit, &bytes)) {
+        UMF_LOG_ERROR("%zu bytes of addresses are too many", *size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_vmm_ranges_t *range = umf_meta_alloc(sizeof(*range));
+    if (!range) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = bytes ? vmm->ops->reserve(vmm, bytes, alignment, &start)
+                                : reserve_some(vmm, alignment, &bytes, &start);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(range, sizeof(*range));
+        return result;
+    }
+    range->base = start;
+    range->size = bytes;
+    list(vmm, range);
+    *size = bytes;
+    *granularity = unit;
+    *base = (void *)start;
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vmm_range_release(void *provider, void *base, size_t size) {
+    umf_vmm_t *vmm = provider;
+    umf_vmm_ranges_t *range = unlist(vmm, (uintptr_t)base);
+    if (!range || range->size != size) {
+        UMF_LOG_ERROR("%p is not a range of %zu bytes of this provider", base, size);
+        if (range) {
+            list(vmm, range);
+        }
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = vmm->ops->unreserve(vmm, range->base, size);
+    umf_meta_free(range, sizeof(*range));
+    return result;
+}
+
+umf_result_t umf_vmm_page_create(void *provider, umf_vm_page_t *page) {
+    umf_vmm_t *vmm = provider;
+    umf_physical_t physical;
+    umf_result_t result = vmm->ops->create_page ? vmm->ops->create_page(vmm, page->size, &physical)
+                                                : vmm->ops->create(vmm, page->size, &physical);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_stats_add(&vmm->carve.stats, page->size);
+        page->id = physical;
+    }
+    return result;
+}
+
+umf_result_t umf_vmm_page_destroy(void *provider, const umf_vm_page_t *page) {
+    umf_vmm_t *vmm = provider;
+    umf_stats_sub(&vmm->carve.stats, page->size);
+    return vmm->ops->destroy_page ? vmm->ops->destroy_page(vmm, page->size, page->id)
+                                  : vmm->ops->destroy(vmm, page->id);
+}
+
+static umf_result_t map_one(umf_vmm_t *vmm, uintptr_t base, const umf_vm_page_t *page) {
+    return vmm->ops->map_page ? vmm->ops->map_page(vmm, base, page->size, page->id)
+                              : vmm->ops->map(vmm, base, page->size, page->id);
+}
+
+umf_result_t umf_vmm_page_map(void *provider, void *ptr, const umf_vm_page_t *pages, size_t count) {
+    umf_vmm_t *vmm = provider;
+    uintptr_t base = (uintptr_t)ptr, end = base;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
+        result = map_one(vmm, end, &pages[i]);
+        end += result == UMF_RESULT_SUCCESS ? pages[i].size : 0;
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_vmm_allow(vmm, base, end - base);
+    }
+    if (result != UMF_RESULT_SUCCESS && end != base &&
+        umf_vmm_page_unmap(vmm, ptr, end - base) != UMF_RESULT_SUCCESS) {
+        UMF_LOG_ERROR("%zu bytes at %p stay mapped after a failure", (size_t)(end - base), ptr);
+    }
+    return result;
+}
+
+umf_result_t umf_vmm_page_unmap(void *provider, void *ptr, size_t size) {
+    umf_vmm_t *vmm = provider;
+    return vmm->ops->unmap(vmm, (uintptr_t)ptr, size);
+}
+
+/* Where the back end has no marks it waits. */
+umf_result_t umf_vmm_mark_all(void *provider, void **mark) {
+    umf_vmm_t *vmm = provider;
+    umf_result_t result =
+        vmm->ops->mark ? vmm->ops->mark(vmm, mark) : UMF_RESULT_ERROR_NOT_SUPPORTED;
+    if (result == UMF_RESULT_SUCCESS || result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
+        return result;
+    }
+    result = umf_vmm_settle(vmm);
+    if (result == UMF_RESULT_SUCCESS) {
+        *mark = NULL;
+    }
+    return result;
+}
+
+int umf_vmm_mark_all_wait(void *provider, void *mark, int may_block) {
+    umf_vmm_t *vmm = provider;
+    return vmm->ops->mark_passed(vmm, mark, may_block != 0);
+}
