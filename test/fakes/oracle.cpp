@@ -84,6 +84,9 @@ void Oracle::queue(size_t lane, const std::string &name, const Uses &uses) {
         if (use.size > 0) {
             touch(use, work, on.clock);
         }
+        for (const Use &each : named(use)) {
+            touch(each, work, on.clock);
+        }
     }
     if (spans.size() > sweep_at) {
         sweep();
@@ -238,20 +241,33 @@ void Oracle::forget(uintptr_t at, size_t size) {
 
 // --- blocks --------------------------------------------------------------------------------------
 
-void Oracle::hand_out(uintptr_t at, size_t size, const Clock &after, const std::string &to) {
-    Use where;
-    for (const Owner &owner : owners({{at, size, true}})) {
+void Oracle::check_owners(const Use &use, const std::string &to) {
+    for (const Owner &owner : owners({use})) {
         const Block &block = blocks.at(owner.at);
-        fault(text_of(at, size) + " are handed out to " + to + " while " +
+        fault(text_of(use.at, use.size) + " are handed out to " + to + " while " +
               text_of(owner.at, block.size) + " belong to " + block.to);
     }
-    if (const Access *open = find_open(at, size, after, true, &where)) {
+}
+
+void Oracle::check_open(const Use &use, const Clock &after, const std::string &to) {
+    Use where;
+    if (const Access *open = find_open(use.at, use.size, after, true, &where)) {
         fault(text_of(where.at, where.size) + " are handed out to " + to +
               ", which does not come "
               "after " +
               text(*open, where.writes ? ", which writes" : ", which reads") + " them");
     }
-    blocks[at] = Block{size, ++handed_out, to};
+}
+
+void Oracle::hand_out(uintptr_t at, size_t size, const Clock &after, const std::string &to) {
+    Uses all = named({at, size, true});
+    all.push_back({at, size, true});
+    handed_out++;
+    for (const Use &each : all) {
+        check_owners(each, to);
+        check_open(each, after, to);
+        blocks[each.at] = Block{each.size, handed_out, to};
+    }
 }
 
 void Oracle::give_back(uintptr_t at, size_t size) {
@@ -261,6 +277,56 @@ void Oracle::give_back(uintptr_t at, size_t size) {
         return;
     }
     blocks.erase(block);
+    for (const Use &each : named({at, size, true})) {
+        blocks.erase(each.at);
+    }
+}
+
+// --- memory at several addresses -----------------------------------------------------------------
+
+Uses Oracle::named(const Use &use) const {
+    Uses list;
+    auto at = names.upper_bound(use.at);
+    at = at == names.begin() ? at : std::prev(at);
+    for (; at != names.end() && at->first < use.at + use.size; ++at) {
+        const uintptr_t start = std::max(use.at, at->first);
+        const uintptr_t end = std::min(use.at + use.size, at->first + at->second.size);
+        if (start < end) {
+            list.push_back({at->second.name + (start - at->first), end - start, use.writes});
+        }
+    }
+    return list;
+}
+
+void Oracle::name(uintptr_t at, size_t size, uintptr_t name) {
+    names[at] = Name{size, name};
+}
+
+void Oracle::name_first(uintptr_t at, size_t size, uintptr_t name_of) {
+    split(at);
+    split(at + size);
+    std::map<uintptr_t, Span> history;
+    for (auto span = spans.lower_bound(at); span != spans.end() && span->first < at + size;
+         ++span) {
+        history[name_of + (span->first - at)] = span->second;
+    }
+    spans.insert(history.begin(), history.end());
+    name(at, size, name_of);
+    for (const Owner &owner : owners({{at, size, true}})) {
+        const Block block = blocks.at(owner.at);
+        const uintptr_t start = std::max(at, owner.at);
+        const uintptr_t end = std::min(at + size, owner.at + block.size);
+        blocks[name_of + (start - at)] = Block{end - start, block.number, block.to};
+    }
+}
+
+void Oracle::unname(uintptr_t at, size_t size) {
+    names.erase(at);
+    for (const Owner &owner : owners({{at, size, true}})) {
+        const Block &block = blocks.at(owner.at);
+        fault(text_of(at, size) + " are unmapped while " + text_of(owner.at, block.size) +
+              " belong to " + block.to);
+    }
 }
 
 } // namespace oracle

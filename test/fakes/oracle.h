@@ -90,6 +90,18 @@ class Oracle {
     // The same, by a call that waits.
     void forget(uintptr_t at, size_t size);
 
+    // --- memory at several addresses -------------------------------------------------------------
+
+    // Memory that is reachable at several addresses has a name as well, a range of addresses that
+    // no program has. What uses an address of it uses the name.
+
+    // It is reachable at `at`, by this name.
+    void name(uintptr_t at, size_t size, uintptr_t name);
+    // The same, of memory that had no name so far: its history and its blocks are those of `at`.
+    void name_first(uintptr_t at, size_t size, uintptr_t name);
+    // It is not reachable there any more. No block may be there.
+    void unname(uintptr_t at, size_t size);
+
     // --- blocks of an allocator ------------------------------------------------------------------
 
     // An allocator hands a block out, for use after a point: that of the stream which may use it,
@@ -134,12 +146,21 @@ class Oracle {
     std::vector<Lane> lanes;
     std::map<uintptr_t, Span> spans;
     std::map<uintptr_t, Block> blocks;
+    struct Name {
+        size_t size;
+        uintptr_t name;
+    };
+    std::map<uintptr_t, Name> names;
     std::vector<std::string> found;
     uint64_t handed_out = 0;
     size_t sweep_at = 4096;
 
     static bool is_passed(const Access &access, const Clock &clock);
     static std::string text(const Access &access, const char *does);
+    // The names of what is used.
+    Uses named(const Use &use) const;
+    void check_owners(const Use &use, const std::string &to);
+    void check_open(const Use &use, const Clock &after, const std::string &to);
     void split(uintptr_t at);
     const Access *open_use(const Span &span, const Clock &clock, bool with_readers) const;
     const Access *find_open(uintptr_t at, size_t size, const Clock &clock, bool with_readers,

@@ -53,6 +53,7 @@ struct Physical {
     bool exportable, fabric;
     bool released;
     bool rdma;
+    uintptr_t name; // for the oracle, from the second mapping at once on; 0: none
 };
 
 struct Mapping {

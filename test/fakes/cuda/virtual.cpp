@@ -100,7 +100,7 @@ CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool exportable = wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    Physical *made = new Physical{size, device, fd, 1, exportable, fabric, false, rdma};
+    Physical *made = new Physical{size, device, fd, 1, exportable, fabric, false, rdma, 0};
     get().physicals.insert(made);
     get().control.objects++;
     get().control.rdma_made += rdma;
@@ -114,6 +114,9 @@ static void drop(Physical *physical) {
     }
     if (physical->device >= 0 && !get().control.keeps_memory) {
         give(physical->device, physical->size);
+    }
+    if (physical->name) {
+        get().oracle.forget(physical->name, physical->size);
     }
     close(physical->fd);
     get().physicals.erase(physical);
@@ -135,6 +138,28 @@ CUresult fake_cuMemRelease(CUmemGenericAllocationHandle handle) {
     drop(physical);
     get().control.objects--;
     return CUDA_SUCCESS;
+}
+
+// Addresses that no program has.
+static uintptr_t new_name(size_t size) {
+    static uintptr_t next = uintptr_t{1} << 60;
+    const uintptr_t name = next;
+    next += size;
+    return name;
+}
+
+// Memory that is mapped twice is one memory, whatever the address.
+static void name_mapping(uintptr_t address, Physical *physical) {
+    State &s = get();
+    for (auto at = s.mappings.begin(); !physical->name && at != s.mappings.end(); ++at) {
+        if (at->second.physical == physical && at->first != address) {
+            physical->name = new_name(physical->size);
+            s.oracle.name_first(at->first, physical->size, physical->name);
+        }
+    }
+    if (physical->name) {
+        s.oracle.name(address, physical->size, physical->name);
+    }
 }
 
 CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
@@ -160,6 +185,9 @@ CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
     physical->references++;
     s.mappings[address] = Mapping{size, physical, {}};
     s.control.objects++;
+    if (physical->references > 2 || physical->name) { // the handle has one reference
+        name_mapping(address, physical);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -182,6 +210,9 @@ CUresult fake_cuMemUnmap(CUdeviceptr address, size_t size) {
     driver::unmap_reserved(address, size);
     for (uintptr_t end = address + size; address < end;) {
         auto at = s.mappings.find(address);
+        if (at->second.physical->name) {
+            s.oracle.unname(address, at->second.size);
+        }
         address += at->second.size;
         drop(at->second.physical);
         s.mappings.erase(at);
@@ -315,8 +346,8 @@ CUresult fake_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
         return CUDA_ERROR_INVALID_VALUE;
     }
     // The exporter pays for the memory.
-    Physical *made =
-        new Physical{static_cast<size_t>(status.st_size), -1, copy, 1, false, false, false, false};
+    Physical *made = new Physical{
+        static_cast<size_t>(status.st_size), -1, copy, 1, false, false, false, false, 0};
     get().physicals.insert(made);
     get().control.objects++;
     *handle = reinterpret_cast<CUmemGenericAllocationHandle>(made);
