@@ -504,7 +504,10 @@ UMF_API_1_0 umf_result_t umfPoolCreate(const umf_memory_pool_ops_t *ops,
     pool->birth = umf_birth_next();
     pool->flags = flags;
     if (pool->fast) {
-        pool->ops = *ops; /* an in-tree table is complete and of the current version */
+        const umf_pool_variant_t *variant =
+            pool->fast->variant ? pool->fast->variant(params) : NULL;
+        pool->fast = variant ? variant->fast : pool->fast;
+        pool->ops = variant ? *variant->ops : *ops; /* complete, and of the current version */
     } else {
         result = umf_pool_ops_copy(&pool->ops, ops);
     }
@@ -863,6 +866,13 @@ static size_t held(umf_memory_pool_handle_t pool) {
     return pool->tracked ? umf_tracked_bytes(pool->tracked) : 0;
 }
 
+static void free_pending(umf_memory_pool_handle_t pool, bool waits) {
+    if (pool->fast && pool->fast->queued) {
+        pool->fast->queued->pending(pool->self, waits);
+    }
+    umf_provider_free_pending(pool->provider, waits);
+}
+
 umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep, bool waits) {
     size_t before = umf_event_is_heard() ? held(pool) : 0;
     umf_provider_free_batch(pool->provider, true);
@@ -870,7 +880,7 @@ umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep, bool wait
     umf_result_t result = pool->ops.ext_trim_memory ? pool->ops.ext_trim_memory(pool->self, keep)
                                                     : UMF_RESULT_ERROR_NOT_SUPPORTED;
     umf_provider_free_batch(pool->provider, false);
-    umf_provider_free_pending(pool->provider, waits);
+    free_pending(pool, waits);
     UMF_EVENT(.kind = UMF_RECORD_TRIM, .pool = pool, .address = before, .size = held(pool));
     return result;
 }
@@ -880,7 +890,7 @@ UMF_API_1_1 umf_result_t umfPoolTrimMemory(umf_memory_pool_handle_t hPool, size_
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umf_pool_trim(hPool, minBytesToKeep, false);
-    umf_provider_free_pending(hPool->provider, true);
+    free_pending(hPool, true);
     umf_provider_drop_reusable(hPool->provider, false);
     umf_meta_trim();
     if (result != UMF_RESULT_SUCCESS) {

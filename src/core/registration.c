@@ -130,6 +130,10 @@ UMF_API_EXT_1 umf_result_t umfGetDmabuf(const void *ptr, size_t size, umf_dmabuf
     if (!is_of_one(tracked, (uintptr_t)ptr, size)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_memory_pool_handle_t pool = atomic_load(&umf_pool_table[tracked->spans.pool]);
+    if (pool && pool->fast && pool->fast->fix) { /* whoever has the buffer reaches the pages */
+        pool->fast->fix(pool->self, ptr, size);
+    }
     int fd = -1;
     size_t offset = 0;
     umf_result_t result = tracked->ext->dmabuf(tracked->self, (void *)span->base,
@@ -169,6 +173,12 @@ UMF_API_EXT_1 umf_result_t umfPoolAddMemoryCallback(umf_memory_pool_handle_t poo
     umf_result_t result = check_callbacks(pool, callbacks, __func__);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
+    }
+    if (pool->fast && pool->fast->fix) {
+        UMF_LOG_ERROR("pool %p is an arena, whose pages move without a call: use a pool without "
+                      "arena, or a DMA buffer, whose pages stay",
+                      (void *)pool);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     if (umf_pool_is_asleep(pool)) {
         UMF_LOG_ERROR("pool %p is suspended: resume it first", (void *)pool);

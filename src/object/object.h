@@ -55,6 +55,7 @@ struct umf_memory_provider_t {
     umf_tracked_provider_t *outer; /* NULL: none. Immutable */
     _Atomic(umf_pool_group_handle_t) group; /* reclaim/group.c; NULL: none */
     _Atomic(umf_memory_watch_t *) watch;    /* object/memory_watch.c; NULL: none */
+    _Atomic size_t unbacked;                /* bytes of ranges (tracked_range.c) without pages */
     umf_span_set_t spans;
 };
 

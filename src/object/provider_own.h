@@ -10,6 +10,11 @@
 UMF_COLD void umf_provider_tell_failed(umf_memory_provider_handle_t provider, const char *function,
                                        umf_result_t result);
 
+/* A request of the pool for memory has failed: notes the refusal, and takes it out of the group.
+ * Returns the result. */
+UMF_COLD umf_result_t umf_tracked_alloc_failed(umf_tracked_provider_t *tracked, size_t size,
+                                               umf_result_t result);
+
 #define answer(provider, call)                                                                     \
     __extension__({                                                                                \
         umf_result_t answer_result = (call);                                                       \

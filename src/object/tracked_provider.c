@@ -202,7 +202,8 @@ static bool add_bytes(umf_span_t *span, void *bytes) {
 size_t umf_tracked_bytes(umf_tracked_provider_t *tracked) {
     size_t bytes = 0;
     umf_tracked_each_span(tracked, add_bytes, &bytes);
-    return bytes;
+    size_t unbacked = atomic_load_explicit(&tracked->unbacked, memory_order_relaxed);
+    return bytes > unbacked ? bytes - unbacked : 0;
 }
 
 void umf_tracked_each_span(umf_tracked_provider_t *tracked,
@@ -289,8 +290,8 @@ static UMF_COLD void uncount(umf_tracked_provider_t *tracked, size_t size) {
     }
 }
 
-static UMF_COLD umf_result_t alloc_failed(umf_tracked_provider_t *tracked, size_t size,
-                                          umf_result_t result) {
+UMF_COLD umf_result_t umf_tracked_alloc_failed(umf_tracked_provider_t *tracked, size_t size,
+                                               umf_result_t result) {
     refuse(size, result, is_shortage(tracked, result));
     uncount(tracked, size);
     umf_provider_failed(tracked);
@@ -342,7 +343,7 @@ static UMF_COLD umf_result_t alloc_again(umf_tracked_provider_t *tracked, alloc_
     } else if (result == UMF_RESULT_SUCCESS && !is_aligned(*memory, alignment)) {
         result = misaligned(tracked, size, alignment, *memory);
     }
-    return result == UMF_RESULT_SUCCESS ? result : alloc_failed(tracked, size, result);
+    return result == UMF_RESULT_SUCCESS ? result : umf_tracked_alloc_failed(tracked, size, result);
 }
 
 /* Memory without a record could never be freed. */
@@ -368,7 +369,7 @@ UMF_INLINE umf_result_t tracked_alloc(umf_tracked_provider_t *tracked, alloc_op_
     }
     umf_result_t result = alloc(tracked->self, size, alignment, &memory);
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
-        return alloc_failed(tracked, size, result);
+        return umf_tracked_alloc_failed(tracked, size, result);
     }
     if (is_checked && (umf_unlikely(!is_aligned(memory, alignment)) || umf_unlikely(!memory)) &&
         size) {

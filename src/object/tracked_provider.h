@@ -129,8 +129,34 @@ void umf_tracked_each_span(umf_tracked_provider_t *tracked,
 /* A visitor that stores the first span in the `umf_span_t *` to which `found` points. */
 bool umf_tracked_find_any(umf_span_t *span, void *found);
 
+/* Tables of a pool that are not those of its kind. */
+typedef struct umf_pool_variant_t {
+    const umf_memory_pool_ops_t *ops;
+    const struct umf_pool_fast_ops_t *fast;
+} umf_pool_variant_t;
+
+/* Of a pool that orders queues itself (umf/queue.h): its blocks have no records in lanes. */
+typedef struct umf_pool_queue_ops_t {
+    /* false: the provider has no queues, and only NULL is one. Constant after initialize. */
+    bool (*has_queues)(void *pool);
+    /* The error of a queue that the provider refuses. */
+    umf_result_t (*check)(void *pool, void *queue);
+    void *(*malloc_on)(void *pool, size_t size, size_t alignment, void *queue);
+    umf_result_t (*free_on)(void *pool, void *ptr, void *queue);
+    umf_result_t (*use_on)(void *pool, const void *ptr, void *queue);
+    /* The queue is about to be destroyed. One that the pool has not met is ignored. */
+    void (*queue_ends)(void *pool, void *queue);
+    /* Bytes of freed memory that queued work still uses, after a look at the queues, or a wait. */
+    size_t (*pending)(void *pool, bool waits);
+} umf_pool_queue_ops_t;
+
 /* The functions that in-tree pools offer beyond their operations table. */
 typedef struct umf_pool_fast_ops_t {
+    /* The tables of a pool with these parameters, before it is initialized. NULL, or the result
+     * NULL: the kind's own. */
+    const umf_pool_variant_t *(*variant)(const void *params);
+    /* NULL: lanes (ext/queue) order queues. */
+    const umf_pool_queue_ops_t *queued;
     /* Frees `ptr`. The caller has looked up its map entry, which belongs to this pool. */
     umf_result_t (*free_at)(void *pool, void *ptr, umf_map_entry_t entry);
     /* The same without a lock, if the calling thread's magazine has room. For map entries without
@@ -160,6 +186,9 @@ typedef struct umf_pool_fast_ops_t {
      * whole. No lock is held for more than some thousand blocks at a time. NULL: the pool cannot
      * tell. */
     void (*walk)(void *pool, const umf_span_t *span, struct umf_walk_t *walk);
+    /* The pages under a range of live memory stay where they are until the pool ends. NULL: the
+     * pool moves none. */
+    void (*fix)(void *pool, const void *ptr, size_t size);
     /* Is memory overwritten when it is freed? Constant after initialize. NULL: no. */
     bool (*zeroes_on_free)(void *pool);
     /* The kind as outside readers see it (object/view.c). */

@@ -51,10 +51,13 @@ class Random : public testing::TestWithParam<Seed> {
 };
 
 std::vector<Seed> seeds() {
-    std::vector<const char *> pools = {
-        "coalescing over cuda_vmm:device=0", "disjoint over cuda_vmm:device=0",
-        "proxy over cuda_vmm:device=0",      "coalescing over cuda:device=0",
-        "disjoint over cuda:device=0",       "proxy over cuda:device=0"};
+    std::vector<const char *> pools = {"coalescing:arena=yes over cuda_vmm:device=0",
+                                       "coalescing over cuda_vmm:device=0",
+                                       "disjoint over cuda_vmm:device=0",
+                                       "proxy over cuda_vmm:device=0",
+                                       "coalescing over cuda:device=0",
+                                       "disjoint over cuda:device=0",
+                                       "proxy over cuda:device=0"};
 #if UMF_WITH_JEMALLOC
     pools.push_back("jemalloc over cuda_vmm:device=0");
 #endif

@@ -73,6 +73,18 @@ extern "C" {
 /// @brief Parameters of a coalescing pool.
 typedef struct umf_coalescing_pool_params_t *umf_coalescing_pool_params_handle_t;
 
+/// @brief What an arena does with free pages.
+typedef enum umf_coalescing_donate_t {
+    /// They are mapped where a block needs them, and their old addresses are unmapped when queued
+    /// work that uses them has completed.
+    UMF_COALESCING_DONATE_YES = 0,
+    /// They stay. The peak is that of best fit in one range.
+    UMF_COALESCING_DONATE_OFF = 1,
+    /// They are mapped where a block needs them, and their old addresses are unmapped by a trim
+    /// only: for programs that use memory on queues that they do not name.
+    UMF_COALESCING_DONATE_TRIM = 2
+} umf_coalescing_donate_t;
+
 /// @brief Creates parameters with defaults.
 ///
 /// @param hParams [out] parameters, to be destroyed by ::umfCoalescingPoolParamsDestroy
@@ -121,6 +133,74 @@ umf_result_t umfCoalescingPoolParamsSetSpanSize(umf_coalescing_pool_params_handl
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL
 umf_result_t umfCoalescingPoolParamsSetRetain(umf_coalescing_pool_params_handle_t hParams,
                                               size_t retain);
+
+/// @brief Chooses an arena. Default: 0, none.
+///
+/// An arena has one range of addresses, far larger than the memory, and pages that it maps where
+/// blocks are. Where a block fits in no free segment, whole free pages of other places are mapped
+/// for it, so that the memory held stays near the peak of the blocks. Queued work may still use
+/// such a page at its old address: the work of the new block is ordered behind it on the device.
+/// Blocks below 256 KiB have pages of their own. The provider must be of a kind with ranges
+/// (umf/plugin.h): `cuda_vmm`, `linux_vmm`.
+///
+/// With an arena ::umfPoolMallocOn and ::umfFreeOn keep no memory back for a queue: freed memory is
+/// free at once, for every queue. Pages that a captured queue has used stay where they are until
+/// the pool ends. An arena has no shards, releases memory only by a trim, and cannot be suspended
+/// or shared by IPC handles. Span size and limit of kept spans have no meaning for it.
+///
+/// Counters in addition to those above: used_peak, reserved_peak; spare_memory, pages that are
+/// mapped nowhere; stale_memory, addresses whose page is elsewhere and that are to be unmapped;
+/// donated_memory, bytes of pages that were mapped elsewhere so far.
+///
+/// @param hParams parameters
+/// @param isArena not 0: an arena. ::umfPoolCreate then gives ::UMF_RESULT_ERROR_NOT_SUPPORTED if
+///        the provider has no ranges, and the provider's error if it cannot reserve the addresses
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL
+umf_result_t umfCoalescingPoolParamsSetArena(umf_coalescing_pool_params_handle_t hParams,
+                                             int isArena);
+
+/// @brief Sets what an arena does with free pages. Default: ::UMF_COALESCING_DONATE_YES.
+///
+/// @param hParams parameters
+/// @param donate a value of the enumeration
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL or
+///         `donate` is not allowed
+umf_result_t umfCoalescingPoolParamsSetDonate(umf_coalescing_pool_params_handle_t hParams,
+                                              umf_coalescing_donate_t donate);
+
+/// @brief Sets the margin of an arena. Default: 10, which is 1 %.
+///
+/// While an arena holds less than the peak of its blocks and this margin, it makes new pages rather
+/// than mapping free ones elsewhere: more margin, fewer calls of the driver.
+///
+/// @param hParams parameters
+/// @param watermark in thousandths of the peak, up to 1000
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL or
+///         `watermark` is not allowed
+umf_result_t umfCoalescingPoolParamsSetWatermark(umf_coalescing_pool_params_handle_t hParams,
+                                                 size_t watermark);
+
+/// @brief Sets the smallest page of an arena. Default: 2 MiB, or the provider's granularity if that
+///        is larger.
+///
+/// New pages are four times as large while the arena holds 10 GB or more, and eight times from 20
+/// GB on, where the block needs as much.
+///
+/// @param hParams parameters
+/// @param page in bytes, a power of two from 64 KiB to 1 GiB
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL or `page`
+///         is not allowed
+umf_result_t umfCoalescingPoolParamsSetArenaPage(umf_coalescing_pool_params_handle_t hParams,
+                                                 size_t page);
+
+/// @brief Sets the addresses that an arena reserves. Default: 16 times the memory of the device or
+///        the machine, or less if there are not as many.
+///
+/// @param hParams parameters
+/// @param size in bytes; 0 for the default
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hParams` is NULL
+umf_result_t umfCoalescingPoolParamsSetArenaSize(umf_coalescing_pool_params_handle_t hParams,
+                                                 size_t size);
 
 /// @brief Sets the pool's name. Default: "coalescing".
 ///

@@ -49,6 +49,11 @@ static inline umf_lanes_t *umf_lanes_of(umf_memory_pool_handle_t pool) {
     return atomic_load_explicit(&pool->lanes, memory_order_acquire);
 }
 
+/* The operations of a pool that orders queues itself. NULL: lanes do. */
+static inline const umf_pool_queue_ops_t *umf_queued_of(umf_memory_pool_handle_t pool) {
+    return pool->fast && pool->tracked ? pool->fast->queued : NULL;
+}
+
 /* The calling thread's entry for a queue. Hot. */
 static inline const umf_lanes_cached_t *umf_lanes_cached(const umf_lanes_t *lanes,
                                                          umf_queue_t queue) {

@@ -191,11 +191,27 @@ static want_t want_of(size_t size, size_t alignment, umf_queue_t queue) {
     return want;
 }
 
+static void *malloc_queued(umf_memory_pool_handle_t pool, size_t size, size_t alignment,
+                           umf_queue_t queue) {
+    const umf_pool_queue_ops_t *queued = umf_queued_of(pool);
+    if (queued->has_queues(pool->self)) {
+        return queued->malloc_on(pool->self, size, alignment, queue);
+    }
+    if (queue) {
+        umf_lanes_refuse(pool, queue);
+        return NULL;
+    }
+    return pool_malloc(pool, size, alignment);
+}
+
 static UMF_COLD void *malloc_slow(umf_memory_pool_handle_t pool, size_t size, size_t alignment,
                                   umf_queue_t queue) {
     umf_lanes_t *lanes;
     if (!umf_pool_check(pool, "umfPoolMallocOn")) {
         return NULL;
+    }
+    if (umf_queued_of(pool)) {
+        return malloc_queued(pool, size, alignment, queue);
     }
     umf_result_t result = umf_lanes_get(pool, &lanes);
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED && queue) {

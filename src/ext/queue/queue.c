@@ -12,16 +12,20 @@
 
 /* --- free --- */
 
-/* The lanes of a block's pool and the lane of the queue. The result NOT_SUPPORTED with the queue
- * NULL: the pool has no queues. */
-static umf_result_t find_all(const void *ptr, umf_map_entry_t entry, umf_queue_t queue,
-                             umf_lanes_t **lanes, umf_lane_t **lane) {
+/* NULL: no pool has the block, which is logged. */
+static umf_memory_pool_handle_t find_pool(const void *ptr, umf_map_entry_t entry) {
     umf_memory_pool_handle_t pool = umf_layer_pool(entry);
     if (!pool) {
         UMF_LOG_ERROR("no pool knows %p: it is foreign, already freed, or of an untracked pool",
                       ptr);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    return pool;
+}
+
+/* The lanes of a block's pool and the lane of the queue. The result NOT_SUPPORTED with the queue
+ * NULL: the pool has no queues. */
+static umf_result_t find_all(umf_memory_pool_handle_t pool, umf_queue_t queue, umf_lanes_t **lanes,
+                             umf_lane_t **lane) {
     umf_result_t result = umf_lanes_get(pool, lanes);
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
         return queue ? umf_lanes_refuse(pool, queue) : result;
@@ -42,6 +46,38 @@ static umf_result_t free_recorded(umf_memory_pool_handle_t pool, void *ptr, cons
     return umf_lanes_free(call->lanes, call->lane, ptr, call->entry);
 }
 
+/* --- pools that order queues themselves --- */
+
+/* Has such a pool queues? If not, NULL is one. `result`: of a call that names another one. */
+static bool is_plain(umf_memory_pool_handle_t pool, umf_queue_t queue, umf_result_t *result) {
+    bool has_queues = umf_queued_of(pool)->has_queues(pool->self);
+    *result = !has_queues && queue ? umf_lanes_refuse(pool, queue) : UMF_RESULT_ERROR_NOT_SUPPORTED;
+    return !has_queues;
+}
+
+static umf_result_t free_on(umf_memory_pool_handle_t pool, void *ptr, const void *arg) {
+    return umf_queued_of(pool)->free_on(pool->self, ptr, *(umf_queue_t const *)arg);
+}
+
+static umf_result_t free_queued(umf_memory_pool_handle_t pool, void *ptr, umf_queue_t queue) {
+    umf_result_t result;
+    if (is_plain(pool, queue, &result)) {
+        return queue ? result : umfFree(ptr);
+    }
+    return umf_is_recorded(pool) ? umf_recorded_free(pool, ptr, queue, free_on, &queue)
+                                 : free_on(pool, ptr, &queue);
+}
+
+static umf_result_t use_queued(umf_memory_pool_handle_t pool, const void *ptr, umf_queue_t queue) {
+    umf_result_t result;
+    if (is_plain(pool, queue, &result)) {
+        return queue ? result : UMF_RESULT_SUCCESS;
+    }
+    return umf_queued_of(pool)->use_on(pool->self, ptr, queue);
+}
+
+/* --- all pools --- */
+
 /* `entry`: the map entry of `ptr`; 0: the fast walk did not find it. */
 static UMF_COLD umf_result_t free_slow(void *ptr, umf_map_entry_t entry, umf_queue_t queue) {
     free_call_t call;
@@ -49,11 +85,17 @@ static UMF_COLD umf_result_t free_slow(void *ptr, umf_map_entry_t entry, umf_que
         return UMF_RESULT_SUCCESS;
     }
     call.entry = entry ? entry : umf_map_find_slow(&umf_map_global, (uintptr_t)ptr);
-    umf_result_t result = find_all(ptr, call.entry, queue, &call.lanes, &call.lane);
+    umf_memory_pool_handle_t pool = find_pool(ptr, call.entry);
+    if (!pool) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (umf_queued_of(pool)) {
+        return free_queued(pool, ptr, queue);
+    }
+    umf_result_t result = find_all(pool, queue, &call.lanes, &call.lane);
     if (result != UMF_RESULT_SUCCESS) {
         return result == UMF_RESULT_ERROR_NOT_SUPPORTED && !queue ? umfFree(ptr) : result;
     }
-    umf_memory_pool_handle_t pool = call.lanes->pool;
     return umf_is_recorded(pool) ? umf_recorded_free(pool, ptr, queue, free_recorded, &call)
                                  : free_recorded(pool, ptr, &call);
 }
@@ -107,7 +149,14 @@ UMF_API_EXT_1 umf_result_t umfUseOn(const void *ptr, umf_queue_t queue) {
     umf_lane_t *lane;
     /* Not the fast walk: the compiler inlines that in umfFreeOn if nothing else here calls it. */
     umf_map_entry_t entry = umf_map_find_slow(&umf_map_global, (uintptr_t)ptr);
-    umf_result_t result = find_all(ptr, entry, queue, &lanes, &lane);
+    umf_memory_pool_handle_t pool = find_pool(ptr, entry);
+    if (!pool) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (umf_queued_of(pool)) {
+        return use_queued(pool, ptr, queue);
+    }
+    umf_result_t result = find_all(pool, queue, &lanes, &lane);
     if (result != UMF_RESULT_SUCCESS) {
         return result == UMF_RESULT_ERROR_NOT_SUPPORTED && !queue ? UMF_RESULT_SUCCESS : result;
     }
@@ -118,6 +167,9 @@ UMF_API_EXT_1 umf_result_t umfUseOn(const void *ptr, umf_queue_t queue) {
 
 static bool end_in_pool(umf_memory_pool_handle_t pool, void *queue) {
     umf_lanes_t *lanes = umf_lanes_of(pool);
+    if (umf_queued_of(pool)) {
+        umf_queued_of(pool)->queue_ends(pool->self, queue);
+    }
     if (lanes) {
         UMF_LANES_EACH(lanes, lane) {
             umf_lock(&lane->lock);
@@ -166,7 +218,13 @@ UMF_API_EXT_1 umf_result_t umfPoolTrimOn(umf_memory_pool_handle_t pool, size_t k
     if (!umf_pool_check(pool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = umf_lanes_get(pool, &lanes);
+    umf_result_t result;
+    if (umf_queued_of(pool)) {
+        result = is_plain(pool, queue, &result) ? (queue ? result : UMF_RESULT_SUCCESS)
+                                                : umf_queued_of(pool)->check(pool->self, queue);
+        return result == UMF_RESULT_SUCCESS ? trim_pool(pool, keep) : result;
+    }
+    result = umf_lanes_get(pool, &lanes);
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED && queue) {
         return umf_lanes_refuse(pool, queue);
     }
@@ -194,6 +252,9 @@ static bool look(umf_memory_pool_handle_t pool, bool waits, size_t *in_provider)
     }
     if (ext->free_pending) {
         ext->free_pending(pool->provider->self, waits, in_provider);
+    }
+    if (umf_queued_of(pool)) {
+        *in_provider += umf_queued_of(pool)->pending(pool->self, waits);
     }
     return *in_provider || (lanes && umf_lanes_are_pending(lanes));
 }

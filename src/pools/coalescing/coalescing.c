@@ -21,6 +21,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "pools/coalescing/arena/arena.h"
 #include "pools/coalescing/release.h"
 #include "pools/shared/block_ops.h"
 #include "pools/shared/kind.h"
@@ -40,6 +41,14 @@ typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_shard_t shard_t;
 
 UMF_BLOCK_ERRORS(coalescing)
+
+void *umf_coalescing_fail(umf_result_t result) {
+    return coalescing_fail(result);
+}
+
+umf_result_t umf_coalescing_last_error(void *pool) {
+    return coalescing_last_allocation_error(pool);
+}
 
 static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
@@ -621,8 +630,19 @@ static const umf_view_kind_t coalescing_view = {
         },
 };
 
+/* Wrong parameters are refused by initialize. */
+static const umf_pool_variant_t *coalescing_variant(const void *params) {
+    const umf_coalescing_pool_params_t *wanted = params;
+    bool is_arena =
+        wanted &&
+        umf_handle_check(wanted, &umf_coalescing_pool_params_kind.handle, "umfPoolCreate") &&
+        wanted->arena;
+    return is_arena ? &umf_arena_variant : NULL;
+}
+
 extern const umf_pool_fast_ops_t umf_coalescing_pool_fast_ops;
 const umf_pool_fast_ops_t umf_coalescing_pool_fast_ops = {
+    .variant = coalescing_variant,
     .free_at = coalescing_free_at,
     .usable_size_at = coalescing_usable_size_at,
     .tick = coalescing_tick,

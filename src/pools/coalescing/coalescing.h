@@ -47,11 +47,17 @@ typedef struct umf_coalescing_pool_t {
     umf_coalescing_shard_t *shards[UMF_COALESCING_SHARDS_MAX + 1];
 } umf_coalescing_pool_t;
 
+/* coalescing.c: the thread's last error. fail returns NULL. */
+void *umf_coalescing_fail(umf_result_t result);
+umf_result_t umf_coalescing_last_error(void *pool);
+
 /* walk.c */
 struct umf_walk_t;
 void umf_coalescing_walk(void *pool, const umf_span_t *span, struct umf_walk_t *walk);
 
 /* settings.c */
+void umf_coalescing_choose_granule(umf_coalescing_pool_params_t *params,
+                                   umf_tracked_provider_t *tracked);
 /* Derives from the provider what the parameters leave open; `tracked` and `page` must be set. */
 void umf_coalescing_choose_defaults(umf_coalescing_pool_t *pool);
 umf_result_t umf_coalescing_ctl(void *pool, umf_ctl_query_source_t source, const char *name,

@@ -9,6 +9,13 @@
 typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_shard_t shard_t;
 
+static const umf_field_word_t params_donates[] = {
+    {"yes", UMF_COALESCING_DONATE_YES},
+    {"off", UMF_COALESCING_DONATE_OFF},
+    {"trim", UMF_COALESCING_DONATE_TRIM},
+    {NULL, 0},
+};
+
 #include "ctl/params_define.h"
 
 static size_t default_granule(umf_tracked_provider_t *tracked) {
@@ -18,10 +25,15 @@ static size_t default_granule(umf_tracked_provider_t *tracked) {
     return is_known && line > DEFAULT_GRANULE && line <= GRANULE_MAX ? line : DEFAULT_GRANULE;
 }
 
-void umf_coalescing_choose_defaults(coalescing_pool_t *pool) {
-    if (!pool->params.granule) {
-        pool->params.granule = default_granule(pool->tracked);
+void umf_coalescing_choose_granule(umf_coalescing_pool_params_t *params,
+                                   umf_tracked_provider_t *tracked) {
+    if (!params->granule) {
+        params->granule = default_granule(tracked);
     }
+}
+
+void umf_coalescing_choose_defaults(coalescing_pool_t *pool) {
+    umf_coalescing_choose_granule(&pool->params, pool->tracked);
     if (!pool->params.span_size) {
         pool->params.span_size = pool->page > DEFAULT_SPAN_SIZE ? pool->page : DEFAULT_SPAN_SIZE;
     }
@@ -63,7 +75,13 @@ UMF_FIELD_GETTER(get_largest_free, size_t, counted(object, count_largest_free))
 UMF_FIELD_GETTER(get_shards, size_t, umf_coalescing_shards(object))
 
 static umf_result_t run_post_initialize(void *object) {
-    ((coalescing_pool_t *)object)->sealed = true;
+    coalescing_pool_t *pool = object;
+    if (pool->params.arena) {
+        UMF_LOG_ERROR("arena is chosen when a pool is created: in its text, or by "
+                      "umfCoalescingPoolParamsSetArena");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    pool->sealed = true;
     return UMF_RESULT_SUCCESS;
 }
 

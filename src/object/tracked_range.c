@@ -1,0 +1,105 @@
+#include "object/tracked_range.h"
+
+#include "object/event.h"
+#include "object/group.h"
+#include "object/object.h"
+#include "object/provider_own.h"
+
+umf_tracked_ops_t umf_tracked_ops(const umf_tracked_provider_t *tracked) {
+    return (umf_tracked_ops_t){tracked->ext, tracked->self};
+}
+
+bool umf_tracked_has_ranges(const umf_tracked_provider_t *tracked) {
+    const umf_memory_provider_ext_ops_t *ext = tracked->ext;
+    return ext->range_reserve && ext->range_release && ext->page_create && ext->page_destroy &&
+           ext->page_map && ext->page_unmap && !ext->mark_all == !ext->mark_all_wait;
+}
+
+static void count_unbacked(umf_tracked_provider_t *tracked, size_t more, size_t less) {
+    atomic_fetch_add_explicit(&tracked->unbacked, more - less, memory_order_relaxed);
+}
+
+static umf_result_t failed(umf_tracked_provider_t *tracked, umf_result_t result) {
+    umf_provider_failed(tracked);
+    return result;
+}
+
+umf_result_t umf_tracked_range_reserve(umf_tracked_provider_t *tracked, size_t *size,
+                                       size_t *granularity, void **base) {
+    umf_result_t result = tracked->ext->range_reserve(tracked->self, size, granularity, base);
+    if (result != UMF_RESULT_SUCCESS) {
+        return failed(tracked, result);
+    }
+    count_unbacked(tracked, *size, 0);
+    result = umf_span_add(&tracked->spans, (uintptr_t)*base, *size, UMF_SPAN_POOL, NULL, 0, NULL);
+    if (result != UMF_RESULT_SUCCESS) {
+        count_unbacked(tracked, 0, *size);
+        tracked->ext->range_release(tracked->self, *base, *size);
+    }
+    return result;
+}
+
+umf_result_t umf_tracked_range_release(umf_tracked_provider_t *tracked, void *base) {
+    umf_span_t *span = umf_tracked_find(tracked, base);
+    size_t size = span ? span->size : 0;
+    if (!span || umf_span_withdraw(&tracked->spans, span, (uintptr_t)base) != UMF_RESULT_SUCCESS) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_core_export_ends(span, tracked->root);
+    count_unbacked(tracked, 0, size);
+    umf_span_release(&tracked->spans, span);
+    umf_result_t result = tracked->ext->range_release(tracked->self, base, size);
+    return result == UMF_RESULT_SUCCESS ? result : failed(tracked, result);
+}
+
+umf_result_t umf_tracked_page_create(umf_tracked_provider_t *tracked, umf_vm_page_t *page) {
+    umf_pool_group_handle_t group = umf_group_of(tracked);
+    if (group && !umf_group_take(group, page->size)) {
+        umf_tracked_refuse(page->size, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    umf_result_t result = tracked->ext->page_create(tracked->self, page);
+    if (result == UMF_RESULT_SUCCESS) {
+        count_unbacked(tracked, 0, page->size);
+        return result;
+    }
+    return umf_tracked_alloc_failed(tracked, page->size, result);
+}
+
+umf_result_t umf_tracked_page_destroy(umf_tracked_provider_t *tracked, const umf_vm_page_t *page) {
+    umf_result_t result = tracked->ext->page_destroy(tracked->self, page);
+    count_unbacked(tracked, page->size, 0);
+    if (umf_group_of(tracked)) {
+        umf_group_give(umf_group_of(tracked), page->size);
+    }
+    return result == UMF_RESULT_SUCCESS ? result : failed(tracked, result);
+}
+
+static umf_memory_pool_handle_t pool_of(const umf_tracked_provider_t *tracked) {
+    return atomic_load_explicit(&umf_pool_table[tracked->spans.pool], memory_order_relaxed);
+}
+
+umf_result_t umf_tracked_page_map(umf_tracked_provider_t *tracked, void *ptr,
+                                  const umf_vm_page_t *pages, size_t count) {
+    umf_result_t result = tracked->ext->page_map(tracked->self, ptr, pages, count);
+    size_t size = 0;
+    if (result != UMF_RESULT_SUCCESS) {
+        return umf_tracked_alloc_failed(tracked, 0, result);
+    }
+    for (size_t i = 0; i < count; i++) {
+        size += pages[i].size;
+    }
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .pool = pool_of(tracked),
+              .address = (uintptr_t)ptr, .size = size);
+    return result;
+}
+
+void umf_tracked_page_left(umf_tracked_provider_t *tracked, void *ptr, size_t size) {
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = pool_of(tracked), .address = (uintptr_t)ptr,
+              .size = size);
+}
+
+umf_result_t umf_tracked_page_unmap(umf_tracked_provider_t *tracked, void *ptr, size_t size) {
+    umf_result_t result = tracked->ext->page_unmap(tracked->self, ptr, size);
+    return result == UMF_RESULT_SUCCESS ? result : failed(tracked, result);
+}

@@ -1,0 +1,37 @@
+/*
+ * Ranges of a tracked provider (umf/plugin.h): addresses that a pool divides, and pages of physical
+ * memory that it places there. The range is one span. What counts as the pool's memory, for its
+ * group and its figures, is the pages.
+ */
+#ifndef UMF_SRC_OBJECT_TRACKED_RANGE_H
+#define UMF_SRC_OBJECT_TRACKED_RANGE_H
+
+#include <umf/plugin.h>
+
+#include "object/tracked_provider.h"
+
+/* The operations of the provider, for calls about queues and marks. */
+typedef struct umf_tracked_ops_t {
+    const umf_memory_provider_ext_ops_t *ext; /* never NULL, but its operations may be */
+    void *self;
+} umf_tracked_ops_t;
+
+umf_tracked_ops_t umf_tracked_ops(const umf_tracked_provider_t *tracked);
+
+/* Are there ranges? */
+bool umf_tracked_has_ranges(const umf_tracked_provider_t *tracked);
+umf_result_t umf_tracked_range_reserve(umf_tracked_provider_t *tracked, size_t *size,
+                                       size_t *granularity, void **base);
+/* No page is mapped there. */
+umf_result_t umf_tracked_range_release(umf_tracked_provider_t *tracked, void *base);
+
+/* Results as of umf_tracked_alloc: a failure is noted as a refusal. */
+umf_result_t umf_tracked_page_create(umf_tracked_provider_t *tracked, umf_vm_page_t *page);
+umf_result_t umf_tracked_page_destroy(umf_tracked_provider_t *tracked, const umf_vm_page_t *page);
+umf_result_t umf_tracked_page_map(umf_tracked_provider_t *tracked, void *ptr,
+                                  const umf_vm_page_t *pages, size_t count);
+umf_result_t umf_tracked_page_unmap(umf_tracked_provider_t *tracked, void *ptr, size_t size);
+/* Tells recordings that the memory at these addresses is mapped elsewhere, or released. */
+void umf_tracked_page_left(umf_tracked_provider_t *tracked, void *ptr, size_t size);
+
+#endif

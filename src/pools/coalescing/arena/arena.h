@@ -1,0 +1,204 @@
+/*
+ * Arena: a coalescing pool over one range of addresses, whose pages move. A free page of physical
+ * memory is *donated*: mapped where a block needs it, while its old address goes.
+ *
+ * Blocks are cut out of segments (segments.h), best fit. Where no free segment fits, the block gets
+ * the place that lacks the fewest pages, and these come from the first of: spare pages; new ones,
+ * while the arena holds less than its highest use and a margin; whole free pages of other
+ * places; new ones.
+ *
+ * A donated page is mapped at its new place at once, although queued work may still use it at the
+ * old one: the work that uses the new place is put in order behind it (queues.h). The old mapping
+ * is stale until that work has completed; then it is removed.
+ *
+ * Whatever calls the provider is done by the thread that has the turn, with no lock held. What it
+ * works on is BUSY meanwhile, and it alone counts the mappings of pages. Files: place.c finds a
+ * place and maps what it lacks, pages.c has the pages, donates, and removes stale mappings,
+ * queues.c orders queues, pool.c has the operations, settings.c the counters.
+ */
+#ifndef UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
+#define UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
+
+#include <stdatomic.h>
+
+#include "cache/withheld.h"
+#include "ds/hash.h"
+#include "object/content.h"
+#include "object/tracked_range.h"
+#include "pools/coalescing/arena/segments.h"
+#include "pools/coalescing/coalescing.h"
+
+/* Blocks from this size on are in the large area, others in pages of their own. */
+#define UMF_ARENA_SMALL ((size_t)256 << 10)
+
+enum { UMF_ARENA_LARGE, UMF_ARENA_LITTLE, UMF_ARENA_AREAS };
+
+/* One page of physical memory. */
+typedef struct umf_arena_page_t {
+    umf_vm_page_t memory;
+    uintptr_t home;  /* where it is mapped; of a spare one: nothing */
+    size_t mappings; /* there, and at old places. Sync: turn */
+    bool is_fixed;   /* it stays there */
+    bool is_doomed;  /* it is released with its last mapping */
+    umf_who_t who;   /* of a spare one */
+    struct umf_arena_page_t *next;
+} umf_arena_page_t;
+
+/* An old mapping. */
+typedef struct umf_arena_stale_t {
+    struct umf_arena_stale_t *next;
+    umf_segments_t *area;
+    umf_segment_t *segment;
+    bool is_trimmed; /* a trim came after it */
+    size_t room, count;
+    umf_arena_page_t *pages[];
+} umf_arena_stale_t;
+
+typedef struct umf_arena_mark_t {
+    void *mark;
+    uint64_t count; /* all frees up to it */
+    bool is_of_all; /* of the device, not of the queue */
+} umf_arena_mark_t;
+
+#define UMF_ARENA_MARKS 8u
+
+typedef enum umf_arena_queue_state_t {
+    UMF_ARENA_QUEUE_UNUSED,
+    UMF_ARENA_QUEUE_OPEN,
+    UMF_ARENA_QUEUE_ENDED, /* its last mark stands behind all */
+    UMF_ARENA_QUEUE_LOST,  /* it was destroyed: only the whole device can be marked */
+} umf_arena_queue_state_t;
+
+/* Sync: the arena's lock, but for marks. */
+typedef struct umf_arena_queue_t {
+    umf_arena_queue_state_t state;
+    void *handle;
+    uint64_t id, thread; /* of the provider; the only thread that may mark it, 0: any */
+    uint64_t freed;      /* the count of its last free */
+    uint64_t passed;     /* so far it has come */
+    unsigned pins;       /* calls that use the number */
+    umf_arena_mark_t marks[UMF_ARENA_MARKS]; /* oldest first. Sync: turn */
+    unsigned mark_count;
+    uint64_t follows[UMF_WHO_QUEUES]; /* so far it is in order behind each other queue */
+} umf_arena_queue_t;
+
+typedef struct umf_arena_t {
+    umf_coalescing_pool_params_t params; /* first, as fields require. Immutable once sealed */
+    bool sealed;
+    umf_tracked_provider_t *tracked;
+    umf_tracked_ops_t provider; /* operations that are called directly. Immutable */
+    umf_content_t content;
+    umf_withheld_t withheld;
+    void *base; /* the range. Immutable, as the next */
+    size_t size, unit;
+    _Atomic unsigned turn; /* umf_fork_count() + 1 while a thread has it */
+    umf_lock_t lock;
+    umf_segments_t areas[UMF_ARENA_AREAS]; /* Sync: lock, as all that follows */
+    uintptr_t small_base;                  /* Immutable */
+    umf_hash_t blocks;                     /* segments of live blocks, by address */
+    umf_hash_t slots;                      /* pages by the units of addresses they are mapped at */
+    umf_arena_page_t *spare;
+    size_t spare_bytes;
+    umf_arena_stale_t *stale, **stale_end; /* oldest first */
+    size_t stale_bytes;
+    size_t live, live_peak; /* bytes of blocks */
+    size_t held, held_peak; /* bytes of pages */
+    size_t donated;         /* bytes, so far */
+    uint64_t clock;         /* frees so far */
+    umf_arena_queue_t queues[UMF_WHO_QUEUES];
+} umf_arena_t;
+
+/* May the queue use the memory now? (queues.c) */
+bool umf_arena_is_ordered_locked(const umf_arena_t *arena, const umf_who_t *who, unsigned queue);
+
+/* A request. */
+typedef struct umf_arena_request_t {
+    size_t size; /* in granules */
+    size_t alignment;
+    unsigned queue; /* UMF_WHO_DEVICE: none */
+    bool is_captured;
+    bool only_ordered; /* only memory behind whose work the queue is in order already */
+    bool at_tail;      /* behind all blocks, where pages of all sizes fit */
+} umf_arena_request_t;
+
+static inline umf_segments_t *umf_arena_area(umf_arena_t *arena, uintptr_t base) {
+    return &arena->areas[base >= arena->small_base ? UMF_ARENA_LITTLE : UMF_ARENA_LARGE];
+}
+
+/* May the request have memory that these use? */
+static inline bool umf_arena_may_use_locked(const umf_arena_t *arena, const umf_who_t *who,
+                                            const umf_arena_request_t *request) {
+    return !request->only_ordered || umf_arena_is_ordered_locked(arena, who, request->queue);
+}
+
+/* --- the turn (no lock is held) --- */
+
+void umf_arena_turn_take(umf_arena_t *arena);
+bool umf_arena_turn_try(umf_arena_t *arena);
+void umf_arena_turn_end(umf_arena_t *arena);
+
+/* --- place.c --- */
+
+/* Makes a block where nothing free fits. NULL: there is no memory, or no place. With the turn. */
+umf_segment_t *umf_arena_grow(umf_arena_t *arena, const umf_arena_request_t *request);
+/* Takes the request out of a free segment, at its alignment. NULL: no memory for bookkeeping. */
+umf_segment_t *umf_arena_take_locked(umf_arena_t *arena, umf_segments_t *area, umf_segment_t *from,
+                                     const umf_arena_request_t *request);
+
+/* --- pages.c --- */
+
+static inline umf_arena_page_t *umf_arena_page_at(const umf_arena_t *arena, uintptr_t at) {
+    return umf_hash_get(&arena->slots, at / arena->unit);
+}
+
+/* Whole free pages of other places become spare, at least so many bytes if there are. With the
+ * turn. Returns bytes. */
+size_t umf_arena_donate_locked(umf_arena_t *arena, size_t bytes,
+                               const umf_arena_request_t *request);
+/* Makes a spare page. With the turn. */
+umf_result_t umf_arena_page_make(umf_arena_t *arena, size_t size);
+/* The size of the next new page, at most `most` bytes. */
+size_t umf_arena_page_size_locked(const umf_arena_t *arena, size_t most);
+/* Removes stale mappings whose work has completed; `waits`: all of them. If only trims remove
+ * mappings, those from before the last one. With the turn. */
+void umf_arena_settle(umf_arena_t *arena, bool waits);
+/* Releases spare and whole free pages beyond `keep` free bytes; those in use by work later. With
+ * the turn. */
+void umf_arena_release(umf_arena_t *arena, size_t keep);
+/* The pages under a range stay where they are from now on. Where there is none, nothing happens. */
+void umf_arena_fix_locked(umf_arena_t *arena, uintptr_t base, size_t size);
+/* Unmaps and releases everything. No other thread uses the arena. */
+umf_result_t umf_arena_unmap_all(umf_arena_t *arena);
+
+/* --- queues.c --- */
+
+/* The number of a queue, which is asked for at the provider. It is pinned until umf_arena_unpin.
+ * Errors are logged. */
+umf_result_t umf_arena_queue(umf_arena_t *arena, void *handle, unsigned *queue, bool *is_captured);
+void umf_arena_unpin(umf_arena_t *arena, unsigned queue);
+/* Has all work of these queues completed? */
+bool umf_arena_is_idle_locked(const umf_arena_t *arena, const umf_who_t *who);
+/* Asks how far these queues are, and marks them if `marks`. `waits`: until they have come as far.
+ * With the turn. */
+void umf_arena_look(umf_arena_t *arena, const umf_who_t *who, bool marks, bool waits);
+/* Puts what follows on the queue behind them: by their marks, else the host waits. false: that is
+ * not possible now. With the turn. */
+bool umf_arena_order(umf_arena_t *arena, const umf_who_t *who, unsigned queue);
+/* Asks how far all queues with marks are. With the turn. */
+void umf_arena_poll(umf_arena_t *arena);
+/* The queue ends. With the turn. */
+void umf_arena_queue_ends(umf_arena_t *arena, unsigned queue);
+/* Ends all marks, after all work has completed. */
+void umf_arena_queues_fini(umf_arena_t *arena);
+
+/* --- settings.c --- */
+
+void umf_arena_walk(void *self, const umf_span_t *span, struct umf_walk_t *walk);
+umf_result_t umf_arena_ctl(void *self, umf_ctl_query_source_t source, const char *name, void *arg,
+                           size_t size, umf_ctl_query_type_t type, va_list args);
+
+/* --- pool.c: for the coalescing pool --- */
+
+extern const umf_pool_variant_t umf_arena_variant;
+
+#endif

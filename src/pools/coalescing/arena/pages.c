@@ -1,0 +1,354 @@
+/* Pages of an arena: making, donating, and removing old mappings. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "pools/coalescing/arena/arena.h"
+
+/* From so many bytes in pages on, a new page is as large. Small pages fit anywhere; large ones are
+ * fewer calls. */
+#define SIZES 3u
+static const struct {
+    size_t from, units;
+} page_sizes[SIZES] = {{0, 1}, {(size_t)10 << 30, 4}, {(size_t)20 << 30, 8}};
+
+size_t umf_arena_page_size_locked(const umf_arena_t *arena, size_t most) {
+    size_t size = arena->unit;
+    for (size_t i = 0; i < SIZES; i++) {
+        size_t larger = page_sizes[i].units * arena->unit;
+        size = arena->held >= page_sizes[i].from && larger <= most ? larger : size;
+    }
+    return size;
+}
+
+static void push_spare_locked(umf_arena_t *arena, umf_arena_page_t *page) {
+    page->home = 0;
+    page->next = arena->spare;
+    arena->spare = page;
+    arena->spare_bytes += page->memory.size;
+}
+
+umf_result_t umf_arena_page_make(umf_arena_t *arena, size_t size) {
+    umf_arena_page_t *page = umf_meta_alloc(sizeof(*page));
+    if (!page) {
+        UMF_LOG_ERROR("no memory for bookkeeping");
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    page->memory.size = size;
+    umf_result_t result = umf_tracked_page_create(arena->tracked, &page->memory);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(page, sizeof(*page));
+        return result;
+    }
+    umf_lock(&arena->lock);
+    push_spare_locked(arena, page);
+    arena->held += size;
+    arena->held_peak = arena->held_peak < arena->held ? arena->held : arena->held_peak;
+    umf_unlock(&arena->lock);
+    return result;
+}
+
+/* A page that the provider does not take back is lost. */
+static void page_unmake(umf_arena_t *arena, umf_arena_page_t *page) {
+    size_t size = page->memory.size;
+    if (umf_tracked_page_destroy(arena->tracked, &page->memory) != UMF_RESULT_SUCCESS) {
+        UMF_LOG_WARN("a page of %zu bytes was not taken back by its provider", size);
+    }
+    umf_meta_free(page, sizeof(*page));
+    umf_lock(&arena->lock);
+    arena->held -= size;
+    umf_unlock(&arena->lock);
+}
+
+/* --- free pages --- */
+
+/* A free segment that holds whole pages. */
+typedef struct donor_t {
+    umf_segments_t *area;
+    umf_segment_t *segment;
+    bool is_idle;
+} donor_t;
+
+/* Those that no work uses first, of these the largest. */
+static int compare_donors(const void *a, const void *b) {
+    const donor_t *left = a, *right = b;
+    if (left->is_idle != right->is_idle) {
+        return left->is_idle ? -1 : 1;
+    }
+    size_t low = left->segment->size, high = right->segment->size;
+    return low != high ? (low > high ? -1 : 1)
+                       : (left->segment->base < right->segment->base ? 1 : -1);
+}
+
+static size_t list_donors_locked(umf_arena_t *arena, donor_t *donors,
+                                 const umf_arena_request_t *request) {
+    size_t count = 0;
+    for (size_t i = 0; i < UMF_ARENA_AREAS; i++) {
+        umf_segments_t *area = &arena->areas[i];
+        for (umf_segment_t *at = umf_segments_largest(area); at && at->size >= arena->unit;
+             at = umf_segments_below(area, at)) {
+            if (!request || umf_arena_may_use_locked(arena, &at->who, request)) {
+                bool is_idle = umf_arena_is_idle_locked(arena, &at->who);
+                donors[count++] = (donor_t){area, at, is_idle};
+            }
+        }
+    }
+    qsort(donors, count, sizeof(*donors), compare_donors);
+    return count;
+}
+
+/* The highest run of pages that lie wholly in the segment and may leave, below `*end`, which
+ * becomes its beginning; no more pages than for so many bytes. Returns the bytes of the run. */
+static size_t find_run(umf_arena_t *arena, const umf_segment_t *segment, uintptr_t *end,
+                       size_t bytes) {
+    uintptr_t low = umf_align_up(segment->base, arena->unit), top = 0, bottom = 0;
+    uintptr_t at = umf_align_down(*end, arena->unit);
+    while (at > low && (!top || top - bottom < bytes)) {
+        const umf_arena_page_t *page = umf_arena_page_at(arena, at - arena->unit);
+        bool is_whole = page->home >= low && page->home + page->memory.size == at;
+        if (is_whole && !page->is_fixed) {
+            top = top ? top : at;
+            bottom = page->home;
+        } else if (top) {
+            break;
+        }
+        at = page->home;
+    }
+    *end = bottom ? bottom : segment->base;
+    return top - bottom;
+}
+
+static size_t stale_bytes(size_t count) {
+    return sizeof(umf_arena_stale_t) + count * sizeof(umf_arena_page_t *);
+}
+
+/* The pages of a run leave their place: its segment is stale. They are spare, or doomed. */
+static void leave_locked(umf_arena_t *arena, const donor_t *donor, umf_segment_t *run,
+                         umf_arena_stale_t *stale, bool doomed) {
+    uintptr_t end = umf_segment_end(run);
+    umf_segment_set(donor->area, run, UMF_SEGMENT_STALE);
+    stale->area = donor->area;
+    stale->segment = run;
+    for (uintptr_t at = run->base; at < end; at += arena->unit) {
+        umf_arena_page_t *page = umf_hash_remove(&arena->slots, at / arena->unit);
+        if (page->home == at) {
+            stale->pages[stale->count++] = page;
+            page->who = run->who;
+            page->is_doomed = doomed;
+            if (!doomed) {
+                push_spare_locked(arena, page);
+            }
+        }
+    }
+    *arena->stale_end = stale;
+    arena->stale_end = &stale->next;
+    arena->stale_bytes += run->size;
+    umf_tracked_page_left(arena->tracked, (void *)run->base, run->size);
+}
+
+/* `doomed`: the pages are to be released, else they become spare. Returns their bytes. */
+static size_t take_from_locked(umf_arena_t *arena, const donor_t *donor, size_t bytes,
+                               bool doomed) {
+    umf_segment_t *segment = donor->segment;
+    uintptr_t end = umf_segment_end(segment);
+    size_t taken = 0;
+    while (segment && taken < bytes) {
+        size_t run = find_run(arena, segment, &end, bytes - taken);
+        size_t units = run / arena->unit;
+        umf_arena_stale_t *stale = run ? umf_meta_alloc(stale_bytes(units)) : NULL;
+        if (!stale || !umf_segments_reserve(donor->area, 1)) {
+            umf_meta_free(stale, stale_bytes(units));
+            break;
+        }
+        stale->room = units;
+        bool is_rest = end > segment->base;
+        umf_segment_cut(donor->area, segment, end, run);
+        umf_segment_t *below = is_rest ? segment->prev : NULL;
+        leave_locked(arena, donor, segment, stale, doomed);
+        taken += run;
+        segment = below;
+    }
+    return taken;
+}
+
+static size_t take_locked(umf_arena_t *arena, size_t bytes, const umf_arena_request_t *request) {
+    size_t room =
+        arena->areas[UMF_ARENA_LARGE].free_count + arena->areas[UMF_ARENA_LITTLE].free_count;
+    size_t taken = 0;
+    donor_t *donors = room ? umf_meta_alloc(room * sizeof(*donors)) : NULL;
+    if (!donors) {
+        return 0;
+    }
+    size_t count = list_donors_locked(arena, donors, request);
+    for (size_t i = 0; i < count && taken < bytes; i++) {
+        taken += take_from_locked(arena, &donors[i], bytes - taken, !request);
+    }
+    umf_meta_free(donors, room * sizeof(*donors));
+    return taken;
+}
+
+size_t umf_arena_donate_locked(umf_arena_t *arena, size_t bytes,
+                               const umf_arena_request_t *request) {
+    if (arena->params.donate == UMF_COALESCING_DONATE_OFF) {
+        return 0;
+    }
+    size_t taken = take_locked(arena, bytes, request);
+    arena->donated += taken;
+    return taken;
+}
+
+/* --- old mappings --- */
+
+/* The oldest one, if its work has completed. */
+static umf_arena_stale_t *pop_stale(umf_arena_t *arena, bool waits) {
+    umf_lock(&arena->lock);
+    umf_arena_stale_t *stale = arena->stale;
+    if (stale && arena->params.donate == UMF_COALESCING_DONATE_TRIM && !stale->is_trimmed) {
+        stale = NULL;
+    }
+    umf_who_t who = stale ? stale->segment->who : (umf_who_t){0};
+    umf_unlock(&arena->lock);
+    if (!stale) {
+        return NULL;
+    }
+    umf_arena_look(arena, &who, true, waits);
+    umf_lock(&arena->lock);
+    bool is_idle = umf_arena_is_idle_locked(arena, &who);
+    if (is_idle) {
+        arena->stale = stale->next;
+        arena->stale_end = stale->next ? arena->stale_end : &arena->stale;
+    }
+    umf_unlock(&arena->lock);
+    return is_idle ? stale : NULL;
+}
+
+static void push_stale(umf_arena_t *arena, umf_arena_stale_t *stale) {
+    umf_lock(&arena->lock);
+    stale->next = NULL;
+    *arena->stale_end = stale;
+    arena->stale_end = &stale->next;
+    umf_unlock(&arena->lock);
+}
+
+/* false: the provider keeps the mapping, and so it is kept here. */
+static bool remove_mapping(umf_arena_t *arena, umf_arena_stale_t *stale) {
+    umf_segment_t *segment = stale->segment;
+    size_t size = segment->size;
+    if (umf_tracked_page_unmap(arena->tracked, (void *)segment->base, size) != UMF_RESULT_SUCCESS) {
+        push_stale(arena, stale);
+        return false;
+    }
+    umf_lock(&arena->lock);
+    arena->stale_bytes -= size;
+    segment->who = (umf_who_t){0};
+    umf_segment_set(stale->area, segment, UMF_SEGMENT_NONE);
+    umf_segment_join(stale->area, segment);
+    umf_unlock(&arena->lock);
+    for (size_t i = 0; i < stale->count; i++) {
+        umf_arena_page_t *page = stale->pages[i];
+        if (--page->mappings == 0 && page->is_doomed) {
+            page_unmake(arena, page);
+        }
+    }
+    umf_meta_free(stale, stale_bytes(stale->room));
+    return true;
+}
+
+void umf_arena_settle(umf_arena_t *arena, bool waits) {
+    bool goes_on = true;
+    for (umf_arena_stale_t *stale; goes_on && (stale = pop_stale(arena, waits));) {
+        goes_on = remove_mapping(arena, stale);
+    }
+}
+
+static umf_arena_page_t *pop_spare(umf_arena_t *arena) {
+    umf_lock(&arena->lock);
+    umf_arena_page_t *page = arena->spare;
+    if (page) {
+        arena->spare = page->next;
+        arena->spare_bytes -= page->memory.size;
+    }
+    umf_unlock(&arena->lock);
+    return page;
+}
+
+static void note_trim_locked(umf_arena_t *arena) {
+    for (umf_arena_stale_t *at = arena->stale; at; at = at->next) {
+        at->is_trimmed = true;
+    }
+}
+
+void umf_arena_release(umf_arena_t *arena, size_t keep) {
+    umf_lock(&arena->lock);
+    size_t free_bytes = arena->held - arena->live;
+    size_t surplus = free_bytes > keep ? free_bytes - keep : 0;
+    umf_unlock(&arena->lock);
+    for (umf_arena_page_t *page; surplus && (page = pop_spare(arena));) {
+        surplus -= surplus < page->memory.size ? surplus : page->memory.size;
+        page->is_doomed = true;
+        if (page->mappings == 0) {
+            page_unmake(arena, page);
+        }
+    }
+    umf_lock(&arena->lock);
+    /* The last page is not released if that would leave less than is to be kept. */
+    if (surplus >= arena->unit) {
+        take_locked(arena, surplus - (arena->unit - 1), NULL);
+    }
+    note_trim_locked(arena);
+    umf_unlock(&arena->lock);
+    umf_arena_settle(arena, false);
+}
+
+void umf_arena_fix_locked(umf_arena_t *arena, uintptr_t base, size_t size) {
+    for (uintptr_t at = umf_align_down(base, arena->unit); at < base + size; at += arena->unit) {
+        umf_arena_page_t *page = umf_arena_page_at(arena, at);
+        if (page) {
+            page->is_fixed = true;
+        }
+    }
+}
+
+/* --- the end --- */
+
+static void list_page(uint64_t slot, void *value, void *arg) {
+    umf_arena_page_t *page = value, **list = arg;
+    (void)slot;
+    if (!page->is_fixed) { /* once for each page, whatever number of slots it has */
+        page->is_fixed = true;
+        page->next = *list;
+        *list = page;
+    }
+}
+
+static void note_unfixed(uint64_t slot, void *value, void *arg) {
+    (void)slot, (void)arg;
+    ((umf_arena_page_t *)value)->is_fixed = false;
+}
+
+umf_result_t umf_arena_unmap_all(umf_arena_t *arena) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    umf_arena_page_t *list = NULL;
+    umf_lock(&arena->lock);
+    note_trim_locked(arena);
+    umf_unlock(&arena->lock);
+    umf_arena_settle(arena, true);
+    umf_hash_each(&arena->slots, note_unfixed, NULL);
+    umf_hash_each(&arena->slots, list_page, &list);
+    for (umf_arena_stale_t *next, *stale = arena->stale; stale; stale = next) {
+        next = stale->next;
+        result = UMF_RESULT_ERROR_UNKNOWN; /* its mapping could not be removed */
+        umf_meta_free(stale, stale_bytes(stale->room));
+    }
+    for (umf_arena_page_t *next; list; list = next) {
+        next = list->next;
+        umf_result_t unmapped =
+            umf_tracked_page_unmap(arena->tracked, (void *)list->home, list->memory.size);
+        result = result ? result : unmapped;
+        page_unmake(arena, list);
+    }
+    for (umf_arena_page_t *page; (page = pop_spare(arena));) {
+        page_unmake(arena, page);
+    }
+    return result;
+}

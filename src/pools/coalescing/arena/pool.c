@@ -1,0 +1,645 @@
+/* The tables of an arena: allocations, frees, queues, settings. */
+#include <umf/capture.h>
+#include <umf/result.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "pools/coalescing/arena/arena.h"
+#include "pools/shared/block_ops.h"
+#include "pools/shared/kind.h"
+#include "reclaim/reclaim.h"
+
+/* Arenas have the variable of the other coalescing pools: thread-local memory is scarce. */
+static UMF_COLD void *arena_fail(umf_result_t result) {
+    return umf_coalescing_fail(result);
+}
+
+static umf_result_t arena_last_allocation_error(void *self) {
+    return umf_coalescing_last_error(self);
+}
+
+static UMF_COLD umf_result_t refuse(const void *self, const void *ptr) {
+    return umf_block_refuse(((const umf_arena_t *)self)->params.name, ptr);
+}
+
+/* --- allocation ------------------------------------------------------------------------------- */
+
+/* So many free segments that fit are looked at for one that the queue need not wait for: large ones
+ * up to 1/16 larger than the best. A small block takes a page of its own instead. */
+#define LOOKS 8u
+#define LITTLE_LOOKS 32u
+#define LARGER_PARTS 16u
+
+static bool fits(const umf_segment_t *segment, const umf_arena_request_t *request) {
+    uintptr_t base = umf_align_up(segment->base, request->alignment);
+    return base - segment->base <= segment->size &&
+           segment->size - (base - segment->base) >= request->size;
+}
+
+static umf_segment_t *choose_locked(const umf_arena_t *arena, umf_segments_t *area,
+                                    const umf_arena_request_t *request, bool *is_ordered) {
+    bool is_little = area == &arena->areas[UMF_ARENA_LITTLE];
+    size_t most = is_little ? SIZE_MAX : request->size + request->size / LARGER_PARTS;
+    umf_segment_t *best = NULL, *at = umf_segments_fit(area, request->size);
+    *is_ordered = false;
+    for (unsigned i = 0; at && i < (is_little ? LITTLE_LOOKS : LOOKS) && !*is_ordered;
+         i++, at = umf_segments_above(area, at)) {
+        if (fits(at, request) && (!best || at->size <= most)) {
+            *is_ordered = umf_arena_is_ordered_locked(arena, &at->who, request->queue);
+            best = *is_ordered || !best ? at : best;
+        }
+    }
+    return best;
+}
+
+/* What all that have the block have to be in order behind. */
+typedef struct taken_t {
+    umf_segment_t *block;
+    bool is_ordered;
+} taken_t;
+
+static void own_locked(umf_arena_t *arena, umf_segment_t *block,
+                       const umf_arena_request_t *request) {
+    block->who = (umf_who_t){0};
+    if (request->is_captured) {
+        umf_arena_fix_locked(arena, block->base, block->size);
+    }
+}
+
+/* `any`: also memory behind which the queue is not in order yet. */
+static taken_t take_free(umf_arena_t *arena, const umf_arena_request_t *request, bool any) {
+    taken_t taken = {0};
+    umf_segments_t *area =
+        &arena->areas[request->size < UMF_ARENA_SMALL ? UMF_ARENA_LITTLE : UMF_ARENA_LARGE];
+    umf_lock(&arena->lock);
+    umf_segment_t *found = choose_locked(arena, area, request, &taken.is_ordered);
+    if (found && (taken.is_ordered || any)) {
+        taken.block = umf_arena_take_locked(arena, area, found, request);
+    }
+    if (taken.block && taken.is_ordered) {
+        own_locked(arena, taken.block, request);
+    }
+    size_t live = arena->live;
+    arena->live_peak = arena->live_peak < live ? live : arena->live_peak;
+    umf_unlock(&arena->lock);
+    return taken;
+}
+
+static void free_locked(umf_arena_t *arena, umf_segment_t *block) {
+    umf_segments_t *area = umf_arena_area(arena, block->base);
+    umf_hash_remove(&arena->blocks, block->base);
+    arena->live -= block->size;
+    umf_segment_set(area, block, UMF_SEGMENT_FREE);
+    umf_segment_join(area, block);
+}
+
+/* The queue uses the block from now on. NULL: it cannot be put in order, and the block is free
+ * again. With the turn. */
+static umf_segment_t *order(umf_arena_t *arena, umf_segment_t *block,
+                            const umf_arena_request_t *request) {
+    umf_who_t who = block->who; /* only this thread has the block */
+    bool is_ordered = umf_arena_order(arena, &who, request->queue);
+    umf_lock(&arena->lock);
+    if (is_ordered) {
+        own_locked(arena, block, request);
+    } else {
+        free_locked(arena, block);
+    }
+    umf_unlock(&arena->lock);
+    return is_ordered ? block : NULL;
+}
+
+static umf_segment_t *grow(umf_arena_t *arena, const umf_arena_request_t *request) {
+    umf_segment_t *block = umf_arena_grow(arena, request);
+    return block ? order(arena, block, request) : NULL;
+}
+
+static umf_segment_t *take_any(umf_arena_t *arena, const umf_arena_request_t *request) {
+    taken_t taken = take_free(arena, request, true);
+    return taken.block && !taken.is_ordered ? order(arena, taken.block, request) : taken.block;
+}
+
+/* How far are the queues that have used what fits best? */
+static void look_at_best(umf_arena_t *arena, const umf_arena_request_t *request) {
+    umf_who_t who = {0};
+    umf_lock(&arena->lock);
+    const umf_segment_t *best =
+        umf_segments_fit(&arena->areas[UMF_ARENA_LITTLE], request->size + request->alignment);
+    who = best ? best->who : who;
+    umf_unlock(&arena->lock);
+    umf_arena_look(arena, &who, true, false);
+}
+
+/* Where nothing free fits that the queue may use at once. A large block waits on the device; a
+ * small one does so where there is no more memory. With the turn. */
+static umf_segment_t *take_slow(umf_arena_t *arena, const umf_arena_request_t *request) {
+    umf_arena_request_t ordered = *request, at_tail = *request;
+    ordered.only_ordered = true;
+    at_tail.at_tail = true; /* where large pages fit */
+    umf_arena_poll(arena);
+    umf_arena_settle(arena, false);
+    bool is_large = request->size >= UMF_ARENA_SMALL;
+    if (!is_large) {
+        look_at_best(arena, request);
+    }
+    umf_segment_t *block =
+        is_large ? take_any(arena, request) : take_free(arena, request, false).block;
+    if (!block && !is_large) {
+        block = grow(arena, &ordered);
+        block = block ? block : take_any(arena, request);
+    }
+    block = block ? block : grow(arena, request);
+    block = block ? block : grow(arena, &at_tail);
+    /* As in a capture, which waits for no queue. */
+    return block ? block : grow(arena, &ordered);
+}
+
+/* A request that fails otherwise. */
+typedef struct last_t {
+    const umf_arena_request_t *request;
+    umf_segment_t *block;
+} last_t;
+
+static umf_segment_t *take_in_turn(umf_arena_t *arena, const umf_arena_request_t *request) {
+    umf_withheld_part_t part;
+    umf_withheld_begin(&arena->withheld, &part);
+    umf_arena_turn_take(arena);
+    umf_segment_t *block = take_slow(arena, request);
+    umf_arena_turn_end(arena);
+    umf_withheld_end(&part);
+    return block;
+}
+
+static bool take_last(void *self, void *request) {
+    last_t *last = request;
+    last->block = take_in_turn(self, last->request);
+    return last->block != NULL;
+}
+
+/* All that is free returns to the provider, after the work that uses it. */
+static void give_back(void *self) {
+    umf_arena_t *arena = self;
+    umf_arena_turn_take(arena);
+    umf_arena_release(arena, 0);
+    umf_arena_settle(arena, true);
+    umf_arena_turn_end(arena);
+}
+
+static UMF_COLD bool reclaim(umf_arena_t *arena, last_t *last) {
+    umf_shortage_t shortage = {
+        .tracked = arena->tracked,
+        .withheld = &arena->withheld,
+        .pool = arena,
+        .give_back = give_back,
+        .attempt = take_last,
+        .request = last,
+    };
+    return umf_reclaim(&shortage);
+}
+
+static UMF_COLD umf_segment_t *alloc_slow(umf_arena_t *arena, const umf_arena_request_t *request) {
+    last_t last = {.request = request};
+    umf_tracked_forget_refusal();
+    return take_last(arena, &last) || reclaim(arena, &last) ? last.block : NULL;
+}
+
+static void *alloc(umf_arena_t *arena, size_t size, umf_arena_request_t *request) {
+    size_t granule = arena->params.granule;
+    if (request->alignment != 0 && !umf_is_pow2(request->alignment)) {
+        UMF_LOG_ERROR("pool %s: alignment %zu is not a power of two", arena->params.name,
+                      request->alignment);
+        return arena_fail(UMF_RESULT_ERROR_INVALID_ALIGNMENT);
+    }
+    request->alignment = request->alignment > granule ? request->alignment : granule;
+    if (!umf_round_up(size ? size : 1, granule, &request->size) || request->size > arena->size ||
+        request->alignment > arena->size) {
+        return arena_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    }
+    umf_segment_t *block = take_free(arena, request, false).block;
+    block = umf_likely(block != NULL) ? block : alloc_slow(arena, request);
+    return block ? (void *)block->base : arena_fail(umf_tracked_refusal());
+}
+
+static void *arena_malloc(void *self, size_t size) {
+    umf_arena_request_t request = {0};
+    return alloc(self, size, &request);
+}
+
+static void *arena_aligned_malloc(void *self, size_t size, size_t alignment) {
+    umf_arena_request_t request = {.alignment = alignment};
+    return alloc(self, size, &request);
+}
+
+/* --- free ------------------------------------------------------------------------------------- */
+
+static umf_segment_t *block_locked(const umf_arena_t *arena, const void *ptr) {
+    return ptr ? umf_hash_get(&arena->blocks, (uintptr_t)ptr) : NULL;
+}
+
+/* The host has waited for all that use the block, if `queue` is none. */
+static umf_result_t put(umf_arena_t *arena, const void *ptr, unsigned queue, bool is_captured) {
+    umf_lock(&arena->lock);
+    umf_segment_t *block = block_locked(arena, ptr);
+    if (umf_likely(block != NULL)) {
+        uint64_t count = ++arena->clock;
+        if (queue == UMF_WHO_DEVICE) {
+            block->who = (umf_who_t){0};
+        }
+        if (is_captured) {
+            umf_arena_fix_locked(arena, block->base, block->size);
+        }
+        umf_who_add(&block->who, queue, count);
+        umf_who_stamp(&block->who, count);
+        unsigned at = 0, each;
+        for (uint64_t same; umf_who_next(&block->who, &at, &each, &same);) {
+            arena->queues[each].freed = count;
+        }
+        free_locked(arena, block);
+    }
+    umf_unlock(&arena->lock);
+    return umf_likely(block != NULL) ? UMF_RESULT_SUCCESS : refuse(arena, ptr);
+}
+
+static umf_result_t arena_free(void *self, void *ptr) {
+    return ptr ? put(self, ptr, UMF_WHO_DEVICE, false) : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t arena_free_at(void *self, void *ptr, umf_map_entry_t entry) {
+    (void)entry;
+    return put(self, ptr, UMF_WHO_DEVICE, false);
+}
+
+/* --- sizes, and content ----------------------------------------------------------------------- */
+
+static size_t usable_size(void *self, const void *ptr, umf_map_entry_t entry, void **note) {
+    umf_arena_t *arena = self;
+    (void)entry, (void)note;
+    umf_lock(&arena->lock);
+    const umf_segment_t *block = block_locked(arena, ptr);
+    size_t size = block ? block->size : 0;
+    umf_unlock(&arena->lock);
+    return size;
+}
+
+/* Frees the tail of a block in place. */
+static bool shrink(void *self, void *ptr, void *note, size_t old, size_t size) {
+    umf_arena_t *arena = self;
+    size_t keep = size <= old ? umf_align_up(size, arena->params.granule) : SIZE_MAX;
+    (void)note;
+    if (keep >= old) {
+        return keep == old;
+    }
+    umf_segments_t *area = umf_arena_area(arena, (uintptr_t)ptr);
+    umf_lock(&arena->lock);
+    umf_segment_t *block = block_locked(arena, ptr);
+    bool is_cut = block && umf_segments_reserve(area, 1);
+    if (is_cut) {
+        umf_segment_cut(area, block, block->base, keep);
+        umf_segment_t *tail = block->next;
+        arena->live -= tail->size;
+        umf_who_add(&tail->who, UMF_WHO_DEVICE, ++arena->clock);
+        umf_who_stamp(&tail->who, arena->clock);
+        arena->queues[UMF_WHO_DEVICE].freed = arena->clock;
+        umf_segment_set(area, tail, UMF_SEGMENT_FREE);
+        umf_segment_join(area, tail);
+    }
+    umf_unlock(&arena->lock);
+    return is_cut;
+}
+
+static umf_content_t *content(void *self) {
+    return &((umf_arena_t *)self)->content;
+}
+
+static const umf_block_ops_t arena_blocks = {
+    .malloc = arena_malloc,
+    .free = arena_free,
+    .usable = usable_size,
+    .fits = shrink,
+    .refuse = refuse,
+    .fail = arena_fail,
+    .content = content,
+};
+
+UMF_BLOCK_OPS(arena)
+
+/* --- queues ----------------------------------------------------------------------------------- */
+
+static bool has_queues(void *self) {
+    const umf_tracked_ops_t *provider = &((umf_arena_t *)self)->provider;
+    return provider->ext->queue_mark && provider->ext->mark_wait;
+}
+
+static void *arena_malloc_on(void *self, size_t size, size_t alignment, void *queue) {
+    umf_arena_t *arena = self;
+    umf_arena_request_t request = {.alignment = alignment};
+    umf_result_t result = umf_arena_queue(arena, queue, &request.queue, &request.is_captured);
+    if (result != UMF_RESULT_SUCCESS) {
+        return arena_fail(result);
+    }
+    /* A provider must not wait for the device now. */
+    bool is_announced = request.is_captured && umfCaptureBegins(queue) == UMF_RESULT_SUCCESS;
+    void *ptr = alloc(arena, size, &request);
+    if (is_announced) {
+        umfCaptureEnds(queue);
+    }
+    umf_arena_unpin(arena, request.queue);
+    return ptr;
+}
+
+static void mark_of_thread(umf_arena_t *arena, unsigned index) {
+    umf_who_t who = {0};
+    umf_lock(&arena->lock);
+    bool is_of_thread = arena->queues[index].thread != 0;
+    umf_who_add(&who, index, arena->queues[index].freed);
+    umf_unlock(&arena->lock);
+    if (is_of_thread) { /* no other thread can mark it later */
+        umf_arena_turn_take(arena);
+        umf_arena_look(arena, &who, true, false);
+        umf_arena_turn_end(arena);
+    }
+}
+
+static umf_result_t arena_free_on(void *self, void *ptr, void *queue) {
+    umf_arena_t *arena = self;
+    unsigned index;
+    bool is_captured;
+    umf_result_t result = umf_arena_queue(arena, queue, &index, &is_captured);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = put(arena, ptr, index, is_captured);
+        mark_of_thread(arena, index);
+        umf_arena_unpin(arena, index);
+    }
+    return result;
+}
+
+static umf_result_t arena_use_on(void *self, const void *ptr, void *queue) {
+    umf_arena_t *arena = self;
+    unsigned index;
+    bool is_captured;
+    umf_result_t result = umf_arena_queue(arena, queue, &index, &is_captured);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_lock(&arena->lock);
+    umf_segment_t *block = block_locked(arena, ptr);
+    if (block) {
+        umf_who_add(&block->who, index, 0);
+        if (is_captured) {
+            umf_arena_fix_locked(arena, block->base, block->size);
+        }
+    }
+    umf_unlock(&arena->lock);
+    umf_arena_unpin(arena, index);
+    return block ? result : refuse(arena, ptr);
+}
+
+static void arena_queue_ends(void *self, void *queue) {
+    umf_arena_t *arena = self;
+    umf_arena_turn_take(arena);
+    for (unsigned i = 1; i < UMF_WHO_QUEUES; i++) {
+        umf_lock(&arena->lock);
+        const umf_arena_queue_t *at = &arena->queues[i];
+        bool is_it = at->state == UMF_ARENA_QUEUE_OPEN && at->handle == queue &&
+                     (at->thread == 0 || at->thread == umf_thread_slot_number());
+        umf_unlock(&arena->lock);
+        if (is_it) {
+            umf_arena_queue_ends(arena, i);
+        }
+    }
+    umf_arena_turn_end(arena);
+}
+
+static size_t pending_locked(const umf_arena_t *arena, umf_who_t *all) {
+    size_t bytes = arena->stale_bytes;
+    for (size_t i = 0; i < UMF_ARENA_AREAS; i++) {
+        const umf_segments_t *area = &arena->areas[i];
+        for (umf_segment_t *at = umf_segments_largest(area); at;
+             at = umf_segments_below(area, at)) {
+            if (!umf_arena_is_idle_locked(arena, &at->who)) {
+                bytes += at->size;
+                umf_who_merge(all, &at->who);
+            }
+        }
+    }
+    return bytes;
+}
+
+static size_t arena_pending(void *self, bool waits) {
+    umf_arena_t *arena = self;
+    umf_who_t all = {0}, left = {0};
+    umf_arena_turn_take(arena);
+    umf_arena_settle(arena, waits);
+    umf_lock(&arena->lock);
+    pending_locked(arena, &all);
+    umf_unlock(&arena->lock);
+    umf_arena_look(arena, &all, true, waits);
+    umf_lock(&arena->lock);
+    size_t bytes = pending_locked(arena, &left);
+    umf_unlock(&arena->lock);
+    umf_arena_turn_end(arena);
+    return bytes;
+}
+
+static umf_result_t arena_check_queue(void *self, void *queue) {
+    unsigned index;
+    bool is_captured;
+    umf_result_t result = umf_arena_queue(self, queue, &index, &is_captured);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_arena_unpin(self, index);
+    }
+    return result;
+}
+
+static const umf_pool_queue_ops_t arena_queue_ops = {
+    .check = arena_check_queue,
+    .has_queues = has_queues,
+    .malloc_on = arena_malloc_on,
+    .free_on = arena_free_on,
+    .use_on = arena_use_on,
+    .queue_ends = arena_queue_ends,
+    .pending = arena_pending,
+};
+
+static void arena_fix(void *self, const void *ptr, size_t size) {
+    umf_arena_t *arena = self;
+    umf_lock(&arena->lock);
+    umf_arena_fix_locked(arena, (uintptr_t)ptr, size);
+    umf_unlock(&arena->lock);
+}
+
+/* --- trims and ticks -------------------------------------------------------------------------- */
+
+static umf_result_t arena_trim(void *self, size_t keep) {
+    umf_arena_t *arena = self;
+    umf_withheld_part_t part;
+    umf_withheld_begin(&arena->withheld, &part);
+    umf_arena_turn_take(arena);
+    umf_arena_release(arena, keep);
+    umf_arena_turn_end(arena);
+    umf_withheld_end(&part);
+    return UMF_RESULT_SUCCESS;
+}
+
+static void arena_tick(void *self) {
+    umf_arena_t *arena = self;
+    umf_lock(&arena->lock);
+    bool is_any = arena->stale != NULL;
+    umf_unlock(&arena->lock);
+    if (is_any && umf_arena_turn_try(arena)) {
+        umf_arena_settle(arena, false);
+        umf_arena_turn_end(arena);
+    }
+}
+
+static size_t arena_alloc_count(void *self) {
+    umf_arena_t *arena = self;
+    umf_lock(&arena->lock);
+    size_t count = arena->blocks.count;
+    umf_unlock(&arena->lock);
+    return count;
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+static umf_result_t areas_init(umf_arena_t *arena) {
+    size_t unit = arena->unit;
+    size_t little = umf_align_down(arena->size / 16, unit), large = arena->size - little;
+    uintptr_t base = (uintptr_t)arena->base;
+    arena->small_base = base + large;
+    bool is_made = little >= unit &&
+                   umf_segments_init(&arena->areas[UMF_ARENA_LARGE], base, large) &&
+                   umf_segments_init(&arena->areas[UMF_ARENA_LITTLE], arena->small_base, little);
+    if (!is_made) {
+        UMF_LOG_ERROR("an arena of %zu bytes of addresses with pages of %zu bytes cannot be made: "
+                      "set a larger arena_size",
+                      arena->size, unit);
+    }
+    return is_made ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* Pages are multiples of the provider's, and addresses of the unit. */
+static umf_result_t range_init(umf_arena_t *arena) {
+    size_t granularity, size = arena->params.arena_size, unit = arena->params.arena_page;
+    umf_result_t result =
+        umf_tracked_range_reserve(arena->tracked, &size, &granularity, &arena->base);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    arena->unit = unit > granularity ? unit : granularity;
+    arena->size = umf_align_down(size, arena->unit);
+    return areas_init(arena);
+}
+
+static void arena_dispose(umf_arena_t *arena) {
+    umf_segments_fini(&arena->areas[UMF_ARENA_LARGE]);
+    umf_segments_fini(&arena->areas[UMF_ARENA_LITTLE]);
+    umf_hash_fini(&arena->blocks);
+    umf_hash_fini(&arena->slots);
+    umf_lock_destroy(&arena->lock);
+    umf_tracked_release(arena->tracked);
+    umf_meta_free(arena, sizeof(*arena));
+}
+
+static umf_result_t arena_build(umf_arena_t *arena) {
+    if (!umf_tracked_has_ranges(arena->tracked)) {
+        UMF_LOG_ERROR("an arena needs a provider whose pages can be mapped anywhere, as cuda_vmm "
+                      "and linux_vmm: use one of these, or arena=no");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    arena->provider = umf_tracked_ops(arena->tracked);
+    umf_coalescing_choose_granule(&arena->params, arena->tracked);
+    umf_content_init(&arena->content, arena->tracked);
+    return range_init(arena);
+}
+
+static umf_result_t arena_initialize(umf_memory_provider_handle_t provider, const void *params,
+                                     void **out) {
+    if (!provider || !out) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_arena_t *arena = umf_meta_alloc(sizeof(*arena));
+    if (!arena) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    arena->params = *(const umf_coalescing_pool_params_t *)params;
+    umf_result_t result = umf_tracked_acquire(provider, &arena->tracked);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_meta_free(arena, sizeof(*arena));
+        return result;
+    }
+    umf_lock_init(&arena->lock, UMF_RANK_ARENA);
+    arena->stale_end = &arena->stale;
+    arena->queues[UMF_WHO_DEVICE].state = UMF_ARENA_QUEUE_OPEN;
+    result = arena_build(arena);
+    if (result != UMF_RESULT_SUCCESS) {
+        if (arena->base) {
+            umf_tracked_range_release(arena->tracked, arena->base);
+        }
+        arena_dispose(arena);
+        return result;
+    }
+    *out = arena;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Work that cannot be waited for, as of a capture, may use the memory: then it stays mapped. */
+static bool is_at_rest(umf_arena_t *arena) {
+    umf_who_t device = {0};
+    umf_lock(&arena->lock);
+    umf_who_add(&device, UMF_WHO_DEVICE, ++arena->clock);
+    arena->queues[UMF_WHO_DEVICE].freed = arena->clock;
+    umf_unlock(&arena->lock);
+    umf_arena_look(arena, &device, true, true);
+    umf_lock(&arena->lock);
+    bool is_idle = umf_arena_is_idle_locked(arena, &device);
+    for (unsigned i = 0; i < UMF_WHO_QUEUES && is_idle; i++) {
+        arena->queues[i].passed = UINT64_MAX;
+    }
+    umf_unlock(&arena->lock);
+    return is_idle;
+}
+
+static umf_result_t arena_finalize(void *self) {
+    umf_arena_t *arena = self;
+    umf_result_t result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    umf_arena_turn_take(arena);
+    if (is_at_rest(arena)) {
+        umf_arena_queues_fini(arena);
+        result = umf_arena_unmap_all(arena);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_tracked_range_release(arena->tracked, arena->base);
+    } else {
+        UMF_LOG_WARN("memory of an arena that is destroyed stays with the process, because work "
+                     "that may use it could not be waited for, or it could not be unmapped");
+    }
+    arena_dispose(arena);
+    return result;
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+UMF_POOL_GET_NAME(arena, umf_arena_t, params.name, umf_coalescing_pool_params)
+
+static const umf_memory_pool_ops_t arena_ops = {
+    UMF_POOL_OPS(arena),
+    .get_name = arena_get_name,
+    .ext_ctl = umf_arena_ctl,
+    .ext_trim_memory = arena_trim,
+};
+
+static const umf_view_kind_t arena_view = {.name = "coalescing", .how = UMF_VIEW_UNKNOWN};
+
+static const umf_pool_fast_ops_t arena_fast_ops = {
+    .queued = &arena_queue_ops,
+    .fix = arena_fix,
+    .free_at = arena_free_at,
+    .usable_size_at = arena_usable_size_at,
+    .tick = arena_tick,
+    .alloc_count = arena_alloc_count,
+    .walk = umf_arena_walk,
+    .view = &arena_view,
+};
+
+const umf_pool_variant_t umf_arena_variant = {&arena_ops, &arena_fast_ops};
