@@ -75,6 +75,10 @@ if(TARGET umfctl)
     install(TARGETS umfctl DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT umf_tools)
 endif()
 
+if(TARGET umfd)
+    install(TARGETS umfd DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT umf_tools)
+endif()
+
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     COMPONENT umf_development FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" PATTERN "umem" EXCLUDE)
 if(TARGET umem)

@@ -3,7 +3,7 @@
 #   libumf1      the library, and libumf_proxy.so.1 where it was built
 #   libumem0     the interface of libumem over it
 #   libumf-dev   headers, what compilers, CMake and pkg-config need, examples
-#   umf-tools    umfctl and the manual pages
+#   umf-tools    umfctl, umfd and the manual pages
 #
 # Below /usr, as the preset has it, libraries go where Debian wants them, lib/<architecture>.
 
@@ -89,8 +89,9 @@ and pkg-config, and examples.")
 set(CPACK_COMPONENT_UMF_TOOLS_DESCRIPTION
     "Memory pools over any kind of memory - umfctl
 umfctl tells which providers and pools of libumf this machine offers, why it
-does not offer the others and which limits matter, and tests them. The manual
-pages are here, too.")
+does not offer the others and which limits matter, and tests them. umfd is the
+service of vaults, memory that outlives its users. The manual pages are here,
+too.")
 
 # Every package needs its own copyright and changelog. EXCLUDE_FROM_ALL: in packages only.
 foreach(component IN LISTS CPACK_COMPONENTS_ALL)

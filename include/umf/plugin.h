@@ -652,6 +652,33 @@ typedef struct umf_memory_provider_ext_ops_t {
     int (*mark_all_wait)(void *provider, void *mark, int may_block);
 
     /// @}
+    /// @name Memory that outlives its provider
+    /// For vaults (umf/vault.h). Both or none of these are there, with those of virtual memory.
+    /// @{
+
+    /// @brief Makes a descriptor of the physical memory of a claimed piece. The memory exists as
+    ///        long as a descriptor or a mapping of it does.
+    ///
+    /// @param provider the provider
+    /// @param piece first address of the piece, which is attached
+    /// @param fd [out] to be closed by the caller
+    /// @param size [out] size of the piece
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*vm_give)(void *provider, const void *piece, int *fd, size_t *size);
+
+    /// @brief Maps memory of `vm_give` at the addresses of a claimed piece that was detached.
+    ///
+    /// @param provider the provider
+    /// @param piece first address of the piece
+    /// @param fd descriptor of the memory; stays the caller's
+    /// @param size size of the piece
+    /// @param is_writable 1: the piece is attached again, with this memory. 0: the memory is mapped
+    ///        read-only, and the addresses belong to the caller, who unmaps them: they stay when
+    ///        the provider is destroyed
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*vm_take)(void *provider, void *piece, int fd, size_t size, int is_writable);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -660,7 +687,7 @@ typedef struct umf_memory_provider_ext_ops_t {
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,    \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                 \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL     \
     }
 
 /// @brief A kind of provider.

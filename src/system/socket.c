@@ -11,9 +11,6 @@
 
 #include "system/os.h"
 
-/* The room for descriptors of one message; the kernel closes those that do not fit. */
-#define SOCKET_PASS_MAX 4
-
 static int socket_fault(const char *call) {
     umf_os_fault_t fault = atomic_load_explicit(&umf_os_fault, memory_order_relaxed);
     return umf_unlikely(fault != NULL) ? fault(call) : 0;
@@ -128,26 +125,27 @@ int umf_socket_peer(int fd, uint32_t *uid, uint32_t *pid) {
 /* --- messages --- */
 
 typedef union socket_control_t {
-    char bytes[CMSG_SPACE(SOCKET_PASS_MAX * sizeof(int))];
+    char bytes[CMSG_SPACE(UMF_SOCKET_PASS_MAX * sizeof(int))];
     struct cmsghdr align;
 } socket_control_t;
 
-int umf_socket_send(int fd, const void *data, size_t size, int pass) {
+int umf_socket_send_parts(int fd, const struct iovec *parts, unsigned count, const int *pass,
+                          unsigned passes) {
     int error = socket_fault("send");
     if (error != 0) {
         return error;
     }
-    socket_control_t control = {0};
-    struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (pass != -1) {
+    socket_control_t control;
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = count};
+    if (passes > 0) {
+        memset(&control, 0, CMSG_SPACE(passes * sizeof(int)));
         message.msg_control = &control;
-        message.msg_controllen = CMSG_SPACE(sizeof(int));
+        message.msg_controllen = CMSG_SPACE(passes * sizeof(int));
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(header), &pass, sizeof(int));
+        header->cmsg_len = CMSG_LEN(passes * sizeof(int));
+        memcpy(CMSG_DATA(header), pass, passes * sizeof(int));
     }
     ssize_t sent;
     do {
@@ -156,9 +154,14 @@ int umf_socket_send(int fd, const void *data, size_t size, int pass) {
     return socket_result(sent);
 }
 
-/* Takes the first descriptor of a message and closes the others. */
-static int socket_take(struct msghdr *message, bool is_wanted) {
-    int taken = -1;
+int umf_socket_send(int fd, const void *data, size_t size, int pass) {
+    struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
+    return umf_socket_send_parts(fd, &part, 1, &pass, pass != -1);
+}
+
+/* Takes the first descriptors of a message and closes the others. */
+static unsigned socket_take(struct msghdr *message, int *passed, unsigned room) {
+    unsigned taken = 0;
     for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
          header = CMSG_NXTHDR(message, header)) {
         if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
@@ -168,8 +171,8 @@ static int socket_take(struct msghdr *message, bool is_wanted) {
         for (size_t i = 0; i < count; i++) {
             int fd;
             memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-            if (is_wanted && taken == -1) {
-                taken = fd;
+            if (taken < room) {
+                passed[taken++] = fd;
             } else {
                 close(fd);
             }
@@ -178,38 +181,53 @@ static int socket_take(struct msghdr *message, bool is_wanted) {
     return taken;
 }
 
-int umf_socket_receive(int fd, void *data, size_t size, size_t *got, int *passed) {
+int umf_socket_receive_parts(int fd, const struct iovec *parts, unsigned count, size_t *got,
+                             int *passed, unsigned *passes) {
     int error = socket_fault("receive");
     if (error != 0) {
         return error;
     }
     socket_control_t control;
-    struct iovec part = {.iov_base = data, .iov_len = size};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (passed) {
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = count};
+    if (passes) {
         message.msg_control = &control;
         message.msg_controllen = sizeof(control);
     }
-    ssize_t count;
+    ssize_t size;
     do {
-        count = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    } while (count == -1 && errno == EINTR);
-    if (count == -1) {
+        size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    } while (size == -1 && errno == EINTR);
+    if (size == -1) {
         return errno;
     }
-    int taken = passed ? socket_take(&message, !(message.msg_flags & MSG_TRUNC)) : -1;
-    if (message.msg_flags & MSG_TRUNC) {
+    bool is_cut = message.msg_flags & MSG_TRUNC;
+    unsigned taken = passes ? socket_take(&message, passed, is_cut ? 0 : *passes) : 0;
+    if (is_cut) {
         return EMSGSIZE;
     }
-    /* The kernel could not install the descriptor: the process has no room for it. */
-    if (passed && taken == -1 && (message.msg_flags & MSG_CTRUNC)) {
+    /* The kernel could not install a descriptor: the process has no room for it. */
+    if (passes && (message.msg_flags & MSG_CTRUNC)) {
+        while (taken > 0) {
+            close(passed[--taken]);
+        }
         return EMFILE;
     }
-    if (passed) {
-        *passed = taken;
+    if (passes) {
+        *passes = taken;
     }
-    *got = (size_t)count;
+    *got = (size_t)size;
     return 0;
+}
+
+int umf_socket_receive(int fd, void *data, size_t size, size_t *got, int *passed) {
+    struct iovec part = {.iov_base = data, .iov_len = size};
+    unsigned passes = 1;
+    int taken = -1;
+    int error = umf_socket_receive_parts(fd, &part, 1, got, &taken, passed ? &passes : NULL);
+    if (error == 0 && passed) {
+        *passed = passes ? taken : -1;
+    }
+    return error;
 }
 
 /* --- waiting --- */

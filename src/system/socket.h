@@ -48,6 +48,16 @@ int umf_socket_send(int fd, const void *data, size_t size, int pass);
  */
 int umf_socket_receive(int fd, void *data, size_t size, size_t *got, int *passed);
 
+/* The same for a message in parts, with up to UMF_SOCKET_PASS_MAX descriptors. */
+#define UMF_SOCKET_PASS_MAX 253u
+struct iovec;
+int umf_socket_send_parts(int fd, const struct iovec *parts, unsigned count, const int *pass,
+                          unsigned passes);
+/* `*passes`: the room at `passed` on entry, then how many there are; those beyond the room are
+ * closed. After a failure all are closed. */
+int umf_socket_receive_parts(int fd, const struct iovec *parts, unsigned count, size_t *got,
+                             int *passed, unsigned *passes);
+
 /* Milliseconds of a monotonic clock. */
 uint64_t umf_socket_now(void);
 

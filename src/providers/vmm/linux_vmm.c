@@ -17,6 +17,14 @@
 #include "system/annotate.h"
 #include "system/os.h"
 
+typedef enum linux_vmm_seal_t { LINUX_VMM_SEAL_NOW, LINUX_VMM_SEAL_LATER } linux_vmm_seal_t;
+
+static const umf_field_word_t linux_vmm_seals[] = {
+    {"now", LINUX_VMM_SEAL_NOW},
+    {"later", LINUX_VMM_SEAL_LATER},
+    {NULL, 0},
+};
+
 #define UMF_PARAMS umf_linux_vmm_params
 #define UMF_PARAMS_TABLE "providers/vmm/linux_vmm_params.def"
 typedef struct umf_linux_vmm_memory_provider_params_t {
@@ -35,8 +43,9 @@ typedef struct linux_pages_t {
 
 typedef struct linux_vmm_t {
     umf_vmm_t vmm;
-    umf_name_t name; /* Immutable after create */
-    umf_lock_t grow; /* of the files of pages */
+    umf_name_t name;  /* Immutable after create */
+    bool seals_later; /* files can be sealed against writes. Immutable after create */
+    umf_lock_t grow;  /* of the files of pages */
     linux_pages_t pages[PAGES_FILES];
     unsigned pages_count; /* Sync: grow */
 } linux_vmm_t;
@@ -90,7 +99,7 @@ static umf_result_t linux_vmm_keep(int fd, size_t size, umf_physical_t *physical
 }
 
 static umf_result_t linux_vmm_create(void *backend, size_t size, umf_physical_t *physical) {
-    (void)backend;
+    const linux_vmm_t *linux_vmm = backend;
     int fd;
     int error = umf_memory_file("umf_vmm", &fd);
     if (error) {
@@ -103,7 +112,8 @@ static umf_result_t linux_vmm_create(void *backend, size_t size, umf_physical_t 
         error = umf_memory_file_reserve(fd, 0, size);
     }
     if (!error) { /* importers rely on the size, so it is sealed */
-        error = umf_memory_file_seal(fd, UMF_OS_SEALS | F_SEAL_GROW);
+        int seals = UMF_OS_SEALS | F_SEAL_GROW;
+        error = umf_memory_file_seal(fd, linux_vmm->seals_later ? seals & ~F_SEAL_SEAL : seals);
     }
     if (error) {
         umf_os_close(fd);
@@ -231,6 +241,13 @@ static umf_result_t linux_vmm_memory(void *backend, size_t *bytes) {
     return UMF_RESULT_SUCCESS;
 }
 
+static umf_result_t linux_vmm_show(void *backend, uintptr_t base, size_t size, int fd) {
+    (void)backend;
+    void *at = (void *)base;
+    int error = umf_os_map(&at, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+    return error ? linux_vmm_fail(error, "mapping read-only", size) : UMF_RESULT_SUCCESS;
+}
+
 static umf_result_t linux_vmm_export(void *backend, umf_physical_t physical, int *fd) {
     (void)backend;
     int error = physical_check(physical);
@@ -277,6 +294,7 @@ static const umf_vmm_backend_t linux_vmm_backend = {
     .create_page = linux_vmm_create_page,
     .destroy_page = linux_vmm_destroy_page,
     .map_page = linux_vmm_map_page,
+    .show = linux_vmm_show,
     .unreserve_unmaps = true,
     .kind = 1,
 };
@@ -290,6 +308,7 @@ static umf_result_t linux_vmm_init(linux_vmm_t *made, const void *params) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_name_copy(made->name, wanted->name);
+    made->seals_later = wanted->seal == LINUX_VMM_SEAL_LATER;
     umf_result_t result =
         umf_vmm_init(&made->vmm, &linux_vmm_backend, umf_os_page_size(), wanted->piece_size);
     if (result == UMF_RESULT_SUCCESS) {
@@ -366,6 +385,8 @@ static const umf_memory_provider_ext_ops_t linux_vmm_ext_ops = {
     .copy = linux_vmm_copy,
     .fill = linux_vmm_fill,
     .wait = linux_vmm_wait,
+    .vm_give = umf_vmm_give,
+    .vm_take = umf_vmm_take,
 };
 
 UMF_API_EXT_1 const umf_memory_provider_ops_t *umfLinuxVmmMemoryProviderOps(void) {

@@ -21,6 +21,7 @@ struct umf_vmm_piece_t {
     uint64_t generation; /* number of its physical memory */
     umf_vmm_state_t state;
     bool is_claimed; /* the piece stays listed, even when its last allocation is freed */
+    bool is_given;   /* its addresses belong to the caller of umf_vmm_take */
     size_t allocations;
     /* Free segments of a piece that is claimed or has no physical memory. They are taken out of the
      * range, so that nothing is allocated there. */

@@ -334,3 +334,47 @@ umf_result_t umf_vmm_attach(void *provider, void *const *pieces, size_t count) {
     }
     return result;
 }
+
+/* --- giving and taking ------------------------------------------------------------------------ */
+
+umf_result_t umf_vmm_give(void *provider, const void *ptr, int *fd, size_t *size) {
+    umf_vmm_t *vmm = provider;
+    umf_vmm_piece_t *piece = vmm_claimed(vmm, ptr);
+    if (!piece || piece->state != UMF_VMM_ATTACHED) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = vmm->ops->export(vmm, piece->physical, fd);
+    if (result == UMF_RESULT_SUCCESS) {
+        *size = piece->size;
+    }
+    return result;
+}
+
+/* The memory is the piece's again, as that of umf_vmm_create. */
+static umf_result_t vmm_take_writable(umf_vmm_t *vmm, umf_vmm_piece_t *piece, int fd) {
+    umf_result_t result = vmm->ops->import(vmm, fd, piece->size, &piece->physical);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    vmm_set_state(vmm, piece, UMF_VMM_CREATED);
+    void *base = (void *)piece->base;
+    result = umf_vmm_attach(vmm, &base, 1);
+    if (result != UMF_RESULT_SUCCESS) {
+        vmm_destroy(vmm, &base, 1);
+    }
+    return result;
+}
+
+umf_result_t umf_vmm_take(void *provider, void *base, int fd, size_t size, int is_writable) {
+    umf_vmm_t *vmm = provider;
+    umf_vmm_piece_t *piece = vmm_claimed(vmm, base);
+    if (!piece || piece->state != UMF_VMM_DETACHED || piece->size != size || piece->is_given) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (is_writable) {
+        return vmm_take_writable(vmm, piece, fd);
+    }
+    umf_result_t result = vmm->ops->show(vmm, piece->base, piece->size, fd);
+    piece->is_given = result == UMF_RESULT_SUCCESS;
+    return result;
+}

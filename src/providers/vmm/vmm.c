@@ -169,7 +169,9 @@ void umf_vmm_unshare(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
 
 umf_result_t umf_vmm_piece_unmake(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     umf_vmm_unshare(vmm, piece);
-    umf_result_t unmapped = umf_vmm_unmap(vmm, piece->base, piece->size, umf_vmm_is_mapped(piece));
+    umf_result_t unmapped =
+        piece->is_given ? UMF_RESULT_SUCCESS
+                        : umf_vmm_unmap(vmm, piece->base, piece->size, umf_vmm_is_mapped(piece));
     umf_result_t destroyed = piece->state == UMF_VMM_DETACHED
                                  ? UMF_RESULT_SUCCESS
                                  : vmm->ops->destroy(vmm, piece->physical);

@@ -70,6 +70,8 @@ typedef struct umf_vmm_backend_t {
      * descriptor, which stays the caller's; INVALID_ARGUMENT if it is not `size` bytes. */
     umf_result_t (*export)(void *backend, umf_physical_t physical, int *fd);
     umf_result_t (*import)(void *backend, int fd, size_t size, umf_physical_t *physical);
+    /* NULL, or maps the memory behind a descriptor read-only, where addresses are reserved. */
+    umf_result_t (*show)(void *backend, uintptr_t base, size_t size, int fd);
     /* NULL, or sharing by tokens instead of descriptors: bytes that name physical memory. */
     umf_result_t (*export_token)(void *backend, umf_physical_t physical, unsigned char *token);
     umf_result_t (*import_token)(void *backend, const unsigned char *token, size_t size,
@@ -142,6 +144,8 @@ umf_result_t umf_vmm_attach(void *provider, void *const *pieces, size_t count);
 umf_result_t umf_vmm_claim(void *provider, void *const *pieces, const size_t *allocations,
                            size_t count, int *claimed);
 umf_result_t umf_vmm_release(void *provider, void *const *pieces, size_t count);
+umf_result_t umf_vmm_give(void *provider, const void *ptr, int *fd, size_t *size);
+umf_result_t umf_vmm_take(void *provider, void *piece, int fd, size_t size, int is_writable);
 
 /* Those for pools that place pages: ranges.c. */
 umf_result_t umf_vmm_range_reserve(void *provider, size_t *size, size_t *granularity, void **base);

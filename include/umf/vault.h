@@ -1,0 +1,428 @@
+/** @file
+ * Vaults: named memory that outlives the processes that use it.
+ *
+ * A process writes a *generation*, which is memory with a table of names in it, and commits it in
+ * one step. Others attach it in milliseconds, read-only, without a copy. The next generation is
+ * written beside the one that is read. The memory stays when its writer ends, when its readers end,
+ * and when the service that keeps it is killed.
+ *
+ *     umf_vault_handle_t vault;
+ *     umfVaultOpen("model", NULL, &vault);
+ *     umf_vault_draft_handle_t draft;
+ *     umfVaultBegin(vault, NULL, &draft);
+ *     umf_memory_pool_handle_t pool;
+ *     umfVaultDraftPool(draft, "coalescing over linux_vmm", &pool);
+ *     float *w = umfPoolMalloc(pool, size);              // fill it
+ *     umfVaultPut(draft, "layers.0.weight", w, size, NULL, 0, 0);
+ *     uint64_t generation;
+ *     umfVaultCommit(draft, NULL, &generation);          // w is read-only from here on
+ *
+ *     umf_vault_view_handle_t view;                      // in any other process of the user
+ *     umfVaultAttach(vault, NULL, &view);
+ *     umf_vault_entry_t entry = UMF_VAULT_ENTRY_INIT;
+ *     umfVaultFind(view, "layers.0.weight", &entry);     // entry.ptr, entry.size
+ *
+ * The service is `umfd`, two small processes of the same user. ::umfVaultOpen starts it when none
+ * answers; nothing else of the library does. It holds descriptors only: it never maps, reads or
+ * runs content. When one of the two processes is killed the other one starts it again, and a call
+ * takes longer by that time; no connection, no generation and no byte is lost.
+ *
+ * The memory of a commit is sealed: the kernel refuses every write to it, by whatever process and
+ * through whatever descriptor. So the memory of a draft must come from a provider whose files can
+ * be sealed (linux_vmm).
+ *
+ * Handles of vaults and views may be used by any thread. A draft is used by one thread at a time;
+ * its pools are like all pools. After a fork the handles are the parent's: calls in the child give
+ * UMF_RESULT_ERROR_INVALID_ARGUMENT, and memory of views stays mapped there and readable.
+ *
+ * The functions are part of the library's extensions; without them, and on systems without memory
+ * files, they give UMF_RESULT_ERROR_NOT_SUPPORTED.
+ */
+#ifndef UMF_VAULT_H
+#define UMF_VAULT_H 1
+
+#include <umf/base.h>
+#include <umf/memory_pool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// @brief A name, open in this process.
+typedef struct umf_vault_t *umf_vault_handle_t;
+/// @brief A generation that is being written.
+typedef struct umf_vault_draft_t *umf_vault_draft_handle_t;
+/// @brief A generation that is attached in this process.
+typedef struct umf_vault_view_t *umf_vault_view_handle_t;
+
+/// @brief How a vault is opened.
+typedef struct umf_vault_params_t {
+    /// sizeof(umf_vault_params_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// Folder of the service; NULL: `UMF_VAULT_DIR`, else `$XDG_RUNTIME_DIR/umf`, else `/run/umf`
+    /// for root and `/tmp/umf-<uid>` for others.
+    const char *folder;
+    /// 1: start the service if none answers. It ends by itself after a minute without clients and
+    /// content.
+    int start;
+    /// How long the service may take to answer, in ms.
+    uint64_t timeout_ms;
+    /// Bytes that the vault may have, all generations together; 0: no limit. It counts when the
+    /// first draft makes the name.
+    uint64_t limit;
+    /// Generations before the current one that stay when nobody reads them. It counts as `limit`.
+    uint32_t keep;
+} umf_vault_params_t;
+
+/// @brief The default: the place of the user, started if need be, 10 seconds.
+#define UMF_VAULT_PARAMS_INIT                                                                      \
+    { sizeof(umf_vault_params_t), NULL, 1, 10000, 0, 0 }
+
+/// @brief How a draft begins.
+typedef struct umf_vault_draft_params_t {
+    /// sizeof(umf_vault_draft_params_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// How long to wait while another client writes, in ms.
+    uint64_t timeout_ms;
+    /// A generation whose entries ::umfVaultKeep may take over; 0: none.
+    uint64_t from;
+    /// 1: the current generation goes first, for memory that has no room for two. If the draft then
+    /// fails, the vault has no current generation.
+    int replace;
+    /// Bytes that readers compare, such as model and revision; copied. NULL: none.
+    const void *identity;
+    /// How many; at most 4096.
+    size_t identity_size;
+} umf_vault_draft_params_t;
+
+/// @brief The default: no wait, an empty draft beside the current generation.
+#define UMF_VAULT_DRAFT_PARAMS_INIT                                                                \
+    { sizeof(umf_vault_draft_params_t), 0, 0, 0, NULL, 0 }
+
+/// @brief Flags of an entry. Entries of different flags cannot be in one piece of memory: allocate
+///        them from different pools of the draft.
+typedef enum umf_vault_flag_t {
+    /// Readers have a copy of their own, which they can write; pages that they do not write are
+    /// shared.
+    UMF_VAULT_PRIVATE = 1,
+    /// Readers have memory of this size that reads as zero and that they can write; the content is
+    /// not kept.
+    UMF_VAULT_ZERO = 2,
+} umf_vault_flag_t;
+
+/// @brief How a draft is committed.
+typedef struct umf_vault_commit_params_t {
+    /// sizeof(umf_vault_commit_params_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// Name of a group, 1 to 255 bytes: its generations, of several vaults, become current
+    /// together when the last one is committed, or never. NULL: the draft alone.
+    const char *group;
+    /// How many vaults the group has; 1 to 64.
+    uint32_t group_count;
+    /// How long to wait for the others of the group, in ms. After that the group ends.
+    uint64_t timeout_ms;
+} umf_vault_commit_params_t;
+
+/// @brief The default: the draft alone.
+#define UMF_VAULT_COMMIT_PARAMS_INIT                                                               \
+    { sizeof(umf_vault_commit_params_t), NULL, 0, 0 }
+
+/// @brief How a generation is attached.
+typedef struct umf_vault_attach_params_t {
+    /// sizeof(umf_vault_attach_params_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// Number of the generation; 0: the current one.
+    uint64_t generation;
+    /// How long to wait for it, in ms.
+    uint64_t timeout_ms;
+    /// The identity that it must have; NULL: any.
+    const void *identity;
+    /// Its size in bytes.
+    size_t identity_size;
+} umf_vault_attach_params_t;
+
+/// @brief The default: the current generation, which must be there.
+#define UMF_VAULT_ATTACH_PARAMS_INIT                                                               \
+    { sizeof(umf_vault_attach_params_t), 0, 0, NULL, 0 }
+
+/// @brief An entry of a generation.
+typedef struct umf_vault_entry_t {
+    /// sizeof(umf_vault_entry_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// Its memory in this process, valid until the view is detached.
+    void *ptr;
+    /// Bytes of it.
+    size_t size;
+    /// The note that was put with it; valid as `ptr`. NULL: none.
+    const void *note;
+    /// Bytes of the note.
+    size_t note_size;
+    /// Values of ::umf_vault_flag_t.
+    unsigned flags;
+    /// Its name, with a NUL; valid as `ptr`.
+    const char *key;
+} umf_vault_entry_t;
+
+/// @brief Only the size set.
+#define UMF_VAULT_ENTRY_INIT                                                                       \
+    { sizeof(umf_vault_entry_t), NULL, 0, NULL, 0, 0, NULL }
+
+/// @brief State of a vault.
+typedef struct umf_vault_stat_t {
+    /// sizeof(umf_vault_stat_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// Number of the current generation; 0: none.
+    uint64_t current;
+    /// Generations that can be attached.
+    uint64_t generations;
+    /// Bytes of all of them and of the draft; memory that generations share counts once.
+    uint64_t bytes;
+    /// Clients that have a generation attached; the writer of one is among them.
+    uint64_t readers;
+    /// Bytes that it may have; 0: no limit.
+    uint64_t limit;
+    /// How many times the service was started since the keeper began.
+    uint64_t restarts;
+    /// Number of the last event.
+    uint64_t event;
+    /// Process of the client that writes a draft; 0: none.
+    uint32_t writer;
+} umf_vault_stat_t;
+
+/// @brief Only the size set.
+#define UMF_VAULT_STAT_INIT                                                                        \
+    { sizeof(umf_vault_stat_t), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/// @brief Types of events.
+typedef enum umf_vault_event_type_t {
+    /// A generation became current.
+    UMF_VAULT_EVENT_COMMITTED = 1,
+    /// A generation can no longer be attached.
+    UMF_VAULT_EVENT_DROPPED = 2,
+    /// A draft ended without a commit.
+    UMF_VAULT_EVENT_ABORTED = 3,
+    /// A client that had a generation attached has ended.
+    UMF_VAULT_EVENT_READER_ENDED = 4,
+} umf_vault_event_type_t;
+
+/// @brief An event of a vault.
+typedef struct umf_vault_event_t {
+    /// sizeof(umf_vault_event_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// Its number. Numbers grow; those of other vaults are between.
+    uint64_t number;
+    /// Its type.
+    umf_vault_event_type_t type;
+    /// The generation, or the number that the draft would have had.
+    uint64_t generation;
+} umf_vault_event_t;
+
+/// @brief Only the size set.
+#define UMF_VAULT_EVENT_INIT                                                                       \
+    { sizeof(umf_vault_event_t), 0, UMF_VAULT_EVENT_COMMITTED, 0 }
+
+/// @brief Opens a vault by its name. Nothing is made before the first draft.
+///
+/// @param name 1 to 255 bytes
+/// @param params NULL: ::UMF_VAULT_PARAMS_INIT
+/// @param hVault [out] to be closed by ::umfVaultClose; written only on success
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument or the name is not valid, or the
+///         vault belongs to another user;
+///         ::UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE if no service answers and none could be
+///         started; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the service has no room for another client, or
+///         does not answer in time;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the service has another version. The log has the
+///         cause.
+umf_result_t umfVaultOpen(const char *name, const umf_vault_params_t *params,
+                          umf_vault_handle_t *hVault);
+
+/// @brief Closes a vault: its drafts are aborted, its views detached. No other thread may use them.
+///
+/// @param hVault the vault
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+umf_result_t umfVaultClose(umf_vault_handle_t hVault);
+
+/// @brief Begins a draft. A vault has one at a time, of all processes.
+///
+/// @param hVault the vault
+/// @param params NULL: ::UMF_VAULT_DRAFT_PARAMS_INIT
+/// @param hDraft [out] to be ended by ::umfVaultCommit or ::umfVaultAbort; written only on success
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid, or there is no
+///         generation `from`;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if another client has one until the time is over, or
+///         a table of the service is full; otherwise as ::umfVaultOpen
+umf_result_t umfVaultBegin(umf_vault_handle_t hVault, const umf_vault_draft_params_t *params,
+                           umf_vault_draft_handle_t *hDraft);
+
+/// @brief Creates a pool for the memory of a draft.
+///
+/// @param hDraft the draft, which owns the pool: it must not be destroyed by the caller. It is
+///        destroyed when the draft ends
+/// @param text a pool as umf/text.h describes it, over linux_vmm
+/// @param hPool [out] the pool; written only on success
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the provider's memory cannot
+///         be kept in a vault; otherwise as ::umfPoolCreateFromText
+umf_result_t umfVaultDraftPool(umf_vault_draft_handle_t hDraft, const char *text,
+                               umf_memory_pool_handle_t *hPool);
+
+/// @brief Gives memory of a draft a name. Its content counts as it is at the commit.
+///
+/// @param hDraft the draft
+/// @param key 1 to 255 bytes. A key that was put before gets the new memory
+/// @param ptr memory of a pool of the draft, inside of one allocation
+/// @param size of the entry in bytes, not 0
+/// @param note bytes for readers, such as a shape; copied. NULL: none
+/// @param note_size how many; at most 65535
+/// @param flags values of ::umf_vault_flag_t
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid,
+///         or if memory of other flags is in the same piece; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES beyond a million entries
+umf_result_t umfVaultPut(umf_vault_draft_handle_t hDraft, const char *key, const void *ptr,
+                         size_t size, const void *note, size_t note_size, unsigned flags);
+
+/// @brief Takes over entries of the generation `from`. Memory is shared, not copied: a piece stays
+///        as long as one generation has an entry in it.
+///
+/// @param hDraft the draft
+/// @param prefix of the keys; "" takes all. Keys that were put before are left as they are
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if the draft has no `from`, or
+///         `prefix` is NULL; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const char *prefix);
+
+/// @brief Commits a draft: it becomes the current generation, in one step.
+///
+/// The memory of all entries becomes read-only here and stays at its addresses until the vault is
+/// closed; it belongs to no pool any more. The pools of the draft are destroyed, and memory without
+/// entry is released. No other thread may use the draft or its memory meanwhile.
+///
+/// After a failure the draft is as it was, to be committed again or aborted; memory that was sealed
+/// before the failure is read-only. If the service has lost the draft it can only be aborted.
+///
+/// @param hDraft the draft; not valid after a success
+/// @param params NULL: ::UMF_VAULT_COMMIT_PARAMS_INIT
+/// @param generation [out] its number; written only on success. May be NULL
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid, or the draft was ended
+///         by ::umfVaultDrop or its group;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if another process has memory of it mapped writable,
+///         if a limit is reached, or the others of the group did not come in time;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; otherwise as ::umfVaultOpen
+umf_result_t umfVaultCommit(umf_vault_draft_handle_t hDraft,
+                            const umf_vault_commit_params_t *params, uint64_t *generation);
+
+/// @brief Ends a draft without a commit. Its pools and their memory are destroyed.
+///
+/// @param hDraft the draft
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+umf_result_t umfVaultAbort(umf_vault_draft_handle_t hDraft);
+
+/// @brief Maps a generation into this process, read-only.
+///
+/// @param hVault the vault
+/// @param params NULL: ::UMF_VAULT_ATTACH_PARAMS_INIT
+/// @param hView [out] to be detached by ::umfVaultDetach; written only on success
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid, if there is no such
+///         generation, if it has another identity, or if it is broken;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if it did not come in time;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; otherwise as ::umfVaultOpen. After a failure
+///         nothing is mapped.
+umf_result_t umfVaultAttach(umf_vault_handle_t hVault, const umf_vault_attach_params_t *params,
+                            umf_vault_view_handle_t *hView);
+
+/// @brief Finds an entry. It takes no lock and makes no system call.
+///
+/// @param hView the view
+/// @param key its name
+/// @param entry [in,out] struct_size is set; the rest is written only on success
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if there is none, or an
+///         argument is not valid
+umf_result_t umfVaultFind(umf_vault_view_handle_t hView, const char *key, umf_vault_entry_t *entry);
+
+/// @brief Called for an entry. Returns 0 to go on.
+typedef int (*umf_vault_each_t)(const umf_vault_entry_t *entry, void *arg);
+
+/// @brief Visits entries, sorted by name.
+///
+/// @param hView the view, which must not be detached meanwhile
+/// @param prefix of their names; NULL or "": all
+/// @param visitor called for each
+/// @param arg handed to `visitor`
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_USER_SPECIFIC if the visitor stopped;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+umf_result_t umfVaultEach(umf_vault_view_handle_t hView, const char *prefix,
+                          umf_vault_each_t visitor, void *arg);
+
+/// @brief Number of the generation of a view.
+///
+/// @param hView the view
+/// @param generation [out] its number
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+umf_result_t umfVaultViewGeneration(umf_vault_view_handle_t hView, uint64_t *generation);
+
+/// @brief Unmaps a view. Its entries are not valid any more.
+///
+/// @param hView the view, which no other thread may use
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+umf_result_t umfVaultDetach(umf_vault_view_handle_t hView);
+
+/// @brief State of a vault.
+///
+/// @param hVault the vault
+/// @param stat [in,out] struct_size is set; the rest is written only on success
+/// @return ::UMF_RESULT_SUCCESS; otherwise as ::umfVaultOpen
+umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat);
+
+/// @brief Waits for the next event of a vault.
+///
+/// @param hVault the vault
+/// @param after number of the last event that the caller knows; 0: the oldest that is still known.
+///        ::umfVaultStat has the last one. The service knows the last 1024 of all vaults
+/// @param timeout_ms how long to wait, in ms
+/// @param event [in,out] struct_size is set; the rest is written only on success
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if there was none in time;
+///         otherwise as ::umfVaultOpen
+umf_result_t umfVaultWait(umf_vault_handle_t hVault, uint64_t after, uint64_t timeout_ms,
+                          umf_vault_event_t *event);
+
+/// @brief Drops a generation, or all and the draft. Readers keep what they have mapped.
+///
+/// @param hVault the vault
+/// @param generation its number; 0: the whole vault
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if there is none; otherwise as
+///         ::umfVaultOpen
+umf_result_t umfVaultDrop(umf_vault_handle_t hVault, uint64_t generation);
+
+/// @brief Ends the draft of another client, which may be stopped.
+///
+/// @param hVault the vault
+/// @return ::UMF_RESULT_SUCCESS, also if there is none; otherwise as ::umfVaultDrop
+umf_result_t umfVaultDropDraft(umf_vault_handle_t hVault);
+
+/// @brief Called for a vault. Returns 0 to go on.
+typedef int (*umf_vault_visitor_t)(const char *name, const umf_vault_stat_t *stat, void *arg);
+
+/// @brief Visits the vaults of a service. It starts none.
+///
+/// @param params folder and time; NULL: ::UMF_VAULT_PARAMS_INIT
+/// @param visitor called for each
+/// @param arg handed to `visitor`
+/// @return as ::umfVaultOpen; ::UMF_RESULT_ERROR_USER_SPECIFIC if the visitor stopped
+umf_result_t umfVaultList(const umf_vault_params_t *params, umf_vault_visitor_t visitor, void *arg);
+
+/// @brief Ends the service of a place. It starts none.
+///
+/// @param params folder and time; NULL: ::UMF_VAULT_PARAMS_INIT
+/// @param drop 0: only if it has no other clients and no content
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if it has; otherwise as
+///         ::umfVaultOpen
+umf_result_t umfVaultStop(const umf_vault_params_t *params, int drop);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* UMF_VAULT_H */

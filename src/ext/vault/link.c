@@ -1,0 +1,432 @@
+#include "ext/vault/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "system/os.h"
+#include "system/socket.h"
+
+#define REPEAT_FIRST 25 /* ms without an answer after which a request is sent again */
+#define REPEAT_LAST 400
+#define START_AGAIN                                                                                \
+    100 /* ms after which the daemon is started again: the former one may just have ended */
+
+/* --- links and fork --------------------------------------------------------------------------- */
+
+UMF_LOCK_STATIC(links_lock, UMF_RANK_VAULTS);
+static umf_link_t *links; /* Sync: links_lock */
+
+/* In a child: its copies of the sockets would keep the leases of the parent. */
+static void forget_parent(void) {
+    for (umf_link_t *link = links; link; link = link->next) {
+        umf_kept_fd_close(&link->socket);
+    }
+    links = NULL;
+}
+
+static void links_add(umf_link_t *link) {
+    static atomic_bool is_watching;
+    if (!atomic_exchange(&is_watching, true) && pthread_atfork(NULL, NULL, forget_parent) != 0) {
+        atomic_store(&is_watching, false);
+    }
+    umf_lock(&links_lock);
+    link->prev = NULL;
+    link->next = links;
+    if (links) {
+        links->prev = link;
+    }
+    links = link;
+    umf_unlock(&links_lock);
+}
+
+static void links_remove(umf_link_t *link) {
+    umf_lock(&links_lock);
+    if (link->prev) {
+        link->prev->next = link->next;
+    } else {
+        links = link->next;
+    }
+    if (link->next) {
+        link->next->prev = link->prev;
+    }
+    umf_kept_fd_close(&link->socket);
+    umf_unlock(&links_lock);
+}
+
+bool umf_link_is_ours(const umf_link_t *link) {
+    return link->forks == umf_fork_count();
+}
+
+/* --- connecting ------------------------------------------------------------------------------- */
+
+static void nap(unsigned ms) {
+    struct timespec time = {.tv_nsec = (long)ms * 1000000};
+    nanosleep(&time, NULL);
+}
+
+/* The folder of the place, which must be ours: its daemon gets our memory. */
+static int open_folder(const char *path, int *fd) {
+    struct stat about;
+    int error = umf_os_open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0, fd);
+    if (error != 0) {
+        return error;
+    }
+    if (fstat(*fd, &about) != 0 || (about.st_uid != geteuid() && geteuid() != 0) ||
+        (about.st_mode & 077) != 0) {
+        umf_os_close(*fd);
+        return EPERM;
+    }
+    return 0;
+}
+
+/* ENOENT, ECONNREFUSED: no daemon. */
+static int connect_once(umf_link_t *link) {
+    int folder, fd;
+    int error = open_folder(link->folder, &folder);
+    if (error != 0) {
+        return error;
+    }
+    /* The path of the folder may be longer than the name of a socket. */
+    char path[64];
+    umf_socket_address_t address;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d/" UMF_VAULT_SOCKET, folder);
+    error = umf_socket_path(path, &address);
+    if (error == 0) {
+        error = umf_socket_open(&fd);
+    }
+    if (error == 0) {
+        error = umf_socket_connect(fd, &address);
+        if (error == 0) {
+            umf_lock(&links_lock);
+            error = umf_kept_fd_take(&link->socket, fd);
+            umf_unlock(&links_lock);
+        } else {
+            umf_os_close(fd);
+        }
+    }
+    umf_os_close(folder);
+    return error;
+}
+
+static umf_result_t connect_refused(const umf_link_t *link, int error) {
+    errno = error;
+    if (error == EPERM) {
+        UMF_LOG_ERROR("%s must be a folder of this user with mode 0700, because the service in it "
+                      "gets memory (UMF_VAULT_DIR names another one)",
+                      link->folder);
+    } else {
+        UMF_LOG_PERROR("no service of vaults answers in %s", link->folder);
+    }
+    return error == EAGAIN ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
+                           : UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+}
+
+static umf_result_t connect_by(umf_link_t *link, uint64_t deadline) {
+    uint64_t start_next = 0;
+    for (;;) {
+        int error = connect_once(link);
+        if (error == 0) {
+            return UMF_RESULT_SUCCESS;
+        }
+        uint64_t now = umf_socket_now();
+        bool may_start = (error == ENOENT || error == ECONNREFUSED) && link->starts;
+        if ((error != EAGAIN && !may_start) || (now >= deadline && start_next)) {
+            return connect_refused(link, error);
+        }
+        if (may_start && now >= start_next) {
+            umf_result_t result = umf_vault_start(link->folder);
+            if (result != UMF_RESULT_SUCCESS) {
+                return result;
+            }
+            start_next = umf_socket_now() + START_AGAIN;
+        } else {
+            nap(2);
+        }
+    }
+}
+
+/* --- requests --------------------------------------------------------------------------------- */
+
+typedef enum outcome_t { ANSWERED, LOST, LATE, NO_ROOM, STRANGE } outcome_t;
+
+static outcome_t send_request(umf_link_t *link, const umf_vault_message_t *message,
+                              const umf_link_call_t *call, uint64_t deadline) {
+    struct iovec parts[] = {
+        {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof(*message)},
+        {.iov_base = (void *)(uintptr_t)call->body, .iov_len = call->body_size}};
+    for (;;) {
+        int error = umf_socket_send_parts(link->socket.number, parts, 2, call->pass, call->passes);
+        if (error == 0) {
+            return ANSWERED;
+        }
+        if (error != EAGAIN && error != ETOOMANYREFS) {
+            return LOST;
+        }
+        if (umf_socket_now() >= deadline) {
+            return LATE;
+        }
+        nap(1);
+    }
+}
+
+static void close_passed(umf_link_call_t *call, const int *passed) {
+    for (unsigned i = 0; i < call->passed_count; i++) {
+        umf_os_close(passed[i]);
+    }
+    call->passed_count = 0;
+}
+
+/* LATE: this message is not the answer. */
+static outcome_t receive_answer(umf_link_t *link, const umf_vault_message_t *request,
+                                umf_link_call_t *call) {
+    char ignored[8];
+    size_t got;
+    struct iovec parts[] = {{.iov_base = &call->message, .iov_len = sizeof(call->message)},
+                            {.iov_base = call->answer ? call->answer : ignored,
+                             .iov_len = call->answer ? UMF_VAULT_BODY_MAX : sizeof(ignored)}};
+    call->passed_count = call->passed ? UMF_VAULT_FDS_MAX : 0;
+    int error = umf_socket_receive_parts(link->socket.number, parts, 2, &got, call->passed,
+                                         call->passed ? &call->passed_count : NULL);
+    if (error != 0) {
+        call->passed_count = 0;
+        return error == EAGAIN ? LATE : error == EMFILE ? NO_ROOM : LOST;
+    }
+    const umf_vault_message_t *answer = &call->message;
+    if (got == 0) {
+        return LOST;
+    }
+    bool is_right = got >= sizeof(*answer) && answer->magic == UMF_VAULT_MAGIC &&
+                    answer->body == got - sizeof(*answer);
+    if (is_right && answer->sequence == 0 && answer->answer == UMF_VAULT_FULL) {
+        return ANSWERED; /* to the connection */
+    }
+    if (!is_right || answer->sequence != request->sequence) {
+        close_passed(call, call->passed);
+        return is_right ? LATE : STRANGE;
+    }
+    return ANSWERED;
+}
+
+static outcome_t exchange(umf_link_t *link, umf_link_call_t *call, uint64_t deadline) {
+    umf_vault_message_t request = call->message;
+    request.magic = UMF_VAULT_MAGIC;
+    request.version = UMF_VAULT_VERSION;
+    request.sequence = ++link->sequence;
+    request.body = call->body_size;
+    uint64_t repeat = REPEAT_FIRST;
+    while (umf_kept_fd_is_open(&link->socket)) {
+        outcome_t outcome = send_request(link, &request, call, deadline);
+        uint64_t now = umf_socket_now();
+        uint64_t until = now + repeat < deadline ? now + repeat : deadline;
+        while (outcome == ANSWERED) {
+            int error = umf_socket_wait(link->socket.number, until);
+            if (error != 0) {
+                outcome = error == ETIMEDOUT ? LATE : LOST;
+                break;
+            }
+            outcome = receive_answer(link, &request, call);
+            if (outcome != LATE) {
+                return outcome;
+            }
+            outcome = ANSWERED; /* one of an earlier request, or of a repetition */
+        }
+        if (outcome != LATE || umf_socket_now() >= deadline) {
+            return outcome;
+        }
+        repeat = repeat * 2 < REPEAT_LAST ? repeat * 2 : REPEAT_LAST;
+    }
+    return LOST;
+}
+
+static umf_result_t outcome_result(const umf_link_t *link, outcome_t outcome, bool is_wait) {
+    switch (outcome) {
+    case ANSWERED:
+        return UMF_RESULT_SUCCESS;
+    case LATE:
+        if (!is_wait) {
+            UMF_LOG_ERROR("the service of vaults in %s does not answer in %llu ms", link->folder,
+                          (unsigned long long)link->timeout_ms);
+        }
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    case NO_ROOM:
+        UMF_LOG_ERROR("no room for descriptors of the service of vaults: raise the limit of open "
+                      "files");
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    case LOST:
+        UMF_LOG_ERROR("the service of vaults in %s has ended the connection: it has ended, or has "
+                      "no room for another client",
+                      link->folder);
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    default:
+        UMF_LOG_ERROR("what answers in %s is no service of vaults", link->folder);
+        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+}
+
+static umf_result_t greet(umf_link_t *link, uint64_t deadline, outcome_t *outcome) {
+    umf_link_call_t hello = {.message = {.op = UMF_VAULT_HELLO, .words = {link->limit, link->keep}},
+                             .body = link->name,
+                             .body_size = (uint32_t)strlen(link->name)};
+    *outcome = exchange(link, &hello, deadline);
+    if (*outcome != ANSWERED) {
+        return UMF_RESULT_ERROR_UNKNOWN;
+    }
+    umf_result_t result = umf_link_result(link, &hello.message, link->name);
+    if (result == UMF_RESULT_SUCCESS) {
+        if (link->nonce && link->nonce != hello.message.nonce) {
+            UMF_LOG_WARN("both processes of the service of vaults in %s have ended: its content is "
+                         "lost, but for what is mapped",
+                         link->folder);
+        }
+        link->nonce = hello.message.nonce;
+    }
+    return result;
+}
+
+/* A daemon that ends closes its connections a moment before its socket. */
+static umf_result_t join(umf_link_t *link, uint64_t deadline) {
+    for (;;) {
+        outcome_t outcome = ANSWERED;
+        umf_result_t result = connect_by(link, deadline);
+        if (result == UMF_RESULT_SUCCESS && link->name[0]) {
+            result = greet(link, deadline, &outcome);
+        }
+        if (outcome == ANSWERED) {
+            return result;
+        }
+        if (outcome != LOST || umf_socket_now() >= deadline) {
+            return outcome_result(link, outcome, false);
+        }
+        umf_lock(&links_lock);
+        umf_kept_fd_close(&link->socket);
+        umf_unlock(&links_lock);
+        nap(2);
+    }
+}
+
+static umf_result_t reconnect(umf_link_t *link, uint64_t deadline) {
+    umf_lock(&links_lock);
+    umf_kept_fd_close(&link->socket);
+    umf_unlock(&links_lock);
+    link->epoch++;
+    return join(link, deadline);
+}
+
+static uint64_t deadline_of(uint64_t ms) {
+    uint64_t now = umf_socket_now();
+    return ms < UINT64_MAX - now ? now + ms : UINT64_MAX;
+}
+
+void umf_turn_take(umf_turn_t *turn) {
+    for (;;) {
+        uint32_t seen = umf_event_count_read(&turn->ended);
+        if (!__atomic_exchange_n(&turn->is_taken, 1, __ATOMIC_ACQUIRE)) {
+            return;
+        }
+        umf_event_count_wait(&turn->ended, seen);
+    }
+}
+
+void umf_turn_end(umf_turn_t *turn) {
+    __atomic_store_n(&turn->is_taken, 0, __ATOMIC_RELEASE);
+    umf_event_count_advance(&turn->ended);
+}
+
+umf_result_t umf_link_call(umf_link_t *link, umf_link_call_t *call) {
+    umf_vault_message_t request = call->message;
+    uint64_t deadline = deadline_of(call->is_wait ? call->timeout_ms : link->timeout_ms);
+    umf_turn_take(&link->turn);
+    outcome_t outcome = exchange(link, call, deadline);
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    if (outcome == LOST && call->is_ending) {
+        call->message.answer = UMF_VAULT_OK;
+        outcome = ANSWERED;
+    } else if (outcome == LOST && !call->is_bound) {
+        result = reconnect(link, deadline_of(link->timeout_ms));
+        if (result == UMF_RESULT_SUCCESS) {
+            call->message = request;
+            outcome = exchange(link, call, deadline);
+        }
+    }
+    umf_turn_end(&link->turn);
+    return result ? result : outcome_result(link, outcome, call->is_wait);
+}
+
+umf_result_t umf_link_open(umf_link_t *link) {
+    link->forks = umf_fork_count();
+    links_add(link);
+    umf_result_t result = join(link, deadline_of(link->timeout_ms));
+    if (result != UMF_RESULT_SUCCESS) {
+        links_remove(link);
+    }
+    return result;
+}
+
+void umf_link_close(umf_link_t *link) {
+    if (umf_link_is_ours(link)) {
+        links_remove(link);
+    }
+}
+
+/* --- answers ---------------------------------------------------------------------------------- */
+
+#define REFUSE(result, ...)                                                                        \
+    do {                                                                                           \
+        UMF_LOG_ERROR(__VA_ARGS__);                                                                \
+        return UMF_RESULT_ERROR_##result;                                                          \
+    } while (0)
+
+umf_result_t umf_link_result(const umf_link_t *link, const umf_vault_message_t *answer,
+                             const char *what) {
+    unsigned long long words[] = {answer->words[0], answer->words[1], answer->words[2]};
+    switch ((umf_vault_answer_t)answer->answer) {
+    case UMF_VAULT_OK:
+        return UMF_RESULT_SUCCESS;
+    case UMF_VAULT_NONE:
+        REFUSE(INVALID_ARGUMENT, "%s: there is no such generation", what);
+    case UMF_VAULT_BUSY:
+        REFUSE(OUT_OF_RESOURCES, "%s: other clients are there", what);
+    case UMF_VAULT_LIMIT:
+        REFUSE(OUT_OF_RESOURCES,
+               "%s: the limit of the vault is %llu bytes, and it has %llu: drop generations", what,
+               words[0], words[1]);
+    case UMF_VAULT_WRITABLE:
+        REFUSE(OUT_OF_RESOURCES,
+               "%s: slab %llu is mapped writable by another process, such as a child of fork: it "
+               "must unmap the memory or end first",
+               what, words[2]);
+    case UMF_VAULT_UNSEALED:
+        REFUSE(NOT_SUPPORTED, "%s: slab %llu is no memory file that can be sealed", what, words[2]);
+    case UMF_VAULT_FULL:
+        REFUSE(OUT_OF_RESOURCES, "%s: a table of the service is full, it has %llu places", what,
+               words[0]);
+    case UMF_VAULT_DESCRIPTORS:
+        REFUSE(OUT_OF_RESOURCES,
+               "%s: the service has %llu open files and may have %llu: raise its limit of open "
+               "files, or use larger pieces",
+               what, words[1], words[0]);
+    case UMF_VAULT_BROKEN:
+        REFUSE(INVALID_ARGUMENT, "%s: the generation has lost memory and is broken: drop it", what);
+    case UMF_VAULT_DENIED:
+        REFUSE(INVALID_ARGUMENT, "%s: the vault belongs to another user", what);
+    case UMF_VAULT_PENDING:
+        REFUSE(OUT_OF_RESOURCES, "%s: the others of the group did not commit in time", what);
+    case UMF_VAULT_ENDED:
+        REFUSE(INVALID_ARGUMENT, "%s: the draft, or its group, was ended meanwhile", what);
+    case UMF_VAULT_OLD:
+        REFUSE(NOT_SUPPORTED,
+               "%s: the service in %s speaks version %llu of the protocol, this library version "
+               "%d: end the older one of both",
+               what, link->folder, words[0], UMF_VAULT_VERSION);
+    default:
+        REFUSE(INVALID_ARGUMENT, "%s: the service refuses the request", what);
+    }
+}

@@ -1,0 +1,119 @@
+/*
+ * What a client and the daemon of vaults (umfd) say to each other. docs/vault.md describes it.
+ *
+ * A message is one umf_vault_message_t and a body, over a socket that keeps the boundaries of
+ * messages. Each request has one answer with its sequence number. Requests may be repeated: a
+ * request that was served has the same effect and the same answer once more.
+ */
+#ifndef UMF_SRC_EXT_VAULT_PROTOCOL_H
+#define UMF_SRC_EXT_VAULT_PROTOCOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <umf/vault.h>
+
+#define UMF_VAULT_MAGIC UINT32_C(0x56464d55) /* "UMFV" */
+#define UMF_VAULT_VERSION 1
+#define UMF_VAULT_BODY_MAX 32768u
+#define UMF_VAULT_FDS_MAX 250u  /* descriptors of one message; the kernel allows 253 */
+#define UMF_VAULT_GIVE_MAX 64u  /* slabs that one request hands over */
+#define UMF_VAULT_NAME_MAX 255u /* bytes of a vault's name, of a key, and of a group's name */
+#define UMF_VAULT_SOCKET "vault"
+#define UMFD_RUNS_ALREADY 3 /* exit code: another one has the place */
+
+typedef enum umf_vault_op_t {
+    UMF_VAULT_HELLO = 1, /* body: the vault's name. words: limit, keep. Answer: restarts, exists */
+    UMF_VAULT_BEGIN,     /* words: from, replace. Answer: number of the draft */
+    UMF_VAULT_GIVE,   /* body: umf_vault_slab_t; as many descriptors. words: draft, ordinal of the
+                         first. Answer: body: serials; on refusal words: ordinal */
+    UMF_VAULT_KEEP,   /* body: serials of slabs of `from`. words: draft */
+    UMF_VAULT_COMMIT, /* body: name of a group. words: draft, members. Answer: generation */
+    UMF_VAULT_ABORT,  /* words: draft */
+    UMF_VAULT_ATTACH, /* words: generation (0: current). Answer: generation, slabs, next; body: the
+                         table, then slabs; as many descriptors */
+    UMF_VAULT_SLABS,  /* words: generation, next. Answer as of ATTACH, without the table */
+    UMF_VAULT_DETACH, /* words: generation */
+    UMF_VAULT_STAT,   /* answer: body: umf_vault_stat_message_t */
+    UMF_VAULT_WAIT,   /* words: after, 1: answer NONE if there is none yet. Answer: number, type,
+                         generation */
+    UMF_VAULT_DROP,   /* words: generation (0: the vault), 1: the draft instead */
+    UMF_VAULT_LIST,   /* words: index. Answer: next (0: end); body: stat, name */
+    UMF_VAULT_STOP,   /* words: 1: also with content */
+    UMF_VAULT_OPS,
+} umf_vault_op_t;
+
+typedef enum umf_vault_answer_t {
+    UMF_VAULT_OK,
+    UMF_VAULT_INVALID,     /* the request makes no sense */
+    UMF_VAULT_NONE,        /* there is no such generation */
+    UMF_VAULT_BUSY,        /* another client has the draft; content or clients prevent a stop */
+    UMF_VAULT_LIMIT,       /* of the vault, in bytes. words: limit, in use */
+    UMF_VAULT_WRITABLE,    /* a slab is mapped writable */
+    UMF_VAULT_UNSEALED,    /* a slab is no memory file that can be sealed, or its size differs */
+    UMF_VAULT_FULL,        /* a table of the daemon. words: its size */
+    UMF_VAULT_DESCRIPTORS, /* words: limit, in use */
+    UMF_VAULT_BROKEN,      /* the generation has lost a slab */
+    UMF_VAULT_DENIED,      /* the vault belongs to another user */
+    UMF_VAULT_PENDING,     /* the other members of the group have not committed yet */
+    UMF_VAULT_ENDED,       /* the draft, or its group, has ended */
+    UMF_VAULT_OLD,         /* the daemon has another version. words: its version */
+} umf_vault_answer_t;
+
+typedef struct umf_vault_message_t {
+    uint32_t magic;
+    uint16_t version, op;
+    uint64_t sequence;
+    uint32_t answer; /* umf_vault_answer_t */
+    uint32_t body;   /* bytes behind the message */
+    uint64_t event;  /* of answers: number of the last event */
+    uint64_t
+        nonce; /* of answers: of this life of the vaults; another one has none of the content */
+    uint64_t words[11];
+} umf_vault_message_t;
+
+_Static_assert(sizeof(umf_vault_message_t) == 128, "messages travel");
+
+typedef enum umf_vault_class_t {
+    UMF_VAULT_CLASS_SHARED,
+    UMF_VAULT_CLASS_PRIVATE,
+    UMF_VAULT_CLASS_ZERO, /* without memory: only in tables */
+    UMF_VAULT_CLASS_TABLE,
+    UMF_VAULT_CLASSES,
+} umf_vault_class_t;
+
+#define UMF_VAULT_KIND_HOST 1u
+
+typedef struct umf_vault_slab_t {
+    uint64_t serial; /* of requests: 0 */
+    uint64_t size;
+    uint32_t class, kind;
+} umf_vault_slab_t;
+
+typedef struct umf_vault_stat_message_t {
+    uint64_t current, generations, bytes, readers, limit, restarts, entered;
+    uint32_t has_draft, draft_pid, uid, keep;
+} umf_vault_stat_message_t;
+
+/* Where the daemon of this user is: a folder, mode 0700, with the socket. */
+#define UMF_VAULT_PLACE_SIZE 512
+static inline bool umf_vault_place(char place[UMF_VAULT_PLACE_SIZE]) {
+    const char *folder = secure_getenv("UMF_VAULT_DIR");
+    const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
+    int length;
+    if (folder && *folder) {
+        length = snprintf(place, UMF_VAULT_PLACE_SIZE, "%s", folder);
+    } else if (runtime && *runtime == '/') {
+        length = snprintf(place, UMF_VAULT_PLACE_SIZE, "%s/umf", runtime);
+    } else if (geteuid() == 0) {
+        length = snprintf(place, UMF_VAULT_PLACE_SIZE, "/run/umf");
+    } else {
+        length = snprintf(place, UMF_VAULT_PLACE_SIZE, "/tmp/umf-%u", (unsigned)geteuid());
+    }
+    return length > 0 && length < UMF_VAULT_PLACE_SIZE;
+}
+
+#endif

@@ -1,0 +1,81 @@
+/* The objects behind the handles of umf/vault.h. */
+#ifndef UMF_SRC_EXT_VAULT_VAULT_H
+#define UMF_SRC_EXT_VAULT_VAULT_H
+
+#include <umf/vault.h>
+
+#include "base/handle.h"
+#include "base/lock.h"
+#include "ext/vault/link.h"
+#include "ext/vault/table.h"
+
+/* Mapped memory of a generation. */
+typedef struct umf_vault_range_t {
+    void *base;
+    size_t size;
+} umf_vault_range_t;
+
+/* A generation that was written here and is still mapped. */
+typedef struct umf_vault_written_t {
+    uint64_t generation;
+    unsigned epoch;
+    size_t count; /* of ranges; those beyond the written slabs have size 0 */
+    struct umf_vault_written_t *next;
+    umf_vault_range_t ranges[];
+} umf_vault_written_t;
+
+struct umf_vault_t {
+    umf_link_t link;
+    umf_turn_t gate; /* attach and detach of generations, with the request */
+    umf_lock_t lock;
+    /* Sync: lock, as all below */
+    umf_vault_draft_handle_t draft; /* NULL: none */
+    umf_vault_view_handle_t views;
+    umf_vault_written_t *written;
+};
+
+struct umf_vault_view_t {
+    umf_table_t table; /* Immutable, as all up to `next` */
+    umf_vault_handle_t vault;
+    uint64_t generation;
+    unsigned forks, epoch;
+    void **bases; /* by index of the slab in the table */
+    void *table_at, *range;
+    size_t table_size, range_size;
+    umf_vault_view_handle_t next; /* of its vault. Sync: its lock, as prev */
+    umf_vault_view_handle_t prev;
+};
+
+extern const umf_handle_kind_t umf_vault_kind, umf_vault_draft_kind, umf_vault_view_kind;
+
+/* Checks a handle: alive, of this kind, and not of the parent process. */
+bool umf_vault_check(umf_vault_handle_t vault, const char *function);
+bool umf_vault_view_check(umf_vault_view_handle_t view, const char *function);
+
+/* One request about a vault; the result of its answer. */
+umf_result_t umf_vault_ask(umf_vault_handle_t vault, umf_link_call_t *call);
+
+/*
+ * Calls `attempt` until its answer is not `again`, or the time is over: after each attempt it waits
+ * for an event of the vault. OUT_OF_RESOURCES: the time is over; the message is that of the last
+ * answer.
+ */
+typedef umf_result_t umf_vault_attempt_t(void *arg, umf_vault_message_t *answer);
+umf_result_t umf_vault_until(umf_vault_handle_t vault, umf_vault_attempt_t *attempt, void *arg,
+                             umf_vault_answer_t again, uint64_t timeout_ms,
+                             umf_vault_message_t *answer);
+
+/* --- view.c --- */
+
+umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_params_t *params,
+                              umf_vault_view_handle_t *view);
+void umf_vault_view_end(umf_vault_view_handle_t view);
+/* Tells the daemon that a generation is no longer needed here, unless a view or written memory has
+ * it. */
+void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned epoch);
+
+/* --- draft.c, commit.c --- */
+
+void umf_vault_draft_end(umf_vault_draft_handle_t draft);
+
+#endif

@@ -1,0 +1,502 @@
+// umf/vault.h over a real service: what a writer commits, what readers see, what is refused.
+#include <sys/mman.h>
+
+#include <memory>
+
+#include <umf.h>
+
+#include "vault/service.h"
+
+namespace {
+
+TEST_F(Vaults, AReaderSeesWhatWasCommitted) {
+    Vault writer, reader;
+    EXPECT_EQ(reader.stat().current, 0u);
+    EXPECT_EQ(View(reader).attached, UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(write_generation(writer, 20, 5), 1u);
+    View view(reader);
+    ASSERT_EQ(view.attached, UMF_RESULT_SUCCESS);
+    EXPECT_EQ(view.wrong(20, 5), 0u);
+    umf_vault_entry_t entry = view.find(key_of(3));
+    EXPECT_EQ(entry.note_size, 3u);
+    EXPECT_EQ(std::string(static_cast<const char *>(entry.note), 3), "lay");
+    EXPECT_STREQ(entry.key, key_of(3).c_str());
+    EXPECT_EQ(view.find("layers.3").ptr, nullptr);
+    EXPECT_EQ(reader.stat().current, 1u);
+    EXPECT_EQ(reader.stat().readers, 2u);
+}
+
+TEST_F(Vaults, MemoryOutlivesItsWriter) {
+    pid_t child = fork();
+    if (child == 0) {
+        Vault vault;
+        _exit(write_generation(vault, 5, 9) == 1 ? 0 : 1);
+    }
+    int status;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+    Vault vault;
+    View view(vault);
+    ASSERT_EQ(view.attached, UMF_RESULT_SUCCESS);
+    EXPECT_EQ(view.wrong(5, 9), 0u);
+}
+
+TEST_F(Vaults, CommittedMemoryCannotBeWritten) {
+    Vault vault;
+    Draft draft(vault);
+    unsigned char *memory = draft.put("a");
+    memory[0] = 7;
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(memory[0], 7); // at its old address
+    EXPECT_NE(
+        mprotect(memory - reinterpret_cast<uintptr_t>(memory) % 4096, 4096, PROT_READ | PROT_WRITE),
+        0);
+    EXPECT_NE(umfFree(memory), UMF_RESULT_SUCCESS);
+    umf_memory_pool_handle_t pool;
+    EXPECT_NE(umfPoolByPtr(memory, &pool), UMF_RESULT_SUCCESS);
+    View view(vault);
+    void *seen = view.find("a").ptr;
+    ASSERT_NE(seen, nullptr);
+    EXPECT_NE(mprotect(static_cast<char *>(seen) - reinterpret_cast<uintptr_t>(seen) % 4096, 4096,
+                       PROT_READ | PROT_WRITE),
+              0);
+}
+
+TEST_F(Vaults, GenerationsAreBesideEachOther) {
+    Vault writer, reader;
+    write_generation(writer, 3, 1);
+    View old(reader);
+    EXPECT_EQ(write_generation(writer, 4, 2), 2u);
+    View now(reader);
+    EXPECT_EQ(old.wrong(3, 1), 0u);
+    EXPECT_EQ(now.wrong(4, 2), 0u);
+    EXPECT_EQ(reader.stat().generations, 2u);
+    uint64_t generation = 0;
+    EXPECT_EQ(umfVaultViewGeneration(now.handle, &generation), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(generation, 2u);
+}
+
+TEST_F(Vaults, AGenerationGoesWhenNobodyHasIt) {
+    Vault reader;
+    {
+        Vault writer;
+        write_generation(writer, 3, 1);
+        write_generation(writer, 3, 2);
+        EXPECT_EQ(reader.stat().generations, 2u); // the writer has both
+    }
+    EXPECT_TRUE(until([&] { return reader.stat().generations == 1; }));
+    EXPECT_EQ(View(reader, 1).attached, UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(View(reader).wrong(3, 2), 0u);
+}
+
+TEST_F(Vaults, SomeStayToGoBackTo) {
+    Vault reader;
+    for (uint64_t i = 1; i <= 4; i++) {
+        Vault writer("model", 0, 2);
+        EXPECT_EQ(write_generation(writer, 1, i), i);
+    }
+    EXPECT_TRUE(until([&] { return reader.stat().generations == 3; }));
+    EXPECT_EQ(View(reader, 2).wrong(1, 2), 0u);
+    EXPECT_EQ(View(reader, 1).attached, UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(Vaults, AnUpdateOfAPartSharesTheRest) {
+    Vault vault;
+    write_generation(vault, 20, 1);
+    uint64_t before = vault.stat().bytes;
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    params.from = 1;
+    Draft draft(vault, &params, "proxy over linux_vmm:piece_size=4K");
+    draft.put(key_of(7), 4096)[5] = 99;
+    ASSERT_EQ(umfVaultKeep(draft.handle, "layers."), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    EXPECT_LT(vault.stat().bytes, before + 200000);
+    View view(vault);
+    EXPECT_EQ(view.find(key_of(7)).size, 4096u);
+    EXPECT_EQ(static_cast<unsigned char *>(view.find(key_of(7)).ptr)[5], 99);
+    EXPECT_EQ(static_cast<unsigned char *>(view.find(key_of(8)).ptr)[5], byte_of(1, 8, 5));
+    EXPECT_EQ(view.find(key_of(8)).note_size, 3u);
+    // The former generation is complete, too.
+    EXPECT_EQ(View(vault, 1).wrong(20, 1), 0u);
+}
+
+TEST_F(Vaults, FlagsOfEntries) {
+    Vault vault;
+    Draft draft(vault);
+    umf_memory_pool_handle_t others, zeroes;
+    ASSERT_EQ(umfVaultDraftPool(draft.handle, "disjoint over linux_vmm", &others),
+              UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfVaultDraftPool(draft.handle, "proxy over linux_vmm", &zeroes), UMF_RESULT_SUCCESS);
+    draft.put("shared")[0] = 1;
+    auto *own = static_cast<char *>(umfPoolMalloc(others, 100));
+    auto *zero = static_cast<char *>(umfPoolMalloc(zeroes, 100));
+    own[0] = 2;
+    zero[0] = 3;
+    EXPECT_EQ(umfVaultPut(draft.handle, "own", own, 100, nullptr, 0, UMF_VAULT_PRIVATE),
+              UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfVaultPut(draft.handle, "zero", zero, 100, nullptr, 0, UMF_VAULT_ZERO),
+              UMF_RESULT_SUCCESS);
+    // One piece has one class.
+    EXPECT_EQ(umfVaultPut(draft.handle, "zero2", own, 100, nullptr, 0, UMF_VAULT_ZERO),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    View one(vault), two(vault);
+    auto *mine = static_cast<char *>(one.find("own").ptr);
+    EXPECT_EQ(mine[0], 2);
+    mine[0] = 4;
+    EXPECT_EQ(static_cast<char *>(two.find("own").ptr)[0], 2);
+    EXPECT_EQ(static_cast<char *>(one.find("zero").ptr)[0], 0);
+    static_cast<char *>(one.find("zero").ptr)[0] = 1;
+    EXPECT_EQ(one.find("zero").flags, unsigned(UMF_VAULT_ZERO));
+    EXPECT_EQ(static_cast<char *>(one.find("shared").ptr)[0], 1);
+}
+
+TEST_F(Vaults, AKeyThatIsPutAgainGetsTheNewMemory) {
+    Vault vault;
+    Draft draft(vault);
+    draft.put("a")[0] = 1;
+    draft.put("a")[0] = 2;
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(*static_cast<char *>(View(vault).find("a").ptr), 2);
+}
+
+TEST_F(Vaults, EachVisitsByPrefix) {
+    Vault vault;
+    Draft draft(vault);
+    for (const char *key : {"b.2", "a.1", "b.1", "b", "c"}) {
+        draft.put(key, 10);
+    }
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    View view(vault);
+    std::string seen;
+    auto visit = [](const umf_vault_entry_t *entry, void *arg) {
+        *static_cast<std::string *>(arg) += std::string(entry->key) + " ";
+        return 0;
+    };
+    EXPECT_EQ(umfVaultEach(view.handle, nullptr, visit, &seen), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(seen, "a.1 b b.1 b.2 c ");
+    seen.clear();
+    EXPECT_EQ(umfVaultEach(view.handle, "b.", visit, &seen), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(seen, "b.1 b.2 ");
+    EXPECT_EQ(umfVaultEach(
+                  view.handle, "", [](const umf_vault_entry_t *, void *) { return 1; }, nullptr),
+              UMF_RESULT_ERROR_USER_SPECIFIC);
+}
+
+TEST_F(Vaults, AnotherIdentityIsRefused) {
+    Vault vault;
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    params.identity = "llama rev 3";
+    params.identity_size = 11;
+    Draft draft(vault, &params);
+    draft.put("a");
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    umf_vault_attach_params_t attach = UMF_VAULT_ATTACH_PARAMS_INIT;
+    umf_vault_view_handle_t view;
+    attach.identity = "llama rev 4";
+    attach.identity_size = 11;
+    EXPECT_EQ(umfVaultAttach(vault.handle, &attach, &view), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    attach.identity = "llama rev 3";
+    ASSERT_EQ(umfVaultAttach(vault.handle, &attach, &view), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfVaultDetach(view), UMF_RESULT_SUCCESS);
+}
+
+TEST_F(Vaults, OneDraftAtATime) {
+    Vault one, two;
+    {
+        Draft draft(one);
+        EXPECT_EQ(Draft(two).begun, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        EXPECT_EQ(one.stat().writer, uint32_t(getpid()));
+        umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+        params.timeout_ms = 20;
+        EXPECT_EQ(Draft(two, &params).begun, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    }
+    EXPECT_EQ(Draft(two).begun, UMF_RESULT_SUCCESS);
+}
+
+TEST_F(Vaults, AWriterWaitsForAnother) {
+    Vault one, two;
+    auto first = std::make_unique<Draft>(one);
+    std::thread waits([&] {
+        umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+        params.timeout_ms = 60000;
+        EXPECT_EQ(Draft(two, &params).begun, UMF_RESULT_SUCCESS);
+    });
+    first.reset();
+    waits.join();
+}
+
+TEST_F(Vaults, AReaderWaitsForTheFirstGeneration) {
+    Vault writer, reader;
+    std::thread waits([&] {
+        View view(reader, 0, 60000);
+        EXPECT_EQ(view.attached, UMF_RESULT_SUCCESS);
+        EXPECT_EQ(view.wrong(2, 3), 0u);
+    });
+    write_generation(writer, 2, 3);
+    waits.join();
+    EXPECT_EQ(View(reader, 9, 10).attached, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+}
+
+TEST_F(Vaults, EventsTellWhatHappened) {
+    Vault vault, other("other");
+    write_generation(vault, 1, 1);
+    write_generation(other, 1, 1);
+    { Draft draft(vault); }
+    EXPECT_EQ(umfVaultDrop(vault.handle, 1), UMF_RESULT_SUCCESS);
+    std::vector<umf_vault_event_type_t> types;
+    umf_vault_event_t event = UMF_VAULT_EVENT_INIT;
+    while (umfVaultWait(vault.handle, event.number, 0, &event) == UMF_RESULT_SUCCESS) {
+        types.push_back(event.type);
+    }
+    EXPECT_EQ(types,
+              (std::vector<umf_vault_event_type_t>{
+                  UMF_VAULT_EVENT_COMMITTED, UMF_VAULT_EVENT_ABORTED, UMF_VAULT_EVENT_DROPPED}));
+    EXPECT_EQ(umfVaultWait(vault.handle, event.number, 10, &event),
+              UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+}
+
+TEST_F(Vaults, ADropLeavesWhatIsMapped) {
+    Vault vault;
+    write_generation(vault, 2, 1);
+    View view(vault);
+    EXPECT_EQ(umfVaultDrop(vault.handle, 7), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultDrop(vault.handle, 0), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(vault.stat().generations, 0u);
+    EXPECT_EQ(View(vault).attached, UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(view.wrong(2, 1), 0u);
+}
+
+TEST_F(Vaults, ADraftOfAnotherCanBeEnded) {
+    Vault one, two;
+    Draft draft(one);
+    draft.put("a");
+    EXPECT_EQ(umfVaultDropDraft(two.handle), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(draft.commit(), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(Draft(two).begun, UMF_RESULT_SUCCESS);
+}
+
+TEST_F(Vaults, ReplaceTakesTheCurrentOneFirst) {
+    Vault reader;
+    {
+        Vault writer;
+        write_generation(writer, 1, 1);
+    }
+    EXPECT_TRUE(until([&] { return reader.stat().readers == 0; }));
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    params.replace = 1;
+    Vault writer;
+    Draft draft(writer, &params);
+    EXPECT_EQ(reader.stat().current, 0u);
+    EXPECT_EQ(reader.stat().bytes, 0u);
+    draft.fill(1, 2);
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(View(reader).wrong(1, 2), 0u);
+}
+
+TEST_F(Vaults, TheLimitRefusesAndTheDraftGoesOn) {
+    Vault vault("small", 300000);
+    Draft draft(vault, nullptr, "proxy over linux_vmm:piece_size=4K");
+    draft.put("a", 200000)[0] = 1;
+    unsigned char *too_much = draft.put("b", 200000);
+    too_much[0] = 2;
+    EXPECT_EQ(draft.commit(), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(too_much[0], 2); // it is as it was
+    too_much[1] = 3;
+    EXPECT_EQ(draft.commit(), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umfVaultAbort(draft.handle), UMF_RESULT_SUCCESS);
+    draft.handle = nullptr;
+    Draft next(vault, nullptr, "proxy over linux_vmm:piece_size=4K");
+    next.put("a", 1000);
+    EXPECT_EQ(next.commit(), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(vault.stat().limit, 300000u);
+}
+
+TEST_F(Vaults, MemoryThatAnotherHasMappedWritableIsRefused) {
+    Vault vault;
+    Draft draft(vault);
+    draft.fill(1, 1);
+    int go[2], done[2];
+    ASSERT_EQ(pipe(go), 0);
+    ASSERT_EQ(pipe(done), 0);
+    pid_t child = fork(); // has the mappings
+    if (child == 0) {
+        char byte;
+        _exit(read(go[0], &byte, 1) == 1 ? 0 : 1);
+    }
+    EXPECT_EQ(draft.commit(), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    ASSERT_EQ(write(go[1], "x", 1), 1);
+    waitpid(child, nullptr, 0);
+    EXPECT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(View(vault).wrong(1, 1), 0u);
+    for (int fd : {go[0], go[1], done[0], done[1]}) {
+        close(fd);
+    }
+}
+
+TEST_F(Vaults, AGroupBecomesCurrentTogether) {
+    Vault one("rank0"), two("rank1");
+    umf_vault_commit_params_t params = UMF_VAULT_COMMIT_PARAMS_INIT;
+    params.group = "step 1";
+    params.group_count = 2;
+    params.timeout_ms = 60000;
+    Draft first(one), second(two);
+    first.fill(1, 1);
+    second.fill(1, 2);
+    std::thread waits([&] { EXPECT_EQ(first.commit(nullptr, &params), UMF_RESULT_SUCCESS); });
+    EXPECT_EQ(View(one).attached, UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(second.commit(nullptr, &params), UMF_RESULT_SUCCESS);
+    waits.join();
+    EXPECT_EQ(View(one).wrong(1, 1), 0u);
+    EXPECT_EQ(View(two).wrong(1, 2), 0u);
+}
+
+TEST_F(Vaults, AGroupThatIsNotCompleteInTimeEnds) {
+    Vault one("rank0"), two("rank1");
+    umf_vault_commit_params_t params = UMF_VAULT_COMMIT_PARAMS_INIT;
+    params.group = "step 1";
+    params.group_count = 2;
+    params.timeout_ms = 10;
+    Draft first(one), second(two);
+    first.fill(1, 1);
+    second.fill(1, 2);
+    EXPECT_EQ(first.commit(nullptr, &params), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(second.commit(nullptr, &params), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(one.stat().current, 0u);
+    EXPECT_EQ(two.stat().current, 0u);
+}
+
+TEST_F(Vaults, AChildOfForkHasNoHandles) {
+    Vault vault;
+    write_generation(vault, 1, 1);
+    View view(vault);
+    umf_vault_entry_t entry = view.find(key_of(0));
+    pid_t child = fork();
+    if (child == 0) {
+        umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
+        umf_vault_entry_t again = UMF_VAULT_ENTRY_INIT;
+        bool is_right =
+            umfVaultStat(vault.handle, &stat) == UMF_RESULT_ERROR_INVALID_ARGUMENT &&
+            umfVaultFind(view.handle, "a", &again) == UMF_RESULT_ERROR_INVALID_ARGUMENT &&
+            *static_cast<unsigned char *>(entry.ptr) == byte_of(1, 0, 0);
+        umf_vault_handle_t own;
+        is_right = is_right && umfVaultOpen("model", nullptr, &own) == UMF_RESULT_SUCCESS;
+        _exit(is_right ? 0 : 1);
+    }
+    int status;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(vault.stat().current, 1u);
+}
+
+TEST_F(Vaults, ThreadsShareAVault) {
+    Vault vault;
+    write_generation(vault, 3, 1);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++) {
+        threads.emplace_back([&] {
+            for (int round = 0; round < 20; round++) {
+                View view(vault);
+                EXPECT_EQ(view.attached, UMF_RESULT_SUCCESS);
+                EXPECT_EQ(view.find(key_of(1)).size, entry_size);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
+
+TEST_F(Vaults, ThousandsOfSlabs) {
+    Vault vault;
+    Draft draft(vault, nullptr, "proxy over linux_vmm:piece_size=4K");
+    for (size_t i = 0; i < 600; i++) { // more than one message has descriptors
+        memcpy(draft.put(key_of(i), 100), &i, sizeof(i));
+    }
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    View view(vault);
+    ASSERT_EQ(view.attached, UMF_RESULT_SUCCESS);
+    for (size_t i = 0; i < 600; i++) {
+        EXPECT_EQ(memcmp(view.find(key_of(i)).ptr, &i, sizeof(i)), 0);
+    }
+}
+
+TEST_F(Vaults, WhatIsNotValidIsRefused) {
+    umf_vault_handle_t handle = nullptr;
+    std::string too_long(256, 'x');
+    EXPECT_EQ(umfVaultOpen(nullptr, nullptr, &handle), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultOpen("", nullptr, &handle), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultOpen(too_long.c_str(), nullptr, &handle), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultOpen("a", nullptr, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultClose(nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(handle, nullptr);
+    Vault vault;
+    Draft draft(vault);
+    int mine = 0;
+    unsigned char *memory = draft.put("a", 100);
+    EXPECT_EQ(umfVaultPut(draft.handle, "", memory, 100, nullptr, 0, 0),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultPut(draft.handle, too_long.c_str(), memory, 100, nullptr, 0, 0),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultPut(draft.handle, "b", &mine, sizeof(mine), nullptr, 0, 0),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultPut(draft.handle, "b", memory, SIZE_MAX / 2, nullptr, 0, 0),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultPut(draft.handle, "b", memory, 0, nullptr, 0, 0),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultPut(draft.handle, "b", memory, 1, nullptr, 0, 8),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultKeep(draft.handle, ""), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    umf_memory_pool_handle_t pool;
+    EXPECT_EQ(umfVaultDraftPool(draft.handle, "disjoint over os", &pool),
+              UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(umfVaultDraftPool(draft.handle, "nonsense", &pool),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    umf_vault_entry_t entry = UMF_VAULT_ENTRY_INIT;
+    EXPECT_EQ(umfVaultFind(reinterpret_cast<umf_vault_view_handle_t>(vault.handle), "a", &entry),
+              UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(Vaults, NothingIsStartedThatNobodyAskedFor) {
+    umf_vault_params_t params = UMF_VAULT_PARAMS_INIT;
+    params.start = 0;
+    umf_vault_handle_t handle;
+    EXPECT_EQ(umfVaultOpen("a", &params, &handle), UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE);
+    EXPECT_EQ(
+        umfVaultList(
+            nullptr, [](const char *, const umf_vault_stat_t *, void *) { return 0; }, nullptr),
+        UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE);
+    EXPECT_TRUE(processes().empty());
+}
+
+TEST_F(Vaults, AFolderThatOthersMayEnterIsRefused) {
+    ASSERT_EQ(chmod(place.c_str(), 0755), 0);
+    umf_vault_handle_t handle;
+    EXPECT_EQ(umfVaultOpen("a", nullptr, &handle), UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE);
+    ASSERT_EQ(chmod(place.c_str(), 0700), 0);
+}
+
+TEST_F(Vaults, TheServiceListsAndStops) {
+    {
+        Vault one("first"), two("second");
+        write_generation(one, 1, 1);
+        write_generation(two, 1, 1);
+        EXPECT_EQ(umfVaultStop(nullptr, 0), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        std::string names;
+        EXPECT_EQ(umfVaultList(
+                      nullptr,
+                      [](const char *name, const umf_vault_stat_t *stat, void *arg) {
+                          EXPECT_EQ(stat->current, 1u);
+                          *static_cast<std::string *>(arg) += std::string(name) + " ";
+                          return 0;
+                      },
+                      &names),
+                  UMF_RESULT_SUCCESS);
+        EXPECT_EQ(names, "first second ");
+    }
+    EXPECT_EQ(umfVaultStop(nullptr, 1), UMF_RESULT_SUCCESS);
+    EXPECT_TRUE(until([&] { return processes().empty(); }));
+}
+
+} // namespace

@@ -1,0 +1,364 @@
+/*
+ * The keeper: descriptors in a table of fixed size. It has one thread, links the C library only,
+ * and allocates nothing after its start. See keeper.h.
+ */
+#include "keeper/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ext/vault/protocol.h"
+
+/* How long a request may wait for a daemon that does not answer, in ms. It doubles with each daemon
+ * in a row that did not: a busy machine may need the time. */
+#define PATIENCE 700
+#define PATIENCE_MAX 16000
+#define QUIET 200 /* how long an answer holds */
+
+typedef struct slot_t {
+    uint64_t cookie;
+    int fd; /* 0: none; no descriptor of ours is 0 */
+} slot_t;
+
+static slot_t slots[UMFD_SLOTS];
+static struct pollfd polled[2 + UMFD_LEASES];
+static int daemon_pair = -1;
+static uint64_t daemon_starts;
+static volatile sig_atomic_t is_ending;
+
+static uint64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+typedef union control_t {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    struct cmsghdr align;
+} control_t;
+
+static bool pair_send(const umfd_message_t *message, int fd) {
+    control_t control = {0};
+    struct iovec part = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof(*message)};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd > 0) {
+        header.msg_control = &control;
+        header.msg_controllen = sizeof(control.bytes);
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(rights), &fd, sizeof(int));
+    }
+    ssize_t sent;
+    do {
+        sent = sendmsg(daemon_pair, &header, MSG_NOSIGNAL);
+    } while (sent == -1 && errno == EINTR && !is_ending);
+    return sent == (ssize_t)sizeof(*message);
+}
+
+/* `*fd`: -1 if the message has none. false: the other side has ended. */
+static bool pair_receive(umfd_message_t *message, int *fd) {
+    control_t control;
+    struct iovec part = {.iov_base = message, .iov_len = sizeof(*message)};
+    struct msghdr header = {.msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = &control,
+                            .msg_controllen = sizeof(control.bytes)};
+    ssize_t got = recvmsg(daemon_pair, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    *fd = -1;
+    if (got == -1 && (errno == EAGAIN || errno == EINTR)) {
+        *message = (umfd_message_t){0};
+        return true;
+    }
+    struct cmsghdr *rights = got > 0 ? CMSG_FIRSTHDR(&header) : NULL;
+    if (rights && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS) {
+        memcpy(fd, CMSG_DATA(rights), sizeof(int));
+    }
+    return got == (ssize_t)sizeof(*message);
+}
+
+/* --- the daemon ------------------------------------------------------------------------------- */
+
+static void daemon_drop(void) {
+    if (daemon_pair != -1) {
+        close(daemon_pair);
+        daemon_pair = -1;
+    }
+    slot_t *process = &slots[UMFD_SLOT_DAEMON];
+    if (process->fd) { /* it may be stopped, and must not act beside the next one */
+        syscall(SYS_pidfd_send_signal, process->fd, SIGKILL, NULL, 0);
+        close(process->fd);
+        *process = (slot_t){0};
+    }
+}
+
+static void daemon_start(const char *idle) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        return;
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        char *const words[] = {"umfd", "--serve", (char *)(uintptr_t)idle, NULL};
+        if (pair[1] == UMFD_PAIR) {
+            fcntl(pair[1], F_SETFD, 0);
+        } else {
+            dup2(pair[1], UMFD_PAIR);
+        }
+        fexecve(slots[UMFD_SLOT_PROGRAM].fd, words, environ);
+        _exit(127);
+    }
+    close(pair[1]);
+    daemon_pair = pair[0];
+    daemon_starts++;
+    struct timeval limit = {.tv_sec = 2};
+    setsockopt(daemon_pair, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    if (child == -1) {
+        daemon_drop();
+    }
+}
+
+static _Noreturn void everything_ends(void) {
+    unlink(UMF_VAULT_SOCKET); /* in the place, which is the current folder */
+    umfd_message_t message = {.op = UMFD_EXIT};
+    if (daemon_pair != -1) {
+        pair_send(&message, -1);
+    }
+    _exit(0);
+}
+
+/* --- requests of the daemon ------------------------------------------------------------------- */
+
+static void slot_clear(slot_t *slot) {
+    if (slot->fd) {
+        close(slot->fd);
+    }
+    *slot = (slot_t){0};
+}
+
+static bool give_all(void) {
+    for (uint32_t i = 0; i < UMFD_SLOTS; i++) {
+        umfd_message_t message = {.op = UMFD_HAVE, .slot = i, .cookie = slots[i].cookie};
+        if (slots[i].fd && i != UMFD_SLOT_DAEMON && !pair_send(&message, slots[i].fd)) {
+            return false;
+        }
+    }
+    umfd_message_t end = {.op = UMFD_GIVEN, .cookie = daemon_starts};
+    return pair_send(&end, -1);
+}
+
+static bool answer(const umfd_message_t *message, int fd) {
+    slot_t *slot = message->slot < UMFD_SLOTS ? &slots[message->slot] : NULL;
+    if (message->op == UMFD_HAVE && slot && fd > 0) {
+        slot_clear(slot);
+        *slot = (slot_t){.cookie = message->cookie, .fd = fd};
+        umfd_message_t kept = {.op = UMFD_KEPT, .slot = message->slot, .cookie = message->cookie};
+        return pair_send(&kept, -1);
+    }
+    if (fd != -1) {
+        close(fd);
+    }
+    if (message->op == UMFD_FORGET && slot && slot->cookie == message->cookie) {
+        slot_clear(slot);
+    } else if (message->op == UMFD_EXIT) {
+        everything_ends();
+    } else if (message->op == UMFD_GIVE) {
+        return give_all();
+    }
+    return true;
+}
+
+/* --- the loop --------------------------------------------------------------------------------- */
+
+/* Connections of clients are polled and not read: one that stays readable shows a daemon that does
+ * not answer. */
+static nfds_t fill_polled(bool watches) {
+    nfds_t count = 0;
+    polled[count++] = (struct pollfd){.fd = daemon_pair, .events = POLLIN};
+    for (uint32_t i = 0; watches && i < 1 + UMFD_LEASES; i++) {
+        int fd = slots[i == 0 ? (uint32_t)UMFD_SLOT_LISTEN : UMFD_SLOT_LEASE + i - 1].fd;
+        if (fd) {
+            polled[count++] = (struct pollfd){.fd = fd, .events = POLLIN};
+        }
+    }
+    return count;
+}
+
+static void on_signal(int number) {
+    (void)number;
+    is_ending = 1;
+}
+
+static void settle_in(void) {
+    struct sigaction ends = {.sa_handler = on_signal};
+    sigaction(SIGTERM, &ends, NULL);
+    signal(SIGINT, SIG_IGN); /* of a terminal: whoever ends it sends SIGTERM */
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGCHLD, SIG_IGN);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd != -1) { /* only root may lower it */
+        if (write(fd, "-900", 4) != 4) {
+            errno = 0;
+        }
+        close(fd);
+    }
+    prctl(PR_SET_DUMPABLE, 0);
+}
+
+_Noreturn void umfd_keep(int pair, const char *idle) {
+    settle_in();
+    daemon_pair = pair;
+    /* `asked`: when the daemon was asked, 0: it is not; `quiet`: until when nobody is watched. */
+    uint64_t asked = 0, quiet = 0, started = 0, patience = PATIENCE;
+    for (;;) {
+        if (is_ending) {
+            everything_ends();
+        }
+        if (daemon_pair == -1) {
+            if (started && now_ms() - started < 20) { /* one that ends at once is not hurried */
+                struct timespec nap = {.tv_nsec = 20 * 1000000};
+                nanosleep(&nap, NULL);
+            }
+            started = now_ms();
+            daemon_start(idle);
+            asked = 0;
+            quiet = started + QUIET;
+            continue;
+        }
+        uint64_t now = now_ms();
+        if (asked && now - asked >= patience) {
+            patience = patience * 2 < PATIENCE_MAX ? patience * 2 : PATIENCE_MAX;
+            daemon_drop();
+            continue;
+        }
+        bool watches = !asked && now >= quiet;
+        uint64_t until = asked ? asked + patience : quiet;
+        nfds_t count = fill_polled(watches);
+        if (poll(polled, count, watches ? -1 : (int)(until - now)) <= 0) {
+            continue;
+        }
+        if (polled[0].revents) {
+            umfd_message_t message;
+            int fd;
+            if (!pair_receive(&message, &fd)) {
+                daemon_drop();
+            } else if (message.op == UMFD_ALIVE) {
+                asked = 0;
+                quiet = now_ms() + QUIET;
+                patience = PATIENCE;
+            } else if (message.op && !answer(&message, fd)) {
+                daemon_drop();
+            }
+        } else if (watches) {
+            umfd_message_t message = {.op = UMFD_ALIVE};
+            asked = now_ms();
+            if (!pair_send(&message, -1)) {
+                daemon_drop();
+            }
+        }
+    }
+}
+
+/* --- the start of the first keeper ------------------------------------------------------------ */
+
+static int fails(const char *what) {
+    fprintf(stderr, "umfd: %s: %s\n", what, strerror(errno));
+    return 1;
+}
+
+/* Every descriptor of whoever started it, and its terminal. */
+static void let_go(void) {
+    int null = open("/dev/null", O_RDWR);
+    for (int i = 0; i < 3 && null != -1; i++) {
+        dup2(null, i);
+    }
+    if (null > 2) {
+        close(null);
+    }
+    setsid();
+}
+
+static int open_socket(void) {
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = UMF_VAULT_SOCKET};
+    unlink(UMF_VAULT_SOCKET);
+    if (fd == -1 || bind(fd, (struct sockaddr *)&name, sizeof(name)) != 0 || listen(fd, 128) != 0) {
+        return -1;
+    }
+    return fd;
+}
+
+int umfd_open(const char *folder, bool detaches) {
+    int null;
+    do { /* 0 stands for no descriptor */
+        null = open("/dev/null", O_RDWR);
+    } while (null != -1 && null < 3);
+    if (syscall(SYS_close_range, 3u, ~0u, 0u) != 0) {
+        for (int i = 3; i < 1024; i++) {
+            close(i);
+        }
+    }
+    umask(0077);
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
+        return fails(folder);
+    }
+    struct stat about;
+    int place = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (place == -1 || fstat(place, &about) != 0 || fchdir(place) != 0) {
+        return fails(folder);
+    }
+    if (about.st_uid != geteuid() || (about.st_mode & 077) != 0) {
+        fprintf(stderr, "umfd: %s must belong to this user, with mode 0700\n", folder);
+        return 1;
+    }
+    close(place);
+    int lock = open("lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (lock == -1) {
+        return fails("lock");
+    }
+    if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+        return UMFD_RUNS_ALREADY;
+    }
+    int listener = open_socket();
+    int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    int state = memfd_create("umf_vault_state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (listener == -1 || program == -1 || state == -1) {
+        return fails("socket, program and state");
+    }
+    slots[UMFD_SLOT_LOCK].fd = lock;
+    slots[UMFD_SLOT_LISTEN].fd = listener;
+    slots[UMFD_SLOT_STATE].fd = state;
+    slots[UMFD_SLOT_PROGRAM].fd = program;
+    if (detaches) {
+        pid_t child = fork();
+        if (child != 0) {
+            _exit(child == -1);
+        }
+        let_go();
+    }
+    return 0;
+}

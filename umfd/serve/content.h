@@ -1,0 +1,42 @@
+/* What the requests of clients share: the content of the state, and the request itself. */
+#ifndef UMFD_SERVE_CONTENT_H
+#define UMFD_SERVE_CONTENT_H
+
+#include "serve/serve.h"
+
+/* A request, with everything it needs. */
+typedef struct umfd_context_t {
+    umfd_t *daemon;
+    umfd_state_t *state;
+    umfd_request_t *request;
+    umfd_reply_t *reply;
+    umfd_lease_t *lease;
+    uint64_t *words; /* of the answer */
+} umfd_context_t;
+
+typedef umf_vault_answer_t umfd_handler_t(const umfd_context_t *c);
+
+void umfd_emit(umfd_state_t *state, const char *name, umf_vault_event_type_t type,
+               uint64_t generation);
+
+/* UMFD_VAULTS: none. */
+uint32_t umfd_vault_find(const umfd_state_t *state, const char *name);
+uint32_t umfd_vault_make(umfd_state_t *state, const umfd_lease_t *lease);
+/* The vault of the client. UMFD_VAULTS: none, or it has no name yet. */
+uint32_t umfd_vault_of(const umfd_context_t *c);
+
+umfd_phase_t umfd_phase_of(const umfd_state_t *state, uint32_t i);
+/* UMFD_GENERATIONS: none. */
+uint32_t umfd_generation_find(const umfd_state_t *state, uint32_t vault, uint64_t number);
+uint32_t umfd_draft_find(const umfd_state_t *state, uint32_t vault);
+
+/* Ends the generations that nobody needs. Their slabs are closed later. A vault without any is
+ * free. */
+void umfd_sweep(umfd_t *daemon, uint32_t place);
+
+uint64_t umfd_bytes_of(const umfd_state_t *state, uint32_t vault);
+
+/* Requests that change nothing, or only what the client has attached: read.c */
+umfd_handler_t umfd_attach, umfd_slabs, umfd_detach, umfd_stat, umfd_list, umfd_wait;
+
+#endif

@@ -1,0 +1,255 @@
+/* The daemon's side of the pair: it gives descriptors to the keeper, and starts a keeper that has
+ * ended. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <stdio.h>
+
+#include "serve/serve.h"
+
+/* How long a keeper may take for an answer, in ms. */
+#define PATIENCE 1000
+
+typedef union control_t {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    struct cmsghdr align;
+} control_t;
+
+static bool pair_send(umfd_t *daemon, const umfd_message_t *message, int fd) {
+    control_t control = {0};
+    struct iovec part = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof(*message)};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd != -1) {
+        header.msg_control = &control;
+        header.msg_controllen = sizeof(control.bytes);
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(rights), &fd, sizeof(int));
+    }
+    ssize_t sent;
+    do {
+        sent = sendmsg(daemon->pair, &header, MSG_NOSIGNAL);
+    } while (sent == -1 && errno == EINTR);
+    return sent == (ssize_t)sizeof(*message);
+}
+
+/* Waits for a message. false: the keeper has ended, or says nothing. */
+static bool pair_receive(umfd_t *daemon, umfd_message_t *message, int *fd) {
+    struct pollfd wait = {.fd = daemon->pair, .events = POLLIN};
+    int count;
+    do {
+        count = poll(&wait, 1, PATIENCE);
+    } while (count == -1 && errno == EINTR);
+    control_t control;
+    struct iovec part = {.iov_base = message, .iov_len = sizeof(*message)};
+    struct msghdr header = {.msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = &control,
+                            .msg_controllen = sizeof(control.bytes)};
+    *fd = -1;
+    if (count != 1 ||
+        recvmsg(daemon->pair, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != sizeof(*message)) {
+        return false;
+    }
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
+    if (rights && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS) {
+        memcpy(fd, CMSG_DATA(rights), sizeof(int));
+    }
+    return true;
+}
+
+static void pair_watch(umfd_t *daemon) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = UMFD_LEASES + 1};
+    epoll_ctl(daemon->events, EPOLL_CTL_ADD, daemon->pair, &event);
+}
+
+/* --- a new keeper ----------------------------------------------------------------------------- */
+
+static bool keeper_start(umfd_t *daemon) {
+    if (daemon->pair != -1) {
+        close(daemon->pair);
+        daemon->pair = -1;
+    }
+    if (daemon->keeper != -1) { /* it may be stopped, and must not act beside the next one */
+        syscall(SYS_pidfd_send_signal, daemon->keeper, SIGKILL, NULL, 0);
+        close(daemon->keeper);
+        daemon->keeper = -1;
+    }
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        return false;
+    }
+    char idle[32];
+    snprintf(idle, sizeof(idle), "--idle=%u", daemon->idle);
+    pid_t child = fork();
+    if (child == 0) {
+        char *const words[] = {"umfd", "--keep", idle, NULL};
+        if (pair[1] == UMFD_PAIR) {
+            fcntl(pair[1], F_SETFD, 0);
+        } else {
+            dup2(pair[1], UMFD_PAIR);
+        }
+        fexecve(daemon->program, words, environ);
+        _exit(127);
+    }
+    close(pair[1]);
+    daemon->pair = pair[0];
+    if (child == -1) {
+        return false;
+    }
+    daemon->keeper = (int)syscall(SYS_pidfd_open, child, 0);
+    struct timeval limit = {.tv_sec = PATIENCE / 1000};
+    setsockopt(daemon->pair, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    pair_watch(daemon);
+    return true;
+}
+
+/* Hands one descriptor over and waits until the keeper has it. */
+static bool hand_over(umfd_t *daemon, uint32_t slot, uint64_t cookie, int fd) {
+    umfd_message_t message = {.op = UMFD_HAVE, .slot = slot, .cookie = cookie};
+    if (!pair_send(daemon, &message, fd)) {
+        return false;
+    }
+    for (;;) {
+        int passed;
+        if (!pair_receive(daemon, &message, &passed)) {
+            return false;
+        }
+        if (passed != -1) {
+            close(passed);
+        }
+        if (message.op == UMFD_KEPT && message.slot == slot && message.cookie == cookie) {
+            return true;
+        }
+        umfd_message_t alive = {.op = UMFD_ALIVE};
+        if (message.op == UMFD_EXIT) {
+            _exit(0);
+        }
+        if (message.op == UMFD_ALIVE && !pair_send(daemon, &alive, -1)) {
+            return false;
+        }
+    }
+}
+
+static bool hand_over_self(umfd_t *daemon) {
+    int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    bool is_kept = self != -1 && hand_over(daemon, UMFD_SLOT_DAEMON, 0, self);
+    if (self != -1) {
+        close(self);
+    }
+    return is_kept;
+}
+
+static bool hand_over_all(umfd_t *daemon) {
+    bool is_kept = hand_over_self(daemon) && hand_over(daemon, UMFD_SLOT_LOCK, 0, daemon->lock) &&
+                   hand_over(daemon, UMFD_SLOT_LISTEN, 0, daemon->listener) &&
+                   hand_over(daemon, UMFD_SLOT_STATE, 0, daemon->state_fd) &&
+                   hand_over(daemon, UMFD_SLOT_PROGRAM, 0, daemon->program);
+    for (uint32_t i = 0; is_kept && i < UMFD_LEASES; i++) {
+        if (daemon->leases[i] != -1 && atomic_load(&daemon->state->leases[i].state) == UMFD_LIVE) {
+            is_kept = hand_over(daemon, UMFD_SLOT_LEASE + i, daemon->state->leases[i].serial,
+                                daemon->leases[i]);
+        }
+    }
+    for (uint32_t i = 0; is_kept && i < daemon->state->slab_top; i++) {
+        if (daemon->slabs[i] != -1 && atomic_load(&daemon->state->slabs[i].state) != UMFD_FREE) {
+            is_kept = hand_over(daemon, UMFD_SLOT_SLAB + i, daemon->state->slabs[i].serial,
+                                daemon->slabs[i]);
+        }
+    }
+    return is_kept;
+}
+
+/* false: none can be started now. */
+static bool keeper_replace(umfd_t *daemon) {
+    for (unsigned tries = 0; tries < 5; tries++) {
+        if (keeper_start(daemon) && hand_over_all(daemon)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- for the daemon --------------------------------------------------------------------------- */
+
+bool umfd_keep_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie, int fd) {
+    return hand_over(daemon, slot, cookie, fd) ||
+           (keeper_replace(daemon) && hand_over(daemon, slot, cookie, fd));
+}
+
+void umfd_forget_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie) {
+    umfd_message_t message = {.op = UMFD_FORGET, .slot = slot, .cookie = cookie};
+    if (!pair_send(daemon, &message, -1)) {
+        keeper_replace(daemon); /* which is given what is left */
+    }
+}
+
+void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs) {
+    umfd_message_t message = {.op = UMFD_GIVE};
+    int fd;
+    if (!pair_send(daemon, &message, -1)) {
+        _exit(1);
+    }
+    while (pair_receive(daemon, &message, &fd) && message.op != UMFD_GIVEN) {
+        if (message.op != UMFD_HAVE || fd == -1 || message.slot >= UMFD_SLOTS) {
+            continue;
+        }
+        int *fixed[] = {[UMFD_SLOT_LOCK] = &daemon->lock,
+                        [UMFD_SLOT_LISTEN] = &daemon->listener,
+                        [UMFD_SLOT_STATE] = &daemon->state_fd,
+                        [UMFD_SLOT_PROGRAM] = &daemon->program};
+        if (message.slot <= UMFD_SLOT_PROGRAM) {
+            *fixed[message.slot] = fd;
+        } else if (message.slot >= UMFD_SLOT_SLAB) {
+            daemon->slabs[message.slot - UMFD_SLOT_SLAB] = fd;
+            slabs[message.slot - UMFD_SLOT_SLAB] = message.cookie;
+        } else if (message.slot >= UMFD_SLOT_LEASE) {
+            daemon->leases[message.slot - UMFD_SLOT_LEASE] = fd;
+            leases[message.slot - UMFD_SLOT_LEASE] = message.cookie;
+        } else {
+            close(fd);
+        }
+        daemon->open++;
+    }
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    if (message.op != UMFD_GIVEN || daemon->lock == -1 || daemon->listener == -1 ||
+        daemon->state_fd == -1 || daemon->program == -1 ||
+        getsockopt(daemon->pair, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+        _exit(1); /* the keeper starts another one */
+    }
+    daemon->starts = message.cookie;
+    daemon->keeper = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+    pair_watch(daemon);
+    if (!hand_over_self(daemon) && !keeper_replace(daemon)) {
+        _exit(1);
+    }
+}
+
+void umfd_pair_serve(umfd_t *daemon) {
+    umfd_message_t message = {0};
+    int fd;
+    bool is_there = pair_receive(daemon, &message, &fd);
+    if (fd != -1) {
+        close(fd);
+    }
+    umfd_message_t alive = {.op = UMFD_ALIVE};
+    if (message.op == UMFD_EXIT) {
+        _exit(0);
+    }
+    if (!is_there || (message.op == UMFD_ALIVE && !pair_send(daemon, &alive, -1))) {
+        if (!keeper_replace(daemon)) {
+            fputs("umfd: no keeper can be started; the content now lives in one process\n", stderr);
+        }
+    }
+}

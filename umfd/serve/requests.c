@@ -1,0 +1,430 @@
+/* Requests of clients. Each leaves the state valid at every store, so that a daemon that is killed
+ * in the middle is followed by one that goes on; each may come twice. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "serve/content.h"
+
+/* The draft of the client with this number, in whatever phase. */
+static uint32_t draft_of(const umfd_context_t *c, uint64_t number) {
+    uint32_t vault = umfd_vault_of(c);
+    uint32_t i =
+        vault < UMFD_VAULTS ? umfd_generation_find(c->state, vault, number) : UMFD_GENERATIONS;
+    return i < UMFD_GENERATIONS && c->state->generations[i].writer == c->lease->serial
+               ? i
+               : UMFD_GENERATIONS;
+}
+
+/* --- requests --------------------------------------------------------------------------------- */
+
+static umf_vault_answer_t hello(const umfd_context_t *c) {
+    uint32_t size = c->request->head.body;
+    if (size == 0 || size > UMF_VAULT_NAME_MAX || memchr(c->request->body, 0, size)) {
+        return UMF_VAULT_INVALID;
+    }
+    char name[UMF_VAULT_NAME_MAX + 1] = {0};
+    memcpy(name, c->request->body, size);
+    uint32_t vault = umfd_vault_find(c->state, name);
+    if (vault < UMFD_VAULTS && c->lease->uid != 0 && c->state->vaults[vault].uid != c->lease->uid) {
+        return UMF_VAULT_DENIED;
+    }
+    if (c->lease->name[0] && strcmp(c->lease->name, name) != 0) {
+        return UMF_VAULT_INVALID; /* a connection is for one vault */
+    }
+    memcpy(c->lease->name, name, sizeof(name));
+    c->lease->limit = c->request->head.words[0];
+    c->lease->keep = (uint32_t)c->request->head.words[1];
+    c->words[0] = c->daemon->starts;
+    c->words[1] = vault < UMFD_VAULTS;
+    return UMF_VAULT_OK;
+}
+
+static umf_vault_answer_t begin(const umfd_context_t *c) {
+    umfd_state_t *state = c->state;
+    if (!c->lease->name[0]) {
+        return UMF_VAULT_INVALID;
+    }
+    uint64_t from = c->request->head.words[0];
+    uint32_t vault = umfd_vault_of(c);
+    uint32_t source =
+        from && vault < UMFD_VAULTS ? umfd_generation_find(state, vault, from) : UMFD_GENERATIONS;
+    if (from && (source == UMFD_GENERATIONS || umfd_phase_of(state, source) != UMFD_READY)) {
+        return UMF_VAULT_NONE;
+    }
+    uint32_t draft = vault < UMFD_VAULTS ? umfd_draft_find(state, vault) : UMFD_GENERATIONS;
+    if (draft < UMFD_GENERATIONS) { /* asked again, or it is that of another client */
+        c->words[0] = state->generations[draft].number;
+        return state->generations[draft].writer == c->lease->serial ? UMF_VAULT_OK : UMF_VAULT_BUSY;
+    }
+    uint32_t i = 0;
+    while (i < UMFD_GENERATIONS && umfd_phase_of(state, i) != (umfd_phase_t)UMFD_FREE) {
+        i++;
+    }
+    c->words[0] = UMFD_GENERATIONS;
+    if (i == UMFD_GENERATIONS) {
+        return UMF_VAULT_FULL;
+    }
+    if (vault == UMFD_VAULTS && (vault = umfd_vault_make(state, c->lease)) == UMFD_VAULTS) {
+        c->words[0] = UMFD_VAULTS;
+        return UMF_VAULT_FULL;
+    }
+    umfd_generation_t *made = &state->generations[i];
+    made->vault = vault;
+    made->number = state->vaults[vault].next++;
+    made->writer = c->lease->serial;
+    made->lease = c->request->lease;
+    made->table = made->group = 0;
+    atomic_store(&made->phase, UMFD_DRAFT);
+    if (c->request->head.words[1] && atomic_load(&state->vaults[vault].current)) {
+        atomic_store(&state->vaults[vault].current, 0);
+        umfd_sweep(c->daemon, vault);
+    }
+    c->words[0] = made->number;
+    return UMF_VAULT_OK;
+}
+
+/* The memory file of a client becomes one that nobody can change, for as long as it exists. The
+ * descriptor that is kept cannot write: kernels before 6.7 refuse to map others shared. */
+static umf_vault_answer_t seal(int fd, uint64_t size, int *kept) {
+    struct stat about;
+    int seals = fcntl(fd, F_GET_SEALS);
+    int fixed = F_SEAL_SHRINK | F_SEAL_GROW;
+    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_size < 0 ||
+        (uint64_t)about.st_size != size || seals == -1) {
+        return UMF_VAULT_UNSEALED;
+    }
+    if (!(seals & F_SEAL_SEAL)) {
+        if (fcntl(fd, F_ADD_SEALS, fixed | F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
+            return errno == EBUSY ? UMF_VAULT_WRITABLE : UMF_VAULT_UNSEALED;
+        }
+    } else if ((seals & (fixed | F_SEAL_WRITE)) != (fixed | F_SEAL_WRITE)) {
+        return UMF_VAULT_UNSEALED;
+    }
+    char path[40];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    *kept = open(path, O_RDONLY | O_CLOEXEC);
+    if (*kept == -1) {
+        *kept = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    }
+    return *kept == -1 ? UMF_VAULT_DESCRIPTORS : UMF_VAULT_OK;
+}
+
+static umfd_slab_t *slab_given(const umfd_context_t *c, uint32_t draft, uint32_t ordinal) {
+    for (uint32_t i = 0; i < c->state->slab_top; i++) {
+        umfd_slab_t *slab = &c->state->slabs[i];
+        if (atomic_load_explicit(&slab->state, memory_order_relaxed) == UMFD_LIVE &&
+            slab->ordinal == ordinal && umfd_set_has(&slab->generations, draft) &&
+            slab->draft == c->state->generations[draft].number) {
+            return slab;
+        }
+    }
+    return NULL;
+}
+
+static umf_vault_answer_t slab_add(const umfd_context_t *c, uint32_t draft, uint32_t ordinal,
+                                   const umf_vault_slab_t *wanted, int fd, uint64_t *serial) {
+    umfd_state_t *state = c->state;
+    umfd_vault_t *vault = &state->vaults[state->generations[draft].vault];
+    uint32_t place = 0;
+    while (place < state->slab_top && atomic_load(&state->slabs[place].state) != UMFD_FREE) {
+        place++;
+    }
+    c->words[0] = UMFD_SLABS;
+    if (place == UMFD_SLABS) {
+        return UMF_VAULT_FULL;
+    }
+    uint64_t used = umfd_bytes_of(state, state->generations[draft].vault);
+    c->words[0] = vault->limit;
+    c->words[1] = used;
+    if (vault->limit && (used > vault->limit || wanted->size > vault->limit - used)) {
+        return UMF_VAULT_LIMIT;
+    }
+    c->words[0] = c->daemon->open_limit;
+    c->words[1] = c->daemon->open;
+    if (c->daemon->open >= c->daemon->open_limit) {
+        return UMF_VAULT_DESCRIPTORS;
+    }
+    int kept;
+    umf_vault_answer_t answer = seal(fd, wanted->size, &kept);
+    if (answer != UMF_VAULT_OK) {
+        return answer;
+    }
+    umfd_slab_t *slab = &state->slabs[place];
+    memset(slab, 0, sizeof(*slab));
+    slab->class = wanted->class;
+    slab->kind = wanted->kind;
+    slab->size = wanted->size;
+    slab->vault = state->generations[draft].vault;
+    slab->draft = state->generations[draft].number;
+    slab->ordinal = ordinal;
+    slab->serial = ++state->serial;
+    umfd_set_add(&slab->generations, draft);
+    state->slab_top = place == state->slab_top ? place + 1 : state->slab_top;
+    if (!umfd_keep_fd(c->daemon, UMFD_SLOT_SLAB + place, slab->serial, kept)) {
+        close(kept);
+        return UMF_VAULT_DESCRIPTORS;
+    }
+    c->daemon->slabs[place] = kept;
+    c->daemon->open++;
+    atomic_store(&slab->state, UMFD_LIVE);
+    if (slab->class == UMF_VAULT_CLASS_TABLE) {
+        state->generations[draft].table = place + 1;
+    }
+    *serial = slab->serial;
+    return UMF_VAULT_OK;
+}
+
+static umf_vault_answer_t give(const umfd_context_t *c) {
+    const umfd_request_t *request = c->request;
+    uint32_t draft = draft_of(c, request->head.words[0]);
+    uint32_t first = (uint32_t)request->head.words[1];
+    size_t count = request->head.body / sizeof(umf_vault_slab_t);
+    if (draft == UMFD_GENERATIONS || umfd_phase_of(c->state, draft) != UMFD_DRAFT) {
+        return UMF_VAULT_ENDED;
+    }
+    if (count == 0 || count != request->fd_count ||
+        request->head.body != count * sizeof(umf_vault_slab_t) ||
+        first > UINT32_MAX - UMF_VAULT_GIVE_MAX) {
+        return UMF_VAULT_INVALID;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        umf_vault_slab_t slab;
+        memcpy(&slab, request->body + i * sizeof(slab), sizeof(slab));
+        c->words[2] = first + i;
+        if (slab.kind != UMF_VAULT_KIND_HOST || slab.size == 0 || slab.class >= UMF_VAULT_CLASSES ||
+            slab.class == UMF_VAULT_CLASS_ZERO) {
+            return UMF_VAULT_INVALID;
+        }
+        const umfd_slab_t *given = slab_given(c, draft, first + i);
+        uint64_t serial = given ? given->serial : 0;
+        if (!given) {
+            umf_vault_answer_t answer =
+                slab_add(c, draft, first + i, &slab, request->fds[i], &serial);
+            if (answer != UMF_VAULT_OK) {
+                return answer;
+            }
+        }
+        memcpy(c->reply->body + i * sizeof(serial), &serial, sizeof(serial));
+    }
+    c->reply->head.body = (uint32_t)(count * sizeof(uint64_t));
+    return UMF_VAULT_OK;
+}
+
+static umfd_slab_t *slab_of_vault(const umfd_context_t *c, uint32_t vault, uint64_t serial) {
+    for (uint32_t i = 0; i < c->state->slab_top; i++) {
+        umfd_slab_t *slab = &c->state->slabs[i];
+        if (atomic_load_explicit(&slab->state, memory_order_relaxed) == UMFD_LIVE &&
+            slab->serial == serial && slab->vault == vault) {
+            return slab;
+        }
+    }
+    return NULL;
+}
+
+static umf_vault_answer_t keep(const umfd_context_t *c) {
+    uint32_t draft = draft_of(c, c->request->head.words[0]);
+    if (draft == UMFD_GENERATIONS || umfd_phase_of(c->state, draft) != UMFD_DRAFT) {
+        return UMF_VAULT_ENDED;
+    }
+    for (uint32_t at = 0; at + sizeof(uint64_t) <= c->request->head.body; at += sizeof(uint64_t)) {
+        uint64_t serial;
+        memcpy(&serial, c->request->body + at, sizeof(serial));
+        umfd_slab_t *slab = slab_of_vault(c, c->state->generations[draft].vault, serial);
+        if (!slab || slab->class == UMF_VAULT_CLASS_TABLE) {
+            return UMF_VAULT_INVALID;
+        }
+        umfd_set_add(&slab->generations, draft);
+    }
+    return UMF_VAULT_OK;
+}
+
+/* After the store that made it current. */
+static void committed(const umfd_context_t *c, uint32_t place) {
+    umfd_generation_t *generation = &c->state->generations[place];
+    umfd_lease_t *writer = &c->state->leases[generation->lease];
+    if (atomic_load(&writer->state) == UMFD_LIVE && writer->serial == generation->writer) {
+        umfd_set_add(&writer->generations, place); /* the writer goes on reading it */
+    }
+    atomic_store(&generation->phase, UMFD_READY);
+    umfd_emit(c->state, c->state->vaults[generation->vault].name, UMF_VAULT_EVENT_COMMITTED,
+              generation->number);
+    umfd_sweep(c->daemon, generation->vault);
+}
+
+static bool is_member(const umfd_state_t *state, uint32_t i, uint32_t group) {
+    return umfd_phase_of(state, i) == UMFD_GROUPED && state->generations[i].group == group + 1;
+}
+
+/* UMFD_GROUPS: none and no room. */
+static uint32_t group_find(umfd_state_t *state, const char *name, uint32_t members) {
+    uint32_t free_one = UMFD_GROUPS;
+    for (uint32_t i = 0; i < UMFD_GROUPS; i++) {
+        bool is_live = atomic_load(&state->groups[i].state) == UMFD_LIVE;
+        if (is_live && strcmp(state->groups[i].name, name) == 0) {
+            return i;
+        }
+        free_one = !is_live && free_one == UMFD_GROUPS ? i : free_one;
+    }
+    if (free_one < UMFD_GROUPS) {
+        umfd_group_t *group = &state->groups[free_one];
+        atomic_store(&group->is_done, 0);
+        group->members = members;
+        snprintf(group->name, sizeof(group->name), "%s", name);
+        atomic_store(&group->state, UMFD_LIVE);
+    }
+    return free_one;
+}
+
+static umf_vault_answer_t commit_member(const umfd_context_t *c, uint32_t draft, uint32_t members) {
+    char name[UMF_VAULT_NAME_MAX + 1] = {0};
+    umfd_state_t *state = c->state;
+    uint32_t size = c->request->head.body;
+    if (size > UMF_VAULT_NAME_MAX || memchr(c->request->body, 0, size) || members == 0 ||
+        members > UMFD_VAULTS) {
+        return UMF_VAULT_INVALID;
+    }
+    memcpy(name, c->request->body, size);
+    uint32_t group = group_find(state, name, members);
+    if (group == UMFD_GROUPS) {
+        c->words[0] = UMFD_GROUPS;
+        return UMF_VAULT_FULL;
+    }
+    if (state->groups[group].members != members) {
+        return UMF_VAULT_INVALID;
+    }
+    state->generations[draft].group = group + 1;
+    atomic_store(&state->generations[draft].phase, UMFD_GROUPED);
+    uint32_t complete = 0;
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        complete += is_member(state, i, group);
+    }
+    if (complete < members) {
+        return UMF_VAULT_PENDING;
+    }
+    atomic_store(&state->groups[group].is_done, 1); /* the commit of all */
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        if (is_member(state, i, group)) {
+            atomic_store(&state->vaults[state->generations[i].vault].current,
+                         state->generations[i].number);
+            committed(c, i);
+        }
+    }
+    atomic_store(&state->groups[group].state, UMFD_FREE);
+    return UMF_VAULT_OK;
+}
+
+static umf_vault_answer_t commit(const umfd_context_t *c) {
+    uint64_t number = c->request->head.words[0];
+    uint32_t draft = draft_of(c, number);
+    c->words[0] = number;
+    if (draft == UMFD_GENERATIONS) {
+        return UMF_VAULT_ENDED;
+    }
+    umfd_phase_t phase = umfd_phase_of(c->state, draft);
+    if (phase != UMFD_DRAFT) { /* asked again */
+        return phase == UMFD_READY ? UMF_VAULT_OK : UMF_VAULT_PENDING;
+    }
+    if (c->state->generations[draft].table == 0) {
+        return UMF_VAULT_INVALID;
+    }
+    if (c->request->head.body) {
+        return commit_member(c, draft, (uint32_t)c->request->head.words[1]);
+    }
+    atomic_store(&c->state->vaults[c->state->generations[draft].vault].current, number);
+    committed(c, draft);
+    return UMF_VAULT_OK;
+}
+
+static void draft_end(const umfd_context_t *c, uint32_t draft) {
+    uint32_t vault = c->state->generations[draft].vault;
+    umfd_emit(c->state, c->state->vaults[vault].name, UMF_VAULT_EVENT_ABORTED,
+              c->state->generations[draft].number);
+    umfd_generation_end(c->state, draft);
+    umfd_sweep(c->daemon, vault);
+}
+
+static umf_vault_answer_t abort_draft(const umfd_context_t *c) {
+    uint32_t draft = draft_of(c, c->request->head.words[0]);
+    if (draft < UMFD_GENERATIONS && umfd_phase_of(c->state, draft) != UMFD_READY) {
+        draft_end(c, draft);
+    }
+    return UMF_VAULT_OK;
+}
+
+static umf_vault_answer_t drop(const umfd_context_t *c) {
+    umfd_state_t *state = c->state;
+    uint64_t number = c->request->head.words[0];
+    uint32_t vault = umfd_vault_of(c);
+    if (vault == UMFD_VAULTS) {
+        return number ? UMF_VAULT_NONE : UMF_VAULT_OK;
+    }
+    umfd_vault_t *record = &state->vaults[vault];
+    uint32_t draft = umfd_draft_find(state, vault);
+    if (c->request->head.words[1]) {
+        if (draft < UMFD_GENERATIONS) {
+            draft_end(c, draft);
+        }
+        return UMF_VAULT_OK;
+    }
+    if (number && umfd_generation_find(state, vault, number) == UMFD_GENERATIONS) {
+        return UMF_VAULT_NONE;
+    }
+    if (number == 0 || number == atomic_load(&record->current)) {
+        atomic_store(&record->current, 0);
+    }
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        if (umfd_phase_of(state, i) == UMFD_READY && state->generations[i].vault == vault &&
+            (number == 0 || state->generations[i].number == number)) {
+            umfd_emit(state, record->name, UMF_VAULT_EVENT_DROPPED, state->generations[i].number);
+            umfd_generation_end(state, i);
+        }
+    }
+    if (number == 0 && draft < UMFD_GENERATIONS) {
+        draft_end(c, draft);
+    }
+    if (atomic_load(&record->state) == UMFD_LIVE) {
+        umfd_sweep(c->daemon, vault);
+    }
+    return UMF_VAULT_OK;
+}
+
+static umf_vault_answer_t stop(const umfd_context_t *c) {
+    unsigned others = 0;
+    for (uint32_t i = 0; i < UMFD_LEASES; i++) {
+        others += c->daemon->leases[i] != -1 && i != c->request->lease;
+    }
+    if (!c->request->head.words[0] && (others || !umfd_is_empty(c->daemon))) {
+        return UMF_VAULT_BUSY;
+    }
+    umfd_exit(c->daemon); /* the answer is the end of the connection */
+}
+
+void umfd_request(umfd_t *daemon, umfd_request_t *request, umfd_reply_t *reply) {
+    static umfd_handler_t *const handlers[UMF_VAULT_OPS] = {
+        [UMF_VAULT_HELLO] = hello,        [UMF_VAULT_BEGIN] = begin,
+        [UMF_VAULT_GIVE] = give,          [UMF_VAULT_KEEP] = keep,
+        [UMF_VAULT_COMMIT] = commit,      [UMF_VAULT_ABORT] = abort_draft,
+        [UMF_VAULT_ATTACH] = umfd_attach, [UMF_VAULT_SLABS] = umfd_slabs,
+        [UMF_VAULT_DETACH] = umfd_detach, [UMF_VAULT_STAT] = umfd_stat,
+        [UMF_VAULT_WAIT] = umfd_wait,     [UMF_VAULT_DROP] = drop,
+        [UMF_VAULT_LIST] = umfd_list,     [UMF_VAULT_STOP] = stop,
+    };
+    umfd_context_t c = {.daemon = daemon,
+                        .state = daemon->state,
+                        .request = request,
+                        .reply = reply,
+                        .lease = &daemon->state->leases[request->lease],
+                        .words = reply->head.words};
+    uint16_t op = request->head.op;
+    umf_vault_answer_t answer =
+        op < UMF_VAULT_OPS && handlers[op] ? handlers[op](&c) : UMF_VAULT_INVALID;
+    reply->head.answer = answer;
+    if (answer != UMF_VAULT_OK) {
+        reply->head.body = 0;
+        reply->fd_count = 0;
+    }
+}

@@ -1,0 +1,236 @@
+#include "serve/state.h"
+
+#include <string.h>
+
+void umfd_state_init(umfd_state_t *state, uint64_t nonce) {
+    state->size = sizeof(*state);
+    state->nonce = nonce ? nonce : 1;
+    atomic_store(&state->magic, UMFD_STATE_MAGIC);
+}
+
+/* --- the end of a generation ------------------------------------------------------------------ */
+
+static void slab_remove(umfd_slab_t *slab, uint32_t generation) {
+    umfd_set_remove(&slab->generations, generation);
+    if (atomic_load(&slab->state) == UMFD_LIVE && umfd_set_is_empty(&slab->generations)) {
+        atomic_store(&slab->state, UMFD_DYING);
+    }
+}
+
+static void group_end(umfd_state_t *state, uint32_t group) {
+    atomic_store(&state->groups[group].state, UMFD_FREE);
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        if (atomic_load(&state->generations[i].phase) == UMFD_GROUPED &&
+            state->generations[i].group == group + 1) {
+            umfd_generation_end(state, i);
+        }
+    }
+}
+
+void umfd_generation_end(umfd_state_t *state, uint32_t place) {
+    umfd_generation_t *generation = &state->generations[place];
+    uint32_t phase = atomic_load(&generation->phase);
+    uint32_t group = generation->group;
+    atomic_store(&generation->phase, UMFD_FREE);
+    for (uint32_t i = 0; i < state->slab_top; i++) {
+        umfd_slab_t *slab = &state->slabs[i];
+        if (atomic_load_explicit(&slab->state, memory_order_relaxed) == UMFD_LIVE &&
+            umfd_set_has(&slab->generations, place)) {
+            slab_remove(slab, place);
+        }
+    }
+    for (uint32_t i = 0; i < UMFD_LEASES; i++) {
+        umfd_set_remove(&state->leases[i].generations, place);
+    }
+    if (phase == UMFD_GROUPED && group) {
+        group_end(state, group - 1);
+    }
+}
+
+/* --- check ------------------------------------------------------------------------------------ */
+
+static bool is_name(const char *name) {
+    return name[0] && memchr(name, 0, UMF_VAULT_NAME_MAX + 1);
+}
+
+static unsigned check_vaults(umfd_state_t *state) {
+    unsigned dropped = 0;
+    for (uint32_t i = 0; i < UMFD_VAULTS; i++) {
+        umfd_vault_t *vault = &state->vaults[i];
+        uint32_t is_live = atomic_load(&vault->state);
+        bool is_right = is_live == UMFD_LIVE && is_name(vault->name) && vault->next > 0 &&
+                        atomic_load(&vault->current) < vault->next;
+        for (uint32_t other = 0; is_right && other < i; other++) {
+            is_right = atomic_load(&state->vaults[other].state) != UMFD_LIVE ||
+                       strcmp(state->vaults[other].name, vault->name) != 0;
+        }
+        if (!is_right) {
+            dropped += is_live != UMFD_FREE;
+            memset(vault, 0, sizeof(*vault));
+        }
+    }
+    return dropped;
+}
+
+static unsigned check_leases(umfd_state_t *state) {
+    unsigned dropped = 0;
+    for (uint32_t i = 0; i < UMFD_LEASES; i++) {
+        umfd_lease_t *lease = &state->leases[i];
+        uint32_t is_live = atomic_load(&lease->state);
+        if (is_live != UMFD_LIVE || !memchr(lease->name, 0, sizeof(lease->name)) ||
+            lease->serial == 0 || lease->serial > state->serial) {
+            dropped += is_live != UMFD_FREE;
+            memset(lease, 0, sizeof(*lease));
+        }
+    }
+    return dropped;
+}
+
+static bool generation_is_right(const umfd_state_t *state, uint32_t place) {
+    const umfd_generation_t *generation = &state->generations[place];
+    uint32_t phase = atomic_load(&generation->phase);
+    if (phase > UMFD_READY || generation->vault >= UMFD_VAULTS || generation->number == 0 ||
+        generation->lease >= UMFD_LEASES || generation->table > state->slab_top ||
+        generation->group > UMFD_GROUPS) {
+        return false;
+    }
+    const umfd_vault_t *vault = &state->vaults[generation->vault];
+    if (atomic_load(&vault->state) != UMFD_LIVE || generation->number >= vault->next ||
+        (phase != UMFD_DRAFT && generation->table == 0)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < place; i++) {
+        if (atomic_load(&state->generations[i].phase) != UMFD_FREE &&
+            state->generations[i].vault == generation->vault &&
+            state->generations[i].number == generation->number) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static unsigned check_generations(umfd_state_t *state) {
+    unsigned dropped = 0;
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        umfd_generation_t *generation = &state->generations[i];
+        if (atomic_load(&generation->phase) != UMFD_FREE && !generation_is_right(state, i)) {
+            dropped++;
+            atomic_store(&generation->phase, UMFD_FREE);
+        }
+    }
+    return dropped;
+}
+
+/* Bits of generations that are not there. */
+static void set_prune(const umfd_state_t *state, umfd_set_t *set) {
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        if (atomic_load(&state->generations[i].phase) == UMFD_FREE) {
+            umfd_set_remove(set, i);
+        }
+    }
+}
+
+static unsigned check_slabs(umfd_state_t *state) {
+    unsigned dropped = 0;
+    for (uint32_t i = 0; i < state->slab_top; i++) {
+        umfd_slab_t *slab = &state->slabs[i];
+        uint32_t is_live = atomic_load_explicit(&slab->state, memory_order_relaxed);
+        if (is_live == UMFD_FREE) {
+            continue;
+        }
+        if (is_live > UMFD_DYING || slab->class >= UMF_VAULT_CLASSES || slab->serial == 0 ||
+            slab->serial > state->serial || slab->size == 0) {
+            dropped++;
+            memset(slab, 0, sizeof(*slab));
+            continue;
+        }
+        set_prune(state, &slab->generations);
+        if (umfd_set_is_empty(&slab->generations)) {
+            atomic_store(&slab->state, UMFD_DYING);
+        }
+    }
+    return dropped;
+}
+
+/* Each generation has its table, and the tables of no other. */
+static unsigned check_tables(umfd_state_t *state) {
+    unsigned dropped = 0;
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        umfd_generation_t *generation = &state->generations[i];
+        if (atomic_load(&generation->phase) == UMFD_FREE || generation->table == 0) {
+            continue;
+        }
+        const umfd_slab_t *table = &state->slabs[generation->table - 1];
+        if (atomic_load(&table->state) == UMFD_LIVE && table->class == UMF_VAULT_CLASS_TABLE &&
+            umfd_set_has(&table->generations, i)) {
+            continue;
+        }
+        if (atomic_load(&generation->phase) == UMFD_DRAFT) {
+            generation->table = 0; /* it was not recorded any more */
+        } else {
+            dropped++;
+            umfd_generation_end(state, i);
+        }
+    }
+    return dropped;
+}
+
+/* A commit that was made before the daemon ended is finished, one that was not is left alone. */
+static void finish_commits(umfd_state_t *state) {
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        umfd_generation_t *generation = &state->generations[i];
+        uint32_t phase = atomic_load(&generation->phase);
+        umfd_vault_t *vault = &state->vaults[generation->vault % UMFD_VAULTS];
+        umfd_group_t *group = generation->group ? &state->groups[generation->group - 1] : NULL;
+        if (phase == UMFD_GROUPED &&
+            (!group || atomic_load(&group->state) != UMFD_LIVE || !is_name(group->name))) {
+            umfd_generation_end(state, i);
+        } else if (phase == UMFD_GROUPED && atomic_load(&group->is_done)) {
+            atomic_store(&vault->current, generation->number);
+            atomic_store(&generation->phase, UMFD_READY);
+        } else if (phase == UMFD_DRAFT && atomic_load(&vault->current) == generation->number) {
+            if (generation->table) {
+                atomic_store(&generation->phase, UMFD_READY);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < UMFD_GROUPS; i++) {
+        umfd_group_t *group = &state->groups[i];
+        if (atomic_load(&group->is_done) || atomic_load(&group->state) != UMFD_LIVE) {
+            atomic_store(&group->state, UMFD_FREE);
+            atomic_store(&group->is_done, 0);
+        }
+    }
+}
+
+/* The current generation exists, or there is none. */
+static unsigned check_current(umfd_state_t *state) {
+    unsigned dropped = 0;
+    for (uint32_t i = 0; i < UMFD_VAULTS; i++) {
+        umfd_vault_t *vault = &state->vaults[i];
+        uint64_t current = atomic_load(&vault->current);
+        bool is_there = atomic_load(&vault->state) != UMFD_LIVE || current == 0;
+        for (uint32_t g = 0; g < UMFD_GENERATIONS && !is_there; g++) {
+            is_there = atomic_load(&state->generations[g].phase) == UMFD_READY &&
+                       state->generations[g].vault == i && state->generations[g].number == current;
+        }
+        if (!is_there) {
+            dropped++;
+            atomic_store(&vault->current, 0);
+        }
+    }
+    return dropped;
+}
+
+unsigned umfd_state_check(umfd_state_t *state) {
+    state->slab_top = state->slab_top < UMFD_SLABS ? state->slab_top : UMFD_SLABS;
+    unsigned dropped = check_vaults(state) + check_leases(state) + check_generations(state) +
+                       check_slabs(state) + check_tables(state);
+    finish_commits(state);
+    for (uint32_t i = 0; i < UMFD_LEASES; i++) {
+        if (atomic_load(&state->leases[i].state) == UMFD_LIVE) {
+            set_prune(state, &state->leases[i].generations);
+        }
+    }
+    return dropped + check_current(state);
+}
