@@ -16,7 +16,7 @@ vm=$root/build/deps/vm
 cuda=$root/build/deps/cuda
 
 packages=(build-essential clang clang-format cmake ninja-build pkg-config git ca-certificates
-    libgtest-dev libnuma-dev libhwloc-dev libncurses-dev libtbbmalloc2 valgrind dpkg-dev doxygen file)
+    libgtest-dev libnuma-dev libhwloc-dev libncurses-dev libtbbmalloc2 libucx0 valgrind dpkg-dev doxygen file)
 [ "$(uname -m)" != x86_64 ] || packages+=(libze-dev) # Level Zero is packaged for this one only
 peers=(libbenchmark-dev libtbb-dev libmimalloc-dev libjemalloc-dev gcovr)
 # What test/preload runs with the proxy library in front, and what checks the manual pages.

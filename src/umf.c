@@ -20,6 +20,7 @@
 #include "ext/movement/movement.h"
 #include "ext/record/attach/attach.h"
 #include "ext/record/record.h"
+#include "ext/remote/own.h"
 #include "ext/suspend/suspend.h"
 
 static void ext_init(void) {
@@ -35,6 +36,7 @@ static void umf_record_init(void) {}
 static void umf_record_fini(void) {}
 static void umf_record_fork_register(void) {}
 static void umf_attach_stop(void) {}
+static void umf_remote_teardown(void) {}
 #endif
 
 _Atomic unsigned umf_started; /* Sync: start_lock for writers */
@@ -101,6 +103,7 @@ UMF_API_1_0 umf_result_t umfTearDown(void) {
     }
     umf_unlock(&start_lock);
     if (last) {
+        umf_remote_teardown();
         umf_reclaim_thread_stop(); /* waits for a thread, so not under the lock, as the next */
         umf_attach_stop();
         umf_broker_stop();

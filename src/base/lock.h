@@ -32,6 +32,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_POOLS,       /* list of pools by name */
     UMF_RANK_SUSPEND,     /* suspend: states of pools, retained pinned memory */
     UMF_RANK_VAULTS,      /* ext/vault: connections, views */
+    UMF_RANK_REMOTE,      /* ext/remote: commands and published ranges of a context */
     UMF_RANK_IMPORT,      /* ipc/import.c: cache of opened handles */
     UMF_RANK_EXPORT,      /* ipc/export.c */
     UMF_RANK_LANES,       /* queue/: the list of the lanes of one pool */

@@ -62,6 +62,7 @@ umf/record_attach.h UMF_RECORD_ATTACH_H stdint.h
 umf/view_format.h UMF_VIEW_FORMAT_H stdint.h
 umf/reclaim.h UMF_RECLAIM_H stdbool.h umf/base.h umf/memory_pool.h umf/memory_provider.h
 umf/registration.h UMF_REGISTRATION_H umf/base.h umf/memory_pool.h
+umf/remote.h UMF_REMOTE_H umf/base.h
 umf/suspend.h UMF_SUSPEND_H umf/base.h umf/memory_pool.h
 umf/vault.h UMF_VAULT_H umf/base.h umf/memory_pool.h
 umf/text.h UMF_TEXT_H umf/base.h umf/memory_pool.h umf/memory_provider.h

@@ -41,6 +41,7 @@
 #include <umf/reclaim.h>
 #include <umf/record.h>
 #include <umf/registration.h>
+#include <umf/remote.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
 

@@ -1,0 +1,285 @@
+/*
+ * The inside of remote memory, shared by its files.
+ *
+ * A context has one thread, which alone calls UCX after the start (loop.c). Callers give it
+ * commands and wait. Peer and owner speak messages of one form: see message_t below and the two
+ * files peer.c and owner.c. A transfer is cut into parts; each part is one request of the peer.
+ */
+#ifndef UMF_SRC_EXT_REMOTE_OWN_H
+#define UMF_SRC_EXT_REMOTE_OWN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <umf/remote.h>
+
+#include "base/event_count.h"
+#include "base/lock.h"
+#include "ds/list.h"
+#include "ext/remote/auth.h"
+#include "ext/remote/ucx.h"
+#include "object/hold.h"
+#include "object/object.h"
+
+#define REMOTE_ID 16           /* bytes of random numbers that nobody guesses */
+#define REMOTE_ADDRESS_MAX 768 /* bytes of an address of UCX */
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+typedef enum remote_kind_t {
+    REMOTE_HELLO = 1, /* peer: its address is the data */
+    REMOTE_CHALLENGE, /* owner: proves that it has the key, and asks for the same */
+    REMOTE_PROVE,     /* peer */
+    REMOTE_WELCOME,   /* owner: the session begins */
+    REMOTE_RENEW,     /* peer: which generation and size has the export? */
+    REMOTE_RENEWED,   /* owner */
+    REMOTE_GET,       /* peer */
+    REMOTE_DATA,      /* owner: with the data */
+    REMOTE_PUT,       /* peer: may it send? */
+    REMOTE_GO,        /* owner */
+    REMOTE_PUSH,      /* peer: with the data */
+    REMOTE_DONE,      /* owner */
+} remote_kind_t;
+
+typedef enum remote_answer_t {
+    REMOTE_FINE,
+    REMOTE_STALE,  /* withdrawn, freed, suspended, or of another generation or owner */
+    REMOTE_DENIED, /* secret, key or rights */
+    REMOTE_BEYOND, /* the range */
+    REMOTE_BUSY,   /* more in flight than is allowed */
+    REMOTE_FAILED, /* the owner could not receive */
+    /* These two do not travel: */
+    REMOTE_GONE,     /* the connection has ended */
+    REMOTE_CANCELED, /* by the caller */
+} remote_answer_t;
+
+#define REMOTE_MAGIC 0x524d4655u /* UMFR */
+#define REMOTE_VERSION 1u
+
+/* Travels between processes, of one byte order. */
+typedef struct remote_message_t {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t kind;
+    uint64_t number;  /* of the part, or of the connection; the peer's choice */
+    uint64_t session; /* 0: none yet */
+    uint64_t export;
+    uint64_t generation;
+    uint64_t offset;
+    uint64_t length;
+    uint32_t answer;
+    uint32_t rights;
+    unsigned char
+        id[REMOTE_ID]; /* the export's secret; HELLO: the owner's id; CHALLENGE: its nonce */
+    unsigned char nonce[REMOTE_ID]; /* HELLO: of the peer */
+    unsigned char proof[UMF_REMOTE_PROOF];
+} remote_message_t;
+_Static_assert(sizeof(remote_message_t) == 128, "messages travel");
+
+/* A handle, as it travels. The address follows. */
+typedef struct remote_handle_bytes_t {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t length; /* of all */
+    uint64_t check;  /* sum of all other bytes */
+    uint64_t boot;   /* of the owner's machine */
+    unsigned char owner[REMOTE_ID];
+    uint64_t export;
+    uint64_t generation;
+    unsigned char secret[REMOTE_ID];
+    uint64_t size;
+    uint32_t rights;
+    uint32_t address_length;
+} remote_handle_bytes_t;
+
+/* --- objects ---------------------------------------------------------------------------------- */
+
+/* An endpoint of UCX. The thread's. */
+typedef struct remote_link_t {
+    umf_remote_handle_t remote;
+    void *endpoint; /* NULL: closed */
+    bool has_failed;
+    umf_ucs_status_t status; /* of the failure */
+} remote_link_t;
+
+struct umf_remote_export_t {
+    umf_list_t link; /* Sync: the context's lock, as all without a note */
+    umf_remote_handle_t remote;
+    umf_hold_t hold; /* Immutable after publish, as those up to `secret` */
+    char *base;
+    size_t size;
+    unsigned rights;
+    uint64_t number;
+    uint64_t span_id;
+    unsigned char secret[REMOTE_ID];
+    uint64_t generation; /* of the export; a new one for each physical memory */
+    uint64_t physical;   /* generation of the memory that it is of */
+    bool is_closing;
+    size_t under_way; /* transfers */
+};
+
+/* A peer, at the owner. The thread's, as all below. */
+typedef struct remote_session_t {
+    umf_list_t link;
+    remote_link_t endpoint;
+    uint64_t id;
+    uint64_t connection; /* the peer's number of it */
+    bool is_proven;
+    uint64_t proof_deadline;
+    unsigned char nonce[REMOTE_ID], peer_nonce[REMOTE_ID];
+    size_t in_flight; /* bytes */
+} remote_session_t;
+
+/* A part of a transfer, at the owner: memory of an export that is in use. */
+typedef struct remote_transfer_t {
+    umf_list_t link;
+    remote_session_t *session; /* NULL: it has ended */
+    umf_remote_export_handle_t published;
+    uint32_t span; /* in use */
+    uint64_t number;
+    char *base;
+    size_t size;
+    uint64_t deadline;
+    bool is_active; /* UCX uses the memory */
+} remote_transfer_t;
+
+typedef enum remote_state_t { REMOTE_CONNECTING, REMOTE_READY, REMOTE_BROKEN } remote_state_t;
+
+/* An owner, at the peer. */
+typedef struct remote_connection_t {
+    umf_list_t link;
+    remote_link_t endpoint;
+    remote_state_t state;
+    uint64_t number;
+    uint64_t session;
+    uint64_t progress;       /* when something last arrived that was waited for */
+    remote_answer_t answer;  /* why it is broken */
+    bool is_late;            /* it was closed because the deadline has passed */
+    bool is_proven;          /* the owner has the key */
+    size_t memories;         /* that are open */
+    size_t in_flight, limit; /* bytes */
+    unsigned char nonce[REMOTE_ID], owner[REMOTE_ID];
+} remote_connection_t;
+
+struct umf_remote_memory_t {
+    umf_remote_handle_t remote; /* Immutable, as those up to `secret` */
+    uint64_t export;
+    unsigned char secret[REMOTE_ID];
+    _Atomic size_t size;
+    uint64_t generation; /* the thread's, as the next two */
+    bool must_renew;
+    remote_connection_t *connection;
+    remote_handle_bytes_t handle; /* Immutable */
+    unsigned char address[REMOTE_ADDRESS_MAX];
+};
+
+typedef enum remote_task_t {
+    REMOTE_TASK_OPEN,
+    REMOTE_TASK_CLOSE,
+    REMOTE_TASK_GET,
+    REMOTE_TASK_PUT,
+} remote_task_t;
+
+struct umf_remote_op_t {
+    umf_list_t link; /* Sync: the context's lock while it is a command; then the thread's */
+    umf_remote_memory_handle_t memory;
+    remote_task_t task;
+    size_t offset;
+    char *data;
+    size_t size;
+    size_t begun;        /* bytes of parts that were begun. The thread's, as all up to `result` */
+    size_t parts;        /* that are not done */
+    size_t renewals;     /* parts of kind RENEW among them */
+    bool has_failed;     /* no further part begins */
+    umf_result_t result; /* Sync: `is_done` */
+    remote_answer_t answer;
+    bool is_late; /* the deadline has passed */
+    atomic_bool is_canceled;
+    atomic_bool is_done;
+};
+
+/* One request of a peer. */
+typedef struct remote_part_t {
+    umf_list_t link;
+    umf_remote_op_handle_t op;
+    remote_connection_t *connection;
+    uint64_t number;
+    size_t offset, size; /* in the op */
+    bool is_renewal;
+    bool is_active;   /* UCX uses the memory of the caller */
+    bool is_answered; /* it ends when it is not active */
+} remote_part_t;
+
+struct umf_remote_t {
+    umf_list_t all; /* of the process. Sync: its lock */
+    umf_lock_t lock;
+    umf_event_count_t turn; /* an op is done, a transfer has ended, or the thread */
+    umf_list_t commands;    /* Sync: lock */
+    bool is_over;           /* no command is taken any more. Sync: lock */
+    umf_list_t exports;     /* Sync: lock */
+    umf_ucx_t ucx;          /* Immutable, as those without a note */
+    void *context, *worker; /* the thread's after the start */
+    int efd, wake_fd;
+    unsigned forks;
+    uint64_t deadline; /* in ms */
+    size_t limit;
+    bool has_key;
+    umf_remote_key_t key;
+    unsigned char id[REMOTE_ID];
+    size_t address_length;
+    unsigned char address[REMOTE_ADDRESS_MAX];
+    pthread_t thread;
+    atomic_bool stops;
+    uint64_t next; /* numbers of parts, connections. The thread's, as all below */
+    umf_list_t ops, parts, connections, sessions, transfers;
+};
+
+/* --- loop.c ----------------------------------------------------------------------------------- */
+
+int umf_remote_start(umf_remote_handle_t remote);
+/* Ends the thread and waits for it. */
+void umf_remote_stop(umf_remote_handle_t remote);
+void umf_remote_wake(umf_remote_handle_t remote);
+uint64_t umf_remote_now(void); /* ms */
+
+/* Of the thread: */
+bool umf_remote_link_open(umf_remote_handle_t remote, remote_link_t *link, const void *address);
+/* By force: what is under way on it ends soon, canceled. */
+void umf_remote_link_close(remote_link_t *link);
+/* `sent` is called with `arg` when the data is no longer in use, now or later, once. */
+typedef void (*remote_sent_t)(umf_remote_handle_t remote, void *arg, umf_ucs_status_t status);
+void umf_remote_send(remote_link_t *link, const remote_message_t *message, const void *data,
+                     size_t length, remote_sent_t sent, void *arg);
+/* Receives the data of a message into memory, with the same `sent`. */
+typedef struct remote_data_t {
+    void *data;
+    size_t length;
+    bool is_rendezvous;
+} remote_data_t;
+umf_ucs_status_t umf_remote_receive(umf_remote_handle_t remote, const remote_data_t *from, void *to,
+                                    remote_sent_t received, void *arg);
+
+/* --- owner.c, peer.c: messages, and what is due ----------------------------------------------- */
+
+umf_ucs_status_t umf_remote_owner_gets(umf_remote_handle_t remote, const remote_message_t *message,
+                                       const remote_data_t *data);
+void umf_remote_owner_turn(umf_remote_handle_t remote, uint64_t now);
+bool umf_remote_owner_is_idle(umf_remote_handle_t remote);
+void umf_remote_owner_end(umf_remote_handle_t remote);
+/* After the thread has ended. */
+void umf_remote_withdraw_all(umf_remote_handle_t remote);
+
+umf_ucs_status_t umf_remote_peer_gets(umf_remote_handle_t remote, const remote_message_t *message,
+                                      const remote_data_t *data);
+void umf_remote_peer_turn(umf_remote_handle_t remote, uint64_t now);
+bool umf_remote_peer_is_idle(umf_remote_handle_t remote);
+void umf_remote_peer_end(umf_remote_handle_t remote);
+
+/* --- remote.c --------------------------------------------------------------------------------- */
+
+/* Is it a context of this process? Logs if not. */
+bool umf_remote_check(umf_remote_handle_t remote, const char *function);
+/* All contexts end: the library is torn down. */
+void umf_remote_teardown(void);
+
+#endif

@@ -1,0 +1,434 @@
+/* The peer's side, in the thread: connections to owners, and parts of transfers. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "ext/remote/own.h"
+#include "system/os.h"
+
+#define PART_MAX ((size_t)8 << 20)
+
+/* --- parts ------------------------------------------------------------------------------------ */
+
+static umf_result_t result_of(remote_answer_t answer) {
+    return answer == REMOTE_FINE                              ? UMF_RESULT_SUCCESS
+           : answer == REMOTE_BUSY || answer == REMOTE_FAILED ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
+                                                              : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+/* The first failure of an operation is its result. */
+static void op_fail(umf_remote_op_handle_t op, remote_answer_t answer, umf_result_t result) {
+    if (!op->has_failed) {
+        op->has_failed = true;
+        op->answer = answer;
+        op->result = result;
+    }
+}
+
+static void part_end(remote_part_t *part) {
+    umf_remote_op_handle_t op = part->op;
+    op->parts--;
+    op->renewals -= part->is_renewal;
+    part->connection->in_flight -= part->size;
+    part->connection->progress = umf_remote_now();
+    umf_list_remove(&part->link);
+    umf_meta_free(part, sizeof(*part));
+}
+
+static void part_answered(remote_part_t *part, remote_answer_t answer) {
+    if (answer == REMOTE_STALE) {
+        part->op->memory->must_renew = true;
+    }
+    if (answer != REMOTE_FINE) {
+        op_fail(part->op, answer, result_of(answer));
+    }
+    part->is_answered = true;
+    if (!part->is_active) {
+        part_end(part);
+    }
+}
+
+/* What happened to the connection is the reason. */
+static void part_lost(remote_part_t *part) {
+    op_fail(part->op, REMOTE_GONE, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    part->op->is_late = part->connection->is_late;
+}
+
+static remote_part_t *part_find(umf_remote_handle_t remote, const remote_message_t *message) {
+    for (umf_list_t *at = remote->parts.next; at != &remote->parts; at = at->next) {
+        remote_part_t *part = UMF_CONTAINER_OF(at, remote_part_t, link);
+        if (part->number == message->number && !part->is_answered &&
+            part->connection->session == message->session) {
+            return part;
+        }
+    }
+    return NULL;
+}
+
+static bool part_begin(umf_remote_handle_t remote, umf_remote_op_handle_t op, remote_kind_t kind,
+                       size_t size) {
+    umf_remote_memory_handle_t memory = op->memory;
+    remote_part_t *part = umf_meta_alloc(sizeof(*part));
+    if (!part) {
+        op_fail(op, REMOTE_BUSY, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        return false;
+    }
+    *part = (remote_part_t){.op = op,
+                            .connection = memory->connection,
+                            .number = ++remote->next,
+                            .offset = op->begun,
+                            .size = size,
+                            .is_renewal = kind == REMOTE_RENEW};
+    if (part->connection->in_flight == 0) {
+        part->connection->progress = umf_remote_now();
+    }
+    umf_list_add_tail(&remote->parts, &part->link);
+    part->connection->in_flight += size;
+    op->parts++;
+    op->begun += size;
+    op->renewals += part->is_renewal;
+    remote_message_t asks = {.kind = (uint16_t)kind,
+                             .number = part->number,
+                             .session = part->connection->session,
+                             .export = memory->export,
+                             .generation = memory->generation,
+                             .offset = op->offset + part->offset,
+                             .length = size};
+    memcpy(asks.id, memory->secret, REMOTE_ID);
+    umf_remote_send(&part->connection->endpoint, &asks, NULL, 0, NULL, NULL);
+    return true;
+}
+
+/* --- connections ------------------------------------------------------------------------------ */
+
+static void connection_break(umf_remote_handle_t remote, remote_connection_t *connection,
+                             remote_answer_t answer) {
+    connection->state = REMOTE_BROKEN;
+    connection->answer = answer;
+    umf_remote_link_close(&connection->endpoint);
+    for (umf_list_t *at = remote->parts.next, *next; at != &remote->parts; at = next) {
+        remote_part_t *part = UMF_CONTAINER_OF(at, remote_part_t, link);
+        next = at->next;
+        if (part->connection != connection) {
+            continue;
+        }
+        part_lost(part);
+        part->is_answered = true;
+        if (!part->is_active) { /* else UCX ends it soon */
+            part_end(part);
+        }
+    }
+}
+
+static bool is_used(umf_remote_handle_t remote, const remote_connection_t *connection) {
+    for (umf_list_t *at = remote->parts.next; at != &remote->parts; at = at->next) {
+        if (UMF_CONTAINER_OF(at, remote_part_t, link)->connection == connection) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void connection_end(remote_connection_t *connection) {
+    umf_list_remove(&connection->link);
+    umf_remote_link_close(&connection->endpoint);
+    umf_meta_free(connection, sizeof(*connection));
+}
+
+static remote_connection_t *connection_find(umf_remote_handle_t remote,
+                                            const remote_handle_bytes_t *handle) {
+    for (umf_list_t *at = remote->connections.next; at != &remote->connections; at = at->next) {
+        remote_connection_t *connection = UMF_CONTAINER_OF(at, remote_connection_t, link);
+        if (connection->state != REMOTE_BROKEN &&
+            memcmp(connection->owner, handle->owner, REMOTE_ID) == 0) {
+            return connection;
+        }
+    }
+    return NULL;
+}
+
+/* NULL: no memory, or UCX refuses the address. */
+static remote_connection_t *connection_make(umf_remote_handle_t remote,
+                                            umf_remote_memory_handle_t memory) {
+    remote_connection_t *made = umf_meta_alloc(sizeof(*made));
+    if (!made || umf_os_random(&made->number, sizeof(made->number)) != 0 ||
+        umf_os_random(made->nonce, REMOTE_ID) != 0 ||
+        !umf_remote_link_open(remote, &made->endpoint, memory->address)) {
+        umf_meta_free(made, sizeof(*made));
+        return NULL;
+    }
+    made->state = REMOTE_CONNECTING;
+    made->progress = umf_remote_now();
+    memcpy(made->owner, memory->handle.owner, REMOTE_ID);
+    umf_list_add(&remote->connections, &made->link);
+    remote_message_t hello = {.kind = REMOTE_HELLO, .number = made->number};
+    memcpy(hello.id, made->owner, REMOTE_ID);
+    memcpy(hello.nonce, made->nonce, REMOTE_ID);
+    umf_remote_send(&made->endpoint, &hello, remote->address, remote->address_length, NULL, NULL);
+    return made;
+}
+
+static remote_connection_t *connection_of(umf_remote_handle_t remote,
+                                          const remote_message_t *message) {
+    for (umf_list_t *at = remote->connections.next; at != &remote->connections; at = at->next) {
+        remote_connection_t *connection = UMF_CONTAINER_OF(at, remote_connection_t, link);
+        if (connection->number == message->number && connection->state == REMOTE_CONNECTING) {
+            return connection;
+        }
+    }
+    return NULL;
+}
+
+static bool prove_as(umf_remote_handle_t remote, const remote_connection_t *connection,
+                     const remote_message_t *asked, char side, unsigned char *proof) {
+    unsigned char data[1 + 3 * REMOTE_ID + sizeof(asked->session)];
+    data[0] = (unsigned char)side;
+    memcpy(data + 1, connection->nonce, REMOTE_ID);
+    memcpy(data + 1 + REMOTE_ID, asked->id, REMOTE_ID);
+    memcpy(data + 1 + 2 * REMOTE_ID, connection->owner, REMOTE_ID);
+    memcpy(data + 1 + 3 * REMOTE_ID, &asked->session, sizeof(asked->session));
+    return umf_remote_prove(&remote->key, data, sizeof(data), proof);
+}
+
+static void challenged(umf_remote_handle_t remote, remote_connection_t *connection,
+                       const remote_message_t *asked) {
+    remote_message_t reply = {
+        .kind = REMOTE_PROVE, .number = connection->number, .session = asked->session};
+    unsigned char proof[UMF_REMOTE_PROOF];
+    if (!remote->has_key || !prove_as(remote, connection, asked, 'o', proof) ||
+        !umf_remote_is_equal(proof, asked->proof, UMF_REMOTE_PROOF) ||
+        !prove_as(remote, connection, asked, 'p', reply.proof)) {
+        connection_break(remote, connection, REMOTE_DENIED);
+        return;
+    }
+    connection->is_proven = true;
+    umf_remote_send(&connection->endpoint, &reply, NULL, 0, NULL, NULL);
+}
+
+static void welcomed(umf_remote_handle_t remote, remote_connection_t *connection,
+                     const remote_message_t *message) {
+    if (message->answer != REMOTE_FINE || (remote->has_key && !connection->is_proven)) {
+        connection_break(remote, connection,
+                         message->answer == REMOTE_STALE ? REMOTE_STALE : REMOTE_DENIED);
+        return;
+    }
+    connection->state = REMOTE_READY;
+    connection->session = message->session;
+    connection->limit = message->length < remote->limit ? (size_t)message->length : remote->limit;
+    connection->progress = umf_remote_now();
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+static void data_received(umf_remote_handle_t remote, void *arg, umf_ucs_status_t status) {
+    remote_part_t *part = arg;
+    (void)remote;
+    if (status != UMF_UCS_OK) {
+        part_lost(part);
+    }
+    part_end(part);
+}
+
+static umf_ucs_status_t take_data(umf_remote_handle_t remote, remote_part_t *part,
+                                  const remote_message_t *message, const remote_data_t *data) {
+    if (message->answer != REMOTE_FINE || data->length != part->size ||
+        part->op->task != REMOTE_TASK_GET || part->is_renewal) {
+        part_answered(part, message->answer ? (remote_answer_t)message->answer : REMOTE_FAILED);
+        return UMF_UCS_OK;
+    }
+    part->is_answered = true;
+    part->is_active = true;
+    return umf_remote_receive(remote, data, part->op->data + part->offset, data_received, part);
+}
+
+static void pushed(umf_remote_handle_t remote, void *arg, umf_ucs_status_t status) {
+    remote_part_t *part = arg;
+    (void)remote;
+    part->is_active = false;
+    if (status != UMF_UCS_OK && !part->is_answered) {
+        part_lost(part);
+        part->is_answered = true;
+    }
+    if (part->is_answered) {
+        part_end(part);
+    }
+}
+
+static void push(remote_part_t *part, const remote_message_t *message) {
+    if (message->answer != REMOTE_FINE || part->op->task != REMOTE_TASK_PUT || part->is_active) {
+        part_answered(part, message->answer ? (remote_answer_t)message->answer : REMOTE_FAILED);
+        return;
+    }
+    remote_message_t sends = {.kind = REMOTE_PUSH,
+                              .number = part->number,
+                              .session = part->connection->session,
+                              .length = part->size};
+    part->is_active = true;
+    umf_remote_send(&part->connection->endpoint, &sends, part->op->data + part->offset, part->size,
+                    pushed, part);
+}
+
+static void renewed(remote_part_t *part, const remote_message_t *message) {
+    umf_remote_memory_handle_t memory = part->op->memory;
+    if (message->answer == REMOTE_FINE && part->is_renewal) {
+        memory->generation = message->generation;
+        memory->must_renew = false;
+        atomic_store(&memory->size, (size_t)message->length);
+    }
+    part_answered(part, (remote_answer_t)message->answer);
+}
+
+umf_ucs_status_t umf_remote_peer_gets(umf_remote_handle_t remote, const remote_message_t *message,
+                                      const remote_data_t *data) {
+    if (message->kind == REMOTE_CHALLENGE || message->kind == REMOTE_WELCOME) {
+        remote_connection_t *connection = connection_of(remote, message);
+        if (connection && message->kind == REMOTE_CHALLENGE) {
+            challenged(remote, connection, message);
+        } else if (connection) {
+            welcomed(remote, connection, message);
+        }
+        return UMF_UCS_OK;
+    }
+    remote_part_t *part = part_find(remote, message);
+    if (!part) {
+        return UMF_UCS_OK;
+    }
+    if (message->kind == REMOTE_DATA) {
+        return take_data(remote, part, message, data);
+    }
+    if (message->kind == REMOTE_GO) {
+        push(part, message);
+    } else if (message->kind == REMOTE_DONE) {
+        part_answered(part, (remote_answer_t)message->answer);
+    } else if (message->kind == REMOTE_RENEWED) {
+        renewed(part, message);
+    }
+    return UMF_UCS_OK;
+}
+
+/* --- operations ------------------------------------------------------------------------------- */
+
+static void op_finish(umf_remote_op_handle_t op) {
+    umf_remote_handle_t remote = op->memory->remote;
+    if (!op->has_failed && op->begun < op->size) {
+        op_fail(op, REMOTE_CANCELED, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    }
+    umf_list_remove(&op->link);
+    atomic_store_explicit(&op->is_done, true, memory_order_release);
+    umf_event_count_advance(&remote->turn);
+}
+
+static void op_close(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
+    (void)remote;
+    if (op->memory->connection) {
+        op->memory->connection->memories--;
+        op->memory->connection = NULL;
+    }
+    op_finish(op);
+}
+
+/* An owner that has ended, or that does not answer in time, is not asked again. */
+static void op_broken(umf_remote_op_handle_t op) {
+    const remote_connection_t *connection = op->memory->connection;
+    if (connection) {
+        op->is_late = connection->is_late;
+        op_fail(op, connection->answer,
+                connection->answer == REMOTE_GONE ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
+                                                  : result_of(connection->answer));
+    } else {
+        op_fail(op, REMOTE_GONE, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    }
+    if (op->parts == 0) {
+        op_finish(op);
+    }
+}
+
+static void op_connect(umf_remote_handle_t remote, umf_remote_memory_handle_t memory) {
+    memory->connection = connection_find(remote, &memory->handle);
+    if (!memory->connection) {
+        memory->connection = connection_make(remote, memory);
+    }
+    if (memory->connection) {
+        memory->connection->memories++;
+    }
+}
+
+static void op_parts(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
+    remote_connection_t *connection = op->memory->connection;
+    remote_kind_t kind = op->task == REMOTE_TASK_GET ? REMOTE_GET : REMOTE_PUT;
+    while (op->begun < op->size && !op->has_failed && !atomic_load(&op->is_canceled)) {
+        size_t left = op->size - op->begun, size = left < PART_MAX ? left : PART_MAX;
+        size = size < connection->limit ? size : connection->limit;
+        if (connection->in_flight + size > connection->limit ||
+            !part_begin(remote, op, kind, size)) {
+            return;
+        }
+    }
+}
+
+static void op_turn(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
+    umf_remote_memory_handle_t memory = op->memory;
+    if (op->task == REMOTE_TASK_CLOSE) {
+        op_close(remote, op);
+        return;
+    }
+    if (op->task == REMOTE_TASK_OPEN && !memory->connection) {
+        op_connect(remote, memory);
+    }
+    if (!memory->connection || memory->connection->state == REMOTE_BROKEN) {
+        op_broken(op);
+        return;
+    }
+    if (memory->connection->state != REMOTE_READY) {
+        return;
+    }
+    if (memory->must_renew && op->begun == 0 && !op->has_failed) {
+        if (op->renewals == 0) {
+            part_begin(remote, op, REMOTE_RENEW, 0);
+        }
+        return;
+    }
+    op_parts(remote, op);
+    if (op->parts == 0 &&
+        (op->begun == op->size || op->has_failed || atomic_load(&op->is_canceled))) {
+        op_finish(op);
+    }
+}
+
+static void connection_turn(umf_remote_handle_t remote, remote_connection_t *connection,
+                            uint64_t now) {
+    bool waits = connection->state == REMOTE_CONNECTING || is_used(remote, connection);
+    if (connection->state != REMOTE_BROKEN && connection->endpoint.has_failed) {
+        UMF_LOG_INFO("a connection has ended: %s",
+                     remote->ucx.ucs_status_string(connection->endpoint.status));
+        connection_break(remote, connection, REMOTE_GONE);
+    } else if (connection->state != REMOTE_BROKEN && waits &&
+               now >= connection->progress + remote->deadline) {
+        connection->is_late = true;
+        connection_break(remote, connection, REMOTE_GONE);
+    }
+    if (connection->memories == 0 && !is_used(remote, connection)) {
+        connection_end(connection);
+    }
+}
+
+void umf_remote_peer_turn(umf_remote_handle_t remote, uint64_t now) {
+    for (umf_list_t *at = remote->connections.next, *next; at != &remote->connections; at = next) {
+        next = at->next;
+        connection_turn(remote, UMF_CONTAINER_OF(at, remote_connection_t, link), now);
+    }
+    for (umf_list_t *at = remote->ops.next, *next; at != &remote->ops; at = next) {
+        next = at->next;
+        op_turn(remote, UMF_CONTAINER_OF(at, struct umf_remote_op_t, link));
+    }
+}
+
+bool umf_remote_peer_is_idle(umf_remote_handle_t remote) {
+    return umf_list_is_empty(&remote->parts) && umf_list_is_empty(&remote->ops);
+}
+
+void umf_remote_peer_end(umf_remote_handle_t remote) {
+    for (umf_list_t *at = remote->connections.next; at != &remote->connections; at = at->next) {
+        connection_break(remote, UMF_CONTAINER_OF(at, remote_connection_t, link), REMOTE_GONE);
+    }
+}

@@ -1,0 +1,526 @@
+// Remote memory (umf/remote.h) between processes of this machine, over UCX: what is right, what
+// ends, and what must be refused.
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/remote.h>
+#include <umf/suspend.h>
+#include <umf/text.h>
+
+#include "fakes/role.h"
+#include "fakes/sum.h"
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr umf_result_t LOST = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+constexpr size_t MiB = size_t{1} << 20;
+
+umf_remote_handle_t make_context(uint64_t deadline_ms, const char *key_file = nullptr) {
+    umf_remote_params_t params = UMF_REMOTE_PARAMS_INIT;
+    umf_remote_handle_t remote = nullptr;
+    params.deadline_ms = deadline_ms;
+    params.key_file = key_file;
+    params.library = getenv("UMF_TEST_UCX");
+    EXPECT_EQ(umfRemoteCreate(&params, &remote), OK);
+    return remote;
+}
+
+std::string bytes_of(umf_remote_export_handle_t published) {
+    std::string bytes(UMF_REMOTE_HANDLE_MAX, '\0');
+    size_t size = bytes.size();
+    EXPECT_EQ(umfRemoteGetHandle(published, &bytes[0], &size), OK);
+    bytes.resize(size);
+    return bytes;
+}
+
+// An owner: a block of its pool is published, and it does what it is told.
+//   argument: <text of the pool>|<bytes>|<rights>|<deadline>|<key file>
+int owner(Socket &socket, const std::string &argument) {
+    std::vector<std::string> words;
+    for (size_t at = 0; at <= argument.size();) {
+        size_t end = std::min(argument.find('|', at), argument.size());
+        words.push_back(argument.substr(at, end - at));
+        at = end + 1;
+    }
+    size_t size = std::stoul(words[1]);
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_remote_export_handle_t published = nullptr;
+    umf_remote_handle_t remote =
+        make_context(std::stoul(words[3]), words[4].empty() ? nullptr : words[4].c_str());
+    if (!remote || umfPoolCreateFromText(words[0].c_str(), &pool) != OK) {
+        return 1;
+    }
+    char *block = static_cast<char *>(umfPoolMalloc(pool, size));
+    memset(block, 'a', size);
+    if (umfRemotePublish(remote, block, size, static_cast<unsigned>(std::stoul(words[2])),
+                         &published) != OK) {
+        return 2;
+    }
+    socket.send(bytes_of(published));
+    for (std::string command; !(command = socket.receive()).empty();) {
+        umf_result_t result = OK;
+        std::string answer;
+        if (command == "withdraw") {
+            result = umfRemoteWithdraw(published);
+        } else if (command == "free") {
+            result = umfFree(block);
+        } else if (command == "suspend") {
+            result = umfPoolsSuspend(&pool, 1, nullptr, nullptr);
+        } else if (command == "resume") {
+            result = umfPoolsResume(&pool, 1, nullptr, nullptr);
+        } else if (command.compare(0, 5, "fill ") == 0) {
+            memset(block, command[5], size);
+        } else if (command == "read") {
+            answer.assign(block, std::min(size, size_t{4096}));
+        } else if (command == "end") {
+            result = umfRemoteDestroy(remote);
+        } else {
+            break;
+        }
+        socket.send(answer.empty() ? std::to_string(result) : answer);
+    }
+    return 0;
+}
+
+// A peer that gets or puts until it is killed.
+int peer(Socket &socket, const std::string &task) {
+    std::string handle = socket.receive();
+    umf_remote_handle_t remote = make_context(10000);
+    umf_remote_memory_handle_t memory = nullptr;
+    if (umfRemoteOpen(remote, handle.data(), handle.size(), &memory) != OK) {
+        return 1;
+    }
+    std::vector<char> bytes(64 * MiB);
+    for (int round = 0;; round++) {
+        umf_result_t result = task == "get"
+                                  ? umfRemoteGet(memory, 0, bytes.data(), bytes.size(), nullptr)
+                                  : umfRemotePut(memory, 0, bytes.data(), bytes.size(), nullptr);
+        if (result != OK || (round == 0 && !socket.send("busy"))) {
+            return 2;
+        }
+    }
+}
+
+const Roles roles = {{"owner", owner}, {"peer", peer}};
+
+class Remote : public ::testing::Test {
+  protected:
+    umf_remote_handle_t remote = nullptr;
+    umf_remote_memory_handle_t memory = nullptr;
+    std::unique_ptr<Process> other;
+    std::string handle;
+
+    void start(const std::string &pool, size_t size, unsigned rights, uint64_t deadline = 10000,
+               const std::string &key = "", const std::string &owners_key = "-") {
+        other = std::make_unique<Process>("owner", pool + "|" + std::to_string(size) + "|" +
+                                                       std::to_string(rights) + "|10000|" +
+                                                       (owners_key == "-" ? key : owners_key));
+        handle = other->socket.receive();
+        ASSERT_GT(handle.size(), 100u) << "the owner does not start";
+        remote = make_context(deadline, key.empty() ? nullptr : key.c_str());
+        ASSERT_NE(remote, nullptr);
+    }
+    umf_result_t open(const std::string &bytes) {
+        return umfRemoteOpen(remote, bytes.data(), bytes.size(), &memory);
+    }
+    void open() {
+        ASSERT_EQ(open(handle), OK);
+    }
+    void TearDown() override {
+        if (memory) {
+            EXPECT_EQ(umfRemoteClose(memory), OK);
+        }
+        EXPECT_EQ(umfRemoteDestroy(remote), OK);
+    }
+    void ask(const std::string &command) {
+        ASSERT_EQ(other->socket.ask(command), "0") << command;
+    }
+    umf_result_t get(size_t offset, std::vector<char> *to) {
+        return umfRemoteGet(memory, offset, to->data(), to->size(), nullptr);
+    }
+};
+
+bool is_all(const std::vector<char> &bytes, char value) {
+    for (char byte : bytes) {
+        if (byte != value) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint64_t now_ms() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
+}
+
+} // namespace
+
+TEST_F(Remote, GetAndPut) {
+    for (const char *pool : {"disjoint over linux_vmm", "proxy over os", "coalescing over os"}) {
+        SCOPED_TRACE(pool);
+        start(pool, 20 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
+        open();
+        size_t size = 0;
+        EXPECT_EQ(umfRemoteGetSize(memory, &size), OK);
+        EXPECT_EQ(size, 20 * MiB);
+        std::vector<char> bytes(20 * MiB);
+        EXPECT_EQ(get(0, &bytes), OK);
+        EXPECT_TRUE(is_all(bytes, 'a'));
+        for (size_t part : {1, 64, 9000, 100000, 5000000}) {
+            std::vector<char> sent(part, static_cast<char>('b' + part % 20)), got(part);
+            EXPECT_EQ(umfRemotePut(memory, 12345, sent.data(), part, nullptr), OK) << part;
+            EXPECT_EQ(get(12345, &got), OK) << part;
+            EXPECT_EQ(got, sent) << part;
+        }
+        std::vector<char> before(12345);
+        EXPECT_EQ(get(0, &before), OK);
+        EXPECT_TRUE(is_all(before, 'a'));
+        EXPECT_EQ(umfRemoteGet(memory, 20 * MiB, nullptr, 0, nullptr), OK) << "nothing";
+        EXPECT_EQ(umfRemoteClose(memory), OK);
+        memory = nullptr;
+        EXPECT_EQ(umfRemoteDestroy(remote), OK);
+        remote = nullptr;
+    }
+}
+
+TEST_F(Remote, ManyOperationsAtOnce) {
+    start("disjoint over os", 8 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
+    open();
+    constexpr size_t N = 64, PART = 8 * MiB / N;
+    std::vector<std::vector<char>> sent(N), got(N, std::vector<char>(PART));
+    std::vector<umf_remote_op_handle_t> ops(N);
+    for (size_t i = 0; i < N; i++) {
+        sent[i].assign(PART, static_cast<char>(i));
+        ASSERT_EQ(umfRemotePut(memory, i * PART, sent[i].data(), PART, &ops[i]), OK);
+    }
+    for (umf_remote_op_handle_t op : ops) {
+        EXPECT_EQ(umfRemoteWait(op, UINT64_MAX), OK);
+    }
+    for (size_t i = 0; i < N; i++) {
+        ASSERT_EQ(umfRemoteGet(memory, i * PART, got[i].data(), PART, &ops[i]), OK);
+    }
+    for (size_t i = 0; i < N; i++) {
+        EXPECT_EQ(umfRemoteWait(ops[i], UINT64_MAX), OK);
+        EXPECT_EQ(got[i], sent[i]);
+    }
+    EXPECT_EQ(umfRemoteWait(ops[0], 0), BAD) << "it was ended";
+}
+
+TEST_F(Remote, WrongArguments) {
+    start("proxy over os", MiB, UMF_REMOTE_GET);
+    open();
+    std::vector<char> bytes(MiB + 1);
+    EXPECT_EQ(get(0, &bytes), BAD) << "beyond the end";
+    EXPECT_EQ(umfRemoteGet(memory, MiB + 1, bytes.data(), 0, nullptr), BAD);
+    EXPECT_EQ(umfRemoteGet(memory, SIZE_MAX, bytes.data(), 2, nullptr), BAD);
+    EXPECT_EQ(umfRemoteGet(memory, 2, bytes.data(), SIZE_MAX, nullptr), BAD);
+    EXPECT_EQ(umfRemoteGet(memory, 0, nullptr, 1, nullptr), BAD);
+    EXPECT_EQ(umfRemoteGet(nullptr, 0, bytes.data(), 1, nullptr), BAD);
+    EXPECT_EQ(umfRemotePut(memory, 0, bytes.data(), 1, nullptr), BAD) << "no right";
+    umf_remote_export_handle_t published = nullptr;
+    EXPECT_EQ(umfRemotePublish(remote, bytes.data(), 1, UMF_REMOTE_GET, &published), BAD)
+        << "of no pool";
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("proxy over os", &pool), OK);
+    char *block = static_cast<char *>(umfPoolMalloc(pool, 4096));
+    EXPECT_EQ(umfRemotePublish(remote, block, 1 << 20, UMF_REMOTE_GET, &published), BAD);
+    EXPECT_EQ(umfRemotePublish(remote, block, 0, UMF_REMOTE_GET, &published), BAD);
+    EXPECT_EQ(umfRemotePublish(remote, block, 1, 0, &published), BAD);
+    EXPECT_EQ(umfRemotePublish(remote, block, 1, 4, &published), BAD);
+    ASSERT_EQ(umfRemotePublish(remote, block, 4096, UMF_REMOTE_GET, &published), OK);
+    size_t size = 10;
+    EXPECT_EQ(umfRemoteGetHandle(published, bytes.data(), &size), BAD);
+    EXPECT_LE(size, size_t{UMF_REMOTE_HANDLE_MAX});
+    EXPECT_GT(size, 100u);
+    size = 0;
+    EXPECT_EQ(umfRemoteGetHandle(published, nullptr, &size), OK);
+    EXPECT_EQ(umfRemoteWithdraw(published), OK);
+    EXPECT_EQ(umfRemoteWithdraw(published), BAD);
+    EXPECT_EQ(umfFree(block), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    umf_remote_params_t params = UMF_REMOTE_PARAMS_INIT;
+    umf_remote_handle_t second = nullptr;
+    EXPECT_EQ(umfRemoteCreate(nullptr, nullptr), BAD);
+    params.devices = "eth0";
+    EXPECT_EQ(umfRemoteCreate(&params, &second), BAD) << "no key";
+    params.devices = nullptr;
+    params.library = "libno_such_ucx.so";
+    EXPECT_EQ(umfRemoteCreate(&params, &second), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    params.library = nullptr;
+    params.key_file = "/no/such/key";
+    EXPECT_EQ(umfRemoteCreate(&params, &second), BAD);
+    params.struct_size = 8;
+    EXPECT_EQ(umfRemoteCreate(&params, &second), BAD);
+}
+
+TEST_F(Remote, ForgedHandles) {
+    start("proxy over os", MiB, UMF_REMOTE_GET);
+    for (size_t i = 0; i < handle.size(); i++) { // one bit
+        std::string forged = handle;
+        forged[i] = static_cast<char>(forged[i] ^ 1 << i % 8);
+        ASSERT_EQ(open(forged), BAD) << i;
+        ASSERT_EQ(open(handle.substr(0, i)), BAD) << i;
+    }
+    EXPECT_EQ(open(handle + "x"), BAD);
+    EXPECT_EQ(open(""), BAD);
+    open();
+    std::vector<char> bytes(100);
+    EXPECT_EQ(get(0, &bytes), OK);
+}
+
+// Whoever makes handles can make the sum, too. The members are those of src/ext/remote/own.h.
+TEST_F(Remote, ForgedHandlesWithARightSum) {
+    constexpr size_t CHECK = 8, OWNER = 24, EXPORT = 40, GENERATION = 48, SECRET = 56, SIZE = 72,
+                     RIGHTS = 80;
+    start("proxy over os", MiB, UMF_REMOTE_GET);
+    auto forge = [this](size_t at, unsigned char change) {
+        std::string forged = handle;
+        forged[at] = static_cast<char>(forged[at] ^ change);
+        memset(&forged[CHECK], 0, 8);
+        uint64_t sum =
+            sum_of(reinterpret_cast<const unsigned char *>(forged.data()), forged.size());
+        memcpy(&forged[CHECK], &sum, sizeof(sum));
+        return forged;
+    };
+    ASSERT_EQ(forge(SIZE, 0), handle) << "the test forges other bytes";
+    for (size_t at : {OWNER, OWNER + 15, EXPORT, EXPORT + 7, SECRET, SECRET + 15}) {
+        EXPECT_EQ(open(forge(at, 1)), BAD) << at;
+    }
+    std::vector<char> bytes(4096);
+    for (size_t at : {GENERATION, SIZE + 5, RIGHTS}) { // the owner tells these itself
+        ASSERT_EQ(open(forge(at, 2)), OK) << at;
+        size_t size = 0;
+        EXPECT_EQ(umfRemoteGetSize(memory, &size), OK);
+        EXPECT_EQ(size, MiB);
+        EXPECT_EQ(umfRemotePut(memory, 0, bytes.data(), 1, nullptr), BAD) << "no right";
+        EXPECT_EQ(get(0, &bytes), OK);
+        EXPECT_EQ(umfRemoteClose(memory), OK);
+        memory = nullptr;
+    }
+}
+
+TEST_F(Remote, WithdrawnAndFreed) {
+    start("disjoint over os", MiB, UMF_REMOTE_GET);
+    open();
+    std::vector<char> bytes(MiB);
+    ask("free"); // the block is set aside
+    EXPECT_EQ(get(0, &bytes), OK);
+    EXPECT_TRUE(is_all(bytes, 'a'));
+    ask("withdraw");
+    EXPECT_EQ(get(0, &bytes), BAD);
+    EXPECT_EQ(get(0, &bytes), BAD);
+    EXPECT_EQ(umfRemoteClose(memory), OK);
+    memory = nullptr;
+    EXPECT_EQ(open(handle), BAD) << "withdrawn";
+}
+
+TEST_F(Remote, FreedMemoryOfTheProviderIsNotServed) {
+    start("proxy over os", 4 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
+    open();
+    std::vector<char> bytes(MiB);
+    EXPECT_EQ(get(0, &bytes), OK);
+    ask("free");
+    EXPECT_EQ(get(0, &bytes), BAD);
+    EXPECT_EQ(umfRemotePut(memory, 0, bytes.data(), bytes.size(), nullptr), BAD);
+    ask("withdraw");
+}
+
+TEST_F(Remote, SuspendedMemoryIsStaleOnce) {
+    start("disjoint over linux_vmm", 4 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
+    open();
+    std::vector<char> bytes(4 * MiB);
+    EXPECT_EQ(get(0, &bytes), OK);
+    ask("suspend");
+    EXPECT_EQ(get(0, &bytes), BAD);
+    EXPECT_EQ(umfRemotePut(memory, 0, bytes.data(), 10, nullptr), BAD);
+    ask("resume");
+    ask("fill n");
+    EXPECT_EQ(get(0, &bytes), OK) << "renewed";
+    EXPECT_TRUE(is_all(bytes, 'n'));
+    ask("suspend");
+    ask("resume");
+    EXPECT_EQ(get(0, &bytes), BAD) << "of another generation";
+    EXPECT_EQ(get(0, &bytes), OK);
+}
+
+TEST_F(Remote, SuspendsUnderTraffic) {
+    start("disjoint over linux_vmm", 4 * MiB, UMF_REMOTE_GET);
+    open();
+    std::vector<std::vector<char>> bytes(8, std::vector<char>(4 * MiB));
+    std::vector<umf_remote_op_handle_t> ops(bytes.size());
+    for (int round = 0; round < 6; round++) {
+        for (size_t i = 0; i < ops.size(); i++) {
+            ASSERT_EQ(umfRemoteGet(memory, 0, bytes[i].data(), bytes[i].size(), &ops[i]), OK);
+        }
+        ask(round % 2 ? "resume" : "suspend");
+        for (size_t i = 0; i < ops.size(); i++) {
+            umf_result_t result = umfRemoteWait(ops[i], UINT64_MAX);
+            ASSERT_TRUE(result == OK || result == BAD) << result;
+            ASSERT_TRUE(result == BAD || is_all(bytes[i], 'a'));
+        }
+    }
+    if (get(0, &bytes[0]) != OK) { // the last resume may not have been noticed yet
+        EXPECT_EQ(get(0, &bytes[0]), OK) << "renewed";
+    }
+    EXPECT_TRUE(is_all(bytes[0], 'a'));
+}
+
+TEST_F(Remote, TheOwnerIsKilled) {
+    start("proxy over os", 64 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
+    open();
+    std::vector<char> bytes(64 * MiB), more(64 * MiB);
+    EXPECT_EQ(get(0, &bytes), OK);
+    umf_remote_op_handle_t ops[2] = {};
+    ASSERT_EQ(umfRemoteGet(memory, 0, bytes.data(), bytes.size(), &ops[0]), OK);
+    ASSERT_EQ(umfRemotePut(memory, 0, more.data(), more.size(), &ops[1]), OK);
+    other->kill();
+    for (umf_remote_op_handle_t op : ops) { // the transfer may have been done before
+        umf_result_t result = umfRemoteWait(op, UINT64_MAX);
+        EXPECT_TRUE(result == LOST || result == OK) << result;
+    }
+    EXPECT_EQ(get(0, &bytes), LOST);
+    EXPECT_EQ(get(0, &bytes), LOST);
+    EXPECT_EQ(umfRemoteClose(memory), OK);
+    memory = nullptr;
+    EXPECT_EQ(open(handle), LOST);
+}
+
+TEST_F(Remote, AStoppedOwnerIsGivenUp) {
+    start("proxy over os", 64 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT, 300);
+    open();
+    std::vector<char> bytes(64 * MiB);
+    ASSERT_EQ(::kill(other->pid, SIGSTOP), 0);
+    uint64_t begin = now_ms();
+    EXPECT_EQ(get(0, &bytes), LOST);
+    EXPECT_GE(now_ms() - begin, 290u) << "before its deadline";
+    memset(bytes.data(), 'z', bytes.size());
+    EXPECT_EQ(get(0, &bytes), LOST) << "the connection is closed";
+    ASSERT_EQ(::kill(other->pid, SIGCONT), 0);
+    ask("fill q");
+    EXPECT_TRUE(is_all(bytes, 'z')) << "written after its end";
+    EXPECT_EQ(umfRemoteClose(memory), OK);
+    memory = nullptr;
+    ASSERT_EQ(open(handle), OK) << "opened again";
+    std::vector<char> few(1000);
+    EXPECT_EQ(get(0, &few), OK);
+    EXPECT_TRUE(is_all(few, 'q'));
+}
+
+TEST_F(Remote, APeerIsKilled) { // what the owner held for it is free again
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_remote_export_handle_t published = nullptr;
+    ASSERT_EQ(umfPoolCreateFromText("proxy over os", &pool), OK);
+    void *block = umfPoolMalloc(pool, 64 * MiB);
+    ASSERT_NE(block, nullptr);
+    remote = make_context(10000);
+    ASSERT_EQ(
+        umfRemotePublish(remote, block, 64 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT, &published), OK);
+    for (const char *task : {"get", "put"}) {
+        for (int round = 0; round < 3; round++) {
+            Process busy("peer", task);
+            ASSERT_TRUE(busy.socket.send(bytes_of(published)));
+            ASSERT_EQ(busy.socket.receive(), "busy");
+            busy.kill();
+        }
+    }
+    uint64_t begin = now_ms();
+    EXPECT_EQ(umfFree(block), OK) << "which waits for transfers";
+    EXPECT_EQ(umfRemoteWithdraw(published), OK);
+    EXPECT_LT(now_ms() - begin, 9000u) << "no end was noticed";
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+}
+
+TEST_F(Remote, CanceledAndWaitedForInSteps) {
+    start("proxy over os", 64 * MiB, UMF_REMOTE_GET, 3000);
+    open();
+    std::vector<char> bytes(64 * MiB);
+    umf_remote_op_handle_t op = nullptr;
+    ASSERT_EQ(::kill(other->pid, SIGSTOP), 0);
+    ASSERT_EQ(umfRemoteGet(memory, 0, bytes.data(), bytes.size(), &op), OK);
+    EXPECT_EQ(umfRemoteWait(op, 0), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(umfRemoteWait(op, 1), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(umfRemoteCancel(op), OK);
+    ASSERT_EQ(::kill(other->pid, SIGCONT), 0);
+    umf_result_t result = umfRemoteWait(op, UINT64_MAX);
+    EXPECT_TRUE(result == LOST || result == OK);
+}
+
+TEST_F(Remote, KeysOfAGroup) {
+    auto write_key = [](const char *name, char value, mode_t mode) {
+        std::string path = testing::TempDir() + name + std::to_string(getpid());
+        FILE *file = fopen(path.c_str(), "w");
+        std::string bytes(32, value);
+        fwrite(bytes.data(), 1, bytes.size(), file);
+        fclose(file);
+        chmod(path.c_str(), mode);
+        return path;
+    };
+    std::string key = write_key("umf_key_a", 'k', 0600),
+                another = write_key("umf_key_b", 'l', 0600);
+    std::string open_key = write_key("umf_key_c", 'k', 0644);
+    umf_remote_params_t params = UMF_REMOTE_PARAMS_INIT;
+    params.key_file = open_key.c_str();
+    EXPECT_EQ(umfRemoteCreate(&params, &remote), BAD) << "others can read it";
+    params.key_file = key.c_str();
+    umf_result_t result = umfRemoteCreate(&params, &remote);
+    if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        GTEST_SKIP() << "no libcrypto here";
+    }
+    ASSERT_EQ(result, OK);
+    EXPECT_EQ(umfRemoteDestroy(remote), OK);
+    remote = nullptr;
+    struct {
+        std::string owner, peer;
+        umf_result_t result;
+    } cases[] = {
+        {key, key, OK}, {key, another, BAD}, {another, key, BAD}, {key, "", BAD}, {"", key, BAD}};
+    for (const auto &now : cases) {
+        start("proxy over os", MiB, UMF_REMOTE_GET, 10000, now.peer, now.owner);
+        EXPECT_EQ(open(handle), now.result) << now.owner << " " << now.peer;
+        if (memory) {
+            std::vector<char> bytes(MiB);
+            EXPECT_EQ(get(0, &bytes), OK);
+            EXPECT_EQ(umfRemoteClose(memory), OK);
+            memory = nullptr;
+        }
+        EXPECT_EQ(umfRemoteDestroy(remote), OK);
+        remote = nullptr;
+    }
+    for (const std::string &path : {key, another, open_key}) {
+        unlink(path.c_str());
+    }
+}
+
+TEST_F(Remote, TheContextOfAnOwnerEnds) {
+    start("proxy over os", MiB, UMF_REMOTE_GET);
+    open();
+    std::vector<char> bytes(MiB);
+    EXPECT_EQ(get(0, &bytes), OK);
+    ask("end");
+    EXPECT_EQ(get(0, &bytes), LOST);
+}
+
+int main(int argc, char **argv) {
+    int status;
+    setenv("UCX_HANDLE_ERRORS", "none", 1); // its signal handlers
+    setenv("UCX_LOG_LEVEL", "fatal", 1);
+    if (run_role(argc, argv, roles, &status)) {
+        return status;
+    }
+    char text[256];
+    if (!getenv("UMF_TEST_UCX") && umfRemoteProbe(text, sizeof(text)) != OK) {
+        puts(text);
+        return 77;
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
