@@ -118,7 +118,7 @@ umf_result_t umf_handle_begin(const void *handle, const umf_handle_kind_t *kind)
     bool is_added = begin_locked((uintptr_t)handle, (uintptr_t)kind | ALIVE);
     umf_unlock(&handle_lock);
     if (!is_added) {
-        UMF_LOG_ERROR("no memory to know %s by its handle", kind->name);
+        UMF_LOG_ERROR("no memory to register the handle of %s", kind->name);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     return UMF_RESULT_SUCCESS;

@@ -1,9 +1,9 @@
 /*
  * Live handles. Every handle that a caller passes is looked up here before anything reads through
  * it. So a destroyed handle, one of another kind, and garbage are refused. Functions that allocate
- * and free memory do not ask.
+ * and free memory skip this check.
  *
- * A destroy while another thread uses the object is not caught: the lookup tells the state at its
+ * A destroy while another thread uses the object is not caught: the lookup returns the state at its
  * own time.
  */
 #ifndef UMF_SRC_BASE_HANDLE_H
@@ -13,7 +13,7 @@
 
 #include "system/common.h"
 
-/* One constant for each kind of handle; its address tells the kinds apart. */
+/* One constant for each kind of handle; its address distinguishes the kinds. */
 typedef struct umf_handle_kind_t {
     const char *name; /* with its article: "a pool" */
 } umf_handle_kind_t;
@@ -32,7 +32,7 @@ bool umf_handle_end(const void *handle, const umf_handle_kind_t *kind, const cha
 /* The kind of a live handle. NULL: it is not alive. Takes no lock. */
 const umf_handle_kind_t *umf_handle_kind(const void *handle);
 
-/* Logs what the handle is instead of what was expected ("a pool"). */
+/* Logs the kind of the handle, and the expected kind ("a pool"). */
 UMF_COLD void umf_handle_refuse(const void *handle, const char *wanted, const char *function);
 
 static inline bool umf_handle_check(const void *handle, const umf_handle_kind_t *kind,

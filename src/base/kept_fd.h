@@ -1,12 +1,12 @@
 /*
  * A descriptor that the library keeps from one call to the next.
  *
- * Its number is never trusted. Programs close descriptors that they do not know, as daemons do at
+ * Its number is never trusted. Programs close all inherited descriptors, as daemons do at
  * their start, and then open files of their own, which get the same numbers. So the file is
  * compared before each use, and before the descriptor is closed. A number that has another file is
  * the program's: nothing is done with it, and the use fails with a message.
  *
- * One case cannot be told apart: the program has opened the very same file under the same number.
+ * One case cannot be detected: the program has opened the very same file under the same number.
  *
  * The caller locks, where threads share one.
  */

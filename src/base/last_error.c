@@ -6,7 +6,7 @@
  *
  * A slot belongs to the thread whose variable it names. It is free if that thread has ended: a
  * thread that finds a slot of its own address took over the memory of an ended one, and after a
- * fork all threads but one are gone. If no slot is free, the kernel is asked about some threads.
+ * fork all threads but one are gone. If no slot is free, the kernel is queried about some threads.
  */
 #include "base/last_error.h"
 
@@ -22,7 +22,7 @@
 #include "system/os.h"
 
 #define SLOT_COUNT 1024
-#define SLOT_ASKED 16 /* threads that one call asks the kernel about */
+#define SLOT_ASKED 16 /* threads that one call queries the kernel about */
 
 typedef struct last_slot_t {
     umf_log_heard_t line; /* the end of the chain; Sync: its thread */

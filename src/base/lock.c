@@ -99,7 +99,7 @@ static bool lock_spin(umf_lock_t *lock) {
     return false;
 }
 
-/* A thread that has slept cannot know whether others still sleep, so it takes the
+/* A thread that has slept cannot see whether others still sleep, so it takes the
  * lock as AWAITED. */
 void umf_lock_wait(umf_lock_t *lock) {
     int error = errno;

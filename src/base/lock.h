@@ -4,10 +4,10 @@
  * A thread takes a lock only while every lock that it holds has a lower rank; debug builds assert
  * it. No lock is held across a driver call or a user callback.
  *
- * The fork handlers know every lock. Before a fork they take all locks in rank order, after it they
- * release them in parent and child. So the child finds no lock held by a thread that does not exist
- * in it, and no structure half changed. Locks of one rank are taken in the order of their
- * initialisation.
+ * The fork handlers have a list of all locks. Before a fork they take all locks in rank order,
+ * after it they release them in parent and child. So the child finds no lock held by a thread that
+ * does not exist in it, and no structure half changed. Locks of one rank are taken in the order of
+ * their initialisation.
  *
  * A free lock costs one atomic instruction to take and one to release, inline, because the tracking
  * of one allocation takes several locks. A thread that finds it held spins for a moment, then
@@ -36,7 +36,7 @@ typedef enum umf_lock_rank_t {
     UMF_RANK_IMPORT,      /* ipc/import.c: cache of opened handles */
     UMF_RANK_EXPORT,      /* ipc/export.c */
     UMF_RANK_LANES,       /* queue/: the list of the lanes of one pool */
-    UMF_RANK_LANE,        /* queue/: what was allocated and freed on one queue */
+    UMF_RANK_LANE,        /* queue/: blocks allocated and freed on one queue */
     UMF_RANK_DEPOT,       /* cache/depot.c */
     UMF_RANK_BIN,         /* pools: the slabs of one size */
     UMF_RANK_ARENA,       /* pools: arenas, or records, of one pool */

@@ -35,7 +35,7 @@
 #define LOG_NO_OUTPUT (-1)
 #define LOG_SHOWN 64 /* characters shown of an ignored option */
 
-/* The function name in the messages of umf_log_init; programs that read logs know it. */
+/* The function name in the messages of umf_log_init; programs that read logs search for it. */
 #define LOG_INIT_NAME "utils_log_init"
 
 UMF_LOCK_STATIC(log_lock, UMF_RANK_LOG);
@@ -92,9 +92,10 @@ static void log_finish(log_line_t *line) {
 /* --- time --- */
 
 /*
- * Seconds that local time is ahead of UTC. The C library is asked once for each quarter of an hour,
- * because the offset changes at full quarters only, and the library takes a lock of its own for it.
- * Our lock makes sure that none of our threads is inside the library when another one forks.
+ * Seconds that local time is ahead of UTC. The C library is called once for each quarter of an
+ * hour, because the offset changes at full quarters only, and the library takes a lock of its own
+ * for it. Our lock makes sure that none of our threads is inside the library when another one
+ * forks.
  */
 static long log_utc_offset(time_t now) {
     static _Atomic int64_t cache; /* quarter in the high half, offset in the low one */
@@ -229,7 +230,7 @@ void umf_log_error(const char *function, const char *format, ...) {
     va_end(args);
 }
 
-/* Reports what is wrong with UMF_LOG, on stderr, because there is no output then. */
+/* Reports an error in UMF_LOG, on stderr, because there is no output then. */
 __attribute__((format(printf, 2, 3))) static void log_complain(int errnum, const char *format,
                                                                ...) {
     va_list args;
@@ -361,7 +362,7 @@ static bool log_next_option(const char **at, log_text_t *option) {
     return true;
 }
 
-/* The next functions return whether they know the value. If not, they leave the
+/* The next functions return whether the value is valid. If not, they leave the
  * setting as it is. */
 
 static bool log_parse_level(log_text_t value, int *level) {

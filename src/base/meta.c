@@ -244,7 +244,7 @@ void umf_meta_free_late(void *ptr, size_t size) {
 
 /* --- lasting blocks --- */
 
-/* The logarithm of what is mapped for a large lasting block. */
+/* The logarithm of the mapped size of a large lasting block. */
 static size_t lasting_order(size_t size) {
     return 64 - (size_t)__builtin_clzll(size - 1);
 }
@@ -372,7 +372,7 @@ META_READS_FREE static meta_block_t *join(meta_block_t *list, size_t block) {
     return last;
 }
 
-/* The list is out of its class meanwhile, so nobody waits. A child of fork does not get it back. */
+/* The list is detached meanwhile, so no thread blocks. A child of fork does not get it back. */
 META_READS_FREE static void class_trim(size_t index) {
     meta_class_t *class = &meta_classes[index];
     umf_lock(&meta_lock);

@@ -25,7 +25,7 @@
 typedef enum place_huge_t {
     PLACE_HUGE_UNKNOWN,
     PLACE_HUGE_NEVER,  /* no huge pages, so alignment to them is of no use */
-    PLACE_HUGE_ADVISE, /* only where madvise asks for them */
+    PLACE_HUGE_ADVISE, /* only where madvise requests them */
     PLACE_HUGE_ALWAYS, /* everywhere */
 } place_huge_t;
 
@@ -133,7 +133,7 @@ void umf_os_place_huge_pages(void *ptr, size_t size) {
     }
 }
 
-/* `is_advised`: huge pages are asked for, where they must be. */
+/* `is_advised`: huge pages are requested, where that is required. */
 static int place(size_t size, size_t alignment, int prot, bool is_advised, void **ptr) {
     bool divides_huge = alignment == 0 || PLACE_HUGE % alignment == 0;
     bool can_be_huge = size >= PLACE_HUGE && (divides_huge || alignment % PLACE_HUGE == 0);

@@ -30,7 +30,7 @@ static inline _Atomic int64_t *umf_stripes_own(umf_stripes_t *stripes) {
     return &stripes->at[umf_thread_slot_number() % UMF_STRIPES].count;
 }
 
-/* While threads count, the sum is one that need not have been there at any moment. */
+/* While threads count, the sum may be a value that the counter never had. */
 static inline int64_t umf_stripes_sum(const umf_stripes_t *stripes) {
     int64_t sum = 0;
     for (size_t i = 0; i < UMF_STRIPES; i++) {

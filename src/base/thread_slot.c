@@ -12,8 +12,9 @@
  * the call is over. So the owner finds it, and umf_thread_slot_each never visits a freed one.
  *
  * In a forked child the tables of the other threads are dead. Their blocks stay with their owners
- * and are freed with them. The fork count tells that an `exiting` mark belongs to a dead table, and
- * nobody waits for it. The table itself leaks: a few hundred bytes for each thread of the parent.
+ * and are freed with them. The fork count shows that an `exiting` mark belongs to a dead table, and
+ * no thread waits for it. The table itself leaks: a few hundred bytes for each thread of the
+ * parent.
  */
 #include "base/thread_slot.h"
 
@@ -413,7 +414,7 @@ static bool table_is_dead(const umf_thread_slot_table_t *table) {
     return table->made_fork_count != umf_fork_count() && table != umf_fork_survivor();
 }
 
-/* May the thread be asked whether it is inside? Without an exit handler the thread may have ended,
+/* Can the thread's `inside` be read? Without an exit handler the thread may have ended,
  * and its thread-local memory gone. */
 static bool table_may_be_asked_locked(const umf_thread_slot_table_t *table) {
     return table->has_exit && !table->is_ending && slot_key_state == KEY_READY;
@@ -471,7 +472,7 @@ static void slot_show_locked(umf_thread_slot_owner_t *owner, bool all) {
 }
 
 /* A taken block that no thread empties, or that a thread left behind by fork was emptying. It stays
- * in the list of its owner until it is empty, so that umf_thread_slot_each counts what is in it. */
+ * in the list of its owner until it is empty, so that umf_thread_slot_each counts its content. */
 static umf_thread_slot_t *slot_next_taken_locked(const umf_thread_slot_owner_t *owner) {
     uint32_t mine = umf_fork_count() + 1;
     umf_thread_slot_t *block = owner->first;

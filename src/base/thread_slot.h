@@ -123,7 +123,7 @@ void umf_thread_slot_owner_fini(umf_thread_slot_owner_t *owner);
 umf_thread_slot_t *umf_thread_slot_make(umf_thread_slot_owner_t *owner);
 
 /* Calls `visit` for the block of every thread, under the THREAD_SLOT lock. The threads may be
- * running, so what is read must be atomic. */
+ * running, so the members that are read must be atomic. */
 void umf_thread_slot_each(umf_thread_slot_owner_t *owner,
                           void (*visit)(umf_thread_slot_t *block, void *arg), void *arg);
 

@@ -31,7 +31,7 @@ enum {
     UMF_FIELD_OR_INT = 16, /* BOOL: the caller may also use an int */
 };
 
-/* The values that a field accepts. Others are refused, and the log says what is expected. */
+/* The values that a field accepts. Others are refused, and the log names the expected values. */
 enum {
     UMF_RULE_RANGE = 1,   /* from `min` to `max`; 0 there: no limit */
     UMF_RULE_POW2 = 2,    /* a power of two */
@@ -112,7 +112,7 @@ umf_result_t umf_field_ctl(void *object, bool creating, const umf_fields_t *fiel
                            umf_ctl_query_type_t type, va_list args);
 
 /*
- * Writes a field from text, e.g. ("capacity", "8"). `why` receives what was expected on failure. A
+ * Writes a field from text, e.g. ("capacity", "8"). `why` receives the expected form on failure. A
  * bool is a word here ("yes", "no", "true", ...). INVALID_CTL_PATH: no such field;
  * INVALID_ARGUMENT: the text does not parse; or the setter's result.
  */

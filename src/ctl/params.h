@@ -45,7 +45,7 @@ typedef struct umf_params_kind_t {
     const void *defaults; /* NULL: all 0 */
     umf_fields_t fields;
     /* Each may be NULL. */
-    umf_result_t (*init)(void *params);      /* initialises what has no constant default */
+    umf_result_t (*init)(void *params);      /* initialises members without a constant default */
     umf_result_t (*init_text)(void *params); /* runs after init for an object made from text */
     void (*fini)(void *params);              /* frees what its members own */
 } umf_params_kind_t;
@@ -76,12 +76,12 @@ const void *umf_params_or_defaults(const umf_params_kind_t *kind, const void *pa
 umf_result_t umf_params_name(const char *name, const char **out);
 /* The body of `params_from_text` in a descriptor: new parameters, of which every setting of `text`
  * ("name=value,name=value", grammar in umf/text.h) is written. On failure nothing is left, and
- * umfTextError names the position, the word and what was expected. */
+ * umfTextError names the position, the word and the expected form. */
 umf_result_t umf_params_read(const umf_params_kind_t *kind, const char *text, void **params);
 
 /* Decimal numbers of 32 bits, joined by the characters of `joints` in turn, the last of which also
- * joins what the others have joined: "+" for 0+1, "*+" for 0*3+1*1. "" has none. false: the text is
- * something else, or has more than `room`. */
+ * joins groups that the others have joined: "+" for 0+1, "*+" for 0*3+1*1. "" has none. false: the
+ * text is something else, or has more than `room`. */
 bool umf_params_parse_numbers(const char *text, const char *joints, unsigned *numbers, size_t room,
                               size_t *count);
 

@@ -146,7 +146,7 @@ static const umf_field_t stats_list[] = {
      .type = UMF_FIELD_NONE,
      .access = UMF_FIELD_RUN,
      .run = stats_reset_peak,
-     .help = "makes the peak what is allocated now"},
+     .help = "sets the peak to the bytes allocated now"},
 };
 static const umf_fields_t stats_fields = UMF_FIELDS(stats_list);
 

@@ -37,12 +37,12 @@
 /* UNUSED: it describes nothing. */
 typedef enum range_kind_t { RANGE_UNUSED, RANGE_FREE, RANGE_USED, RANGE_END } range_kind_t;
 
-/* What is known of a free segment's pages. */
+/* State of a free segment's pages. */
 typedef enum range_age_t {
     RANGE_FRESH, /* dirty: some of it may have been used a moment ago */
     RANGE_AGED,  /* dirty: most of it was free at the last decay pass */
     RANGE_CLEAN, /* purged */
-    RANGE_NEW,   /* as it was added: likely to have no pages, because nobody has used it */
+    RANGE_NEW,   /* as it was added: likely to have no pages, because it was never used */
 } range_age_t;
 
 typedef struct segment_t {
@@ -56,7 +56,7 @@ typedef struct segment_t {
     uint8_t kind;            /* range_kind_t */
     uint8_t age;             /* range_age_t, of a free segment */
 } segment_t;
-_Static_assert(sizeof(segment_t) == 64, "what a block costs");
+_Static_assert(sizeof(segment_t) == 64, "the metadata of a block");
 
 #define CLAIMED 2u /* bit of a generation: there is a valid lease */
 

@@ -28,7 +28,7 @@ umf_result_t umf_board_claim(umf_board_t *board, uint32_t *word, uint64_t *gener
     }
     uint32_t at = board_find_free(board);
     if (at == 0) {
-        UMF_LOG_ERROR("a process that shares the memory has overwritten the words that tell which "
+        UMF_LOG_ERROR("a process that shares the memory has overwritten the words that say which "
                       "descriptions are valid");
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }

@@ -5,7 +5,7 @@
  * towards this process, which the transports that reach into it need. The socket has a random name
  * in the abstract namespace, or in the folder of the setting "umf.ipc.socket_dir" for processes
  * that share a folder but no network namespace. The consumer must belong to the same user or root,
- * and must know the secret of the export. The producer that answers must belong to the same user or
+ * and must send the secret of the export. The producer that answers must belong to the same user or
  * root, too. docs/ipc.md has the protocol.
  *
  * A process ends, forks and closes descriptors as if the thread were not there: docs/ipc.md.
@@ -39,7 +39,7 @@ void umf_broker_drop(const umf_fd_ticket_t *ticket);
 umf_result_t umf_broker_set_folder(const char *path);
 umf_result_t umf_broker_get_folder(char *path, size_t size);
 
-/* Whether users other than this one and root may ask and answer. */
+/* Whether users other than this one and root may send requests and answers. */
 void umf_broker_set_open(bool is_open);
 bool umf_broker_is_open(void);
 

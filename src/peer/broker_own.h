@@ -20,12 +20,12 @@ typedef struct umf_broker_listener_t {
 /* broker_place.c */
 int umf_broker_address(umf_broker_place_t place, const uint64_t id[2],
                        umf_socket_address_t *address);
-/* 0 or an errno value, which a message tells. */
+/* 0 or an errno value, which is logged. */
 int umf_broker_listen(const umf_broker_id_t *id, int fd, umf_broker_listener_t *listener);
 /* Removes the name. Called before the socket stops to listen, so that a name means that its process
  * is alive. */
 void umf_broker_unlisten(const umf_broker_listener_t *listener);
-/* Whether a user may ask or answer. */
+/* Whether a user may send requests or answers. */
 bool umf_broker_admits(uint32_t uid);
 
 /* broker_table.c */

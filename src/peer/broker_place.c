@@ -127,7 +127,7 @@ static const char *reap_end(const char *name) {
     return digits + PLACE_DIGITS;
 }
 
-/* Only "nobody listens" means that the process died. A denied connection or a full queue is a sign
+/* Only ECONNREFUSED means that the process died. A denied connection or a full queue is a sign
  * of life. */
 static bool reap_is_dead(const umf_socket_address_t *address) {
     int fd;

@@ -132,7 +132,7 @@ void umf_broker_drop(const umf_fd_ticket_t *ticket) {
 
 /* --- answers --- */
 
-/* Takes the same time wherever the secrets differ, so that the time tells nothing about them. */
+/* Takes the same time wherever the secrets differ, so that the time reveals nothing about them. */
 static bool secrets_match(const uint64_t a[2], const uint64_t b[2]) {
     return ((a[0] ^ b[0]) | (a[1] ^ b[1])) == 0;
 }

@@ -1,5 +1,5 @@
 /*
- * Named: shared memory objects with a name, their owners, and what a crash leaves behind.
+ * Named: shared memory objects with a name, their owners, and orphans of crashes.
  *
  * An object begins with a head that marks it as ours and names the process that made it. That
  * process holds a lock on it, which ends with the process. An object is an orphan if its lock is

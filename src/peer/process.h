@@ -15,7 +15,7 @@ typedef struct umf_process_t {
     uint32_t pid_ns; /* the namespace of pid; 0: unknown */
 } umf_process_t;
 
-/* The calling process, also right after a fork. Cheap: the system is asked once for
+/* The calling process, also right after a fork. Cheap: the system is queried once for
  * each process. */
 void umf_process_self(umf_process_t *self);
 
@@ -35,7 +35,7 @@ typedef struct umf_process_known_t {
 } umf_process_known_t;
 
 /* The start time of a running process, of the same kind as `like`. ESRCH: the process has ended,
- * even if nobody has waited for it yet; other errors: it cannot be inspected. */
+ * even if its parent has not waited for it yet; other errors: it cannot be inspected. */
 int umf_process_inspect(uint32_t pid, uint64_t like, uint64_t *start_time);
 
 bool umf_process_is_same(const umf_process_t *a, const umf_process_t *b);

@@ -15,7 +15,7 @@
 /* In ms: without an event it checks so often whether the program has ended but for it. */
 #define TICK 2000
 
-/* In ms: without free descriptors it accepts nobody for so long. */
+/* In ms: after accept failed without free descriptors, it pauses for so long. */
 #define PAUSE 50
 
 static umf_peer_server_t *servers; /* Immutable after load */
@@ -114,7 +114,7 @@ static int connection_accept(umf_peer_server_t *server) {
 
 typedef struct turn_t {
     struct pollfd polled[1 + UMF_PEER_CONNECTIONS]; /* the listener is first */
-    uint64_t pause_end;                             /* nobody is accepted before this time */
+    uint64_t pause_end;                             /* no connection is accepted before this time */
 } turn_t;
 
 static struct pollfd polled(const umf_kept_fd_t *kept, short events) {
@@ -219,7 +219,7 @@ static bool end_begins(umf_peer_server_t *server, server_end_t end) {
     return ends;
 }
 
-/* Waits for the thread, which was told to end or has ended by itself. The lock is free meanwhile,
+/* Waits for the thread, which has been stopped or has ended by itself. The lock is free meanwhile,
  * because callbacks of the program run in the thread, and may start or stop the server. */
 static void thread_join_locked(umf_peer_server_t *server) {
     umf_assert_locked(&server->lock);

@@ -1,7 +1,7 @@
 /*
  * Servers: threads of the library that answer other processes through a socket. The program must
  * not notice them: all signals are blocked in them, because they belong to the application; a
- * program whose other threads have ended ends, too; it may close descriptors that it does not know;
+ * program whose other threads have ended ends, too; it may close descriptors of others;
  * and a child of fork keeps none of its parent's.
  */
 #ifndef UMF_SRC_PEER_SERVER_H
@@ -19,7 +19,7 @@
 /* All are called by the server's thread without a lock, except `listen` and `unlisten`. */
 typedef struct umf_peer_server_ops_t {
     const char *thread;   /* its name */
-    const char *closed;   /* warns that the program has closed the socket. NULL: nobody is warned */
+    const char *closed;   /* warns that the program has closed the socket. NULL: no warning */
     unsigned connections; /* at a time; at most UMF_PEER_CONNECTIONS */
     /* Binds a socket and listens. 0 or an errno value. */
     int (*listen)(int fd);
@@ -51,8 +51,8 @@ typedef struct umf_peer_server_t {
     umf_event_count_t joined;         /* no thread is there any more */
     _Atomic uint32_t runs;            /* pid of the process in which it serves; 0: none */
     atomic_bool stops;                /* Written under `lock` */
-    /* Descriptors are opened and closed under this lock, so that a forked child knows exactly which
-     * are open. The thread alone changes the connections; others close the listener. */
+    /* Descriptors are opened and closed under this lock, so that a forked child has exactly the
+     * list of open ones. The thread alone changes the connections; others close the listener. */
     umf_lock_t fds_lock;
     umf_kept_fd_t listener;
     /* The last place is for one that is refused. */

@@ -30,11 +30,11 @@ _Static_assert(TRANSPORTS < 1 << ORDER_BITS && TRANSPORTS < 32 / ORDER_BITS, "fi
      ((uint32_t)(c) + 1) << 2 * ORDER_BITS | ((uint32_t)(d) + 1) << 3 * ORDER_BITS)
 
 /*
- * The order unless a setting names another. The broker is last, because it asks another process.
- * Both `pidfd` and `proc` reach into the producer: `pidfd` is faster, `proc` needs less permission.
- * `proc` comes first where the system restricts attaching: there a refusal may appear in the
- * administrator's records, or a filter may even end the process. It also comes first after the
- * first refusal.
+ * The order unless a setting names another. The broker is last, because it needs an answer of
+ * another process. Both `pidfd` and `proc` reach into the producer: `pidfd` is faster, `proc` needs
+ * less permission. `proc` comes first where the system restricts attaching: there a refusal may
+ * appear in the administrator's records, or a filter may even end the process. It also comes first
+ * after the first refusal.
  */
 #define ORDER_FAST ORDER(TRANSPORT_SELF, TRANSPORT_PIDFD, TRANSPORT_PROC, TRANSPORT_BROKER)
 #define ORDER_MODEST ORDER(TRANSPORT_SELF, TRANSPORT_PROC, TRANSPORT_PIDFD, TRANSPORT_BROKER)

@@ -17,7 +17,7 @@ typedef struct umf_fd_ticket_t {
     uint64_t boot_id;
     uint64_t start_time; /* identifies one process together with pid and boot */
     uint64_t dev, ino;   /* identity of the file behind the descriptor */
-    uint64_t born;       /* tells it from a later file of the same inode; 0: unknown */
+    uint64_t born;       /* distinguishes it from a later file of the same inode; 0: unknown */
     uint32_t pid;
     uint32_t pid_ns; /* the namespace of pid; 0: unknown */
     int32_t fd;
@@ -43,7 +43,8 @@ void umf_ticket_prepare(void);
  * effect if there is no broker, or if it was called before. */
 void umf_ticket_publish(umf_fd_ticket_t *ticket);
 
-/* Called by the maker of the ticket before it closes the descriptor: nobody gets it afterwards. */
+/* Called by the maker of the ticket before it closes the descriptor: no process gets it afterwards.
+ */
 void umf_ticket_drop(const umf_fd_ticket_t *ticket);
 
 /*

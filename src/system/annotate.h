@@ -25,11 +25,11 @@
 #endif
 #endif
 #ifndef UMF_IS_TSAN
-/* Code asks, because ThreadSanitizer does not see into assembly. */
+/* Code tests it, because ThreadSanitizer does not see into assembly. */
 #define UMF_IS_TSAN 0
 #endif
 
-/* For functions that read what others write at the same time, and know it. */
+/* For functions with intended data races: they read words that other threads write. */
 #if UMF_IS_TSAN
 #define UMF_WITHOUT_TSAN __attribute__((no_sanitize("thread"), noinline))
 #else

@@ -67,7 +67,7 @@ size_t umf_os_cache_line_size(void) {
     static atomic_size_t cache;
     return os_sysconf(&cache, _SC_LEVEL1_DCACHE_LINESIZE, 64);
 #else
-    return 64; /* musl does not know it */
+    return 64; /* musl has no such name */
 #endif
 }
 

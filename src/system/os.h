@@ -1,7 +1,7 @@
 /*
  * The system behind a few primitives. Each is the system call of the same name with these promises:
  * it is retried on EINTR where that is right, returns 0 or an errno value (never sets meaning
- * through errno), and asks the fault hook first, so that a test can make the n-th call fail on any
+ * through errno), and calls the fault hook first, so that a test can make the n-th call fail on any
  * path.
  */
 #ifndef UMF_SRC_SYSTEM_OS_H
@@ -90,9 +90,10 @@ int umf_os_write_at(int fd, const void *buffer, size_t size, uint64_t offset);
 /* Identity and size of an open file. */
 int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size);
 /*
- * A file that is open. Device and inode tell it from all files that are open at the same time. The
- * time of its birth (0: unknown) tells it from a later one that gets the same inode. Process
- * descriptors have one inode before Linux 6.9: there the last member is the process (0: unknown).
+ * A file that is open. Device and inode distinguish it from all files that are open at the same
+ * time. The time of its birth (0: unknown) distinguishes it from a later one that gets the same
+ * inode. Process descriptors have one inode before Linux 6.9: there the last member is the process
+ * (0: unknown).
  */
 typedef struct umf_os_identity_t {
     uint64_t dev, ino, born, process;
@@ -105,10 +106,11 @@ bool umf_os_is_identity(const umf_os_identity_t *a, const umf_os_identity_t *b);
 bool umf_os_has_identity(int fd, const umf_os_identity_t *identity);
 /* 0 for a regular file; EISDIR for a folder, ENODEV for anything else. */
 int umf_os_check_regular(int fd);
-/* What is at a path: 0: a regular file; ENOENT; EEXIST: anything else, such as a link or a pipe. */
+/* The kind of file at a path: 0: a regular file; ENOENT; EEXIST: anything else, such as a link or a
+ * pipe. */
 int umf_os_check_path(const char *path);
 /* The next offset from `offset` on that is in no hole; `*end` is where the next hole begins.
- * UINT64_MAX: there is none. A file system that knows no holes has none. */
+ * UINT64_MAX: there is none. A file system without support for holes has none. */
 uint64_t umf_os_next_data(int fd, uint64_t offset, uint64_t *end);
 /* Whether it is a regular file of this process's user. */
 bool umf_os_is_own_file(int fd);
@@ -174,7 +176,7 @@ int umf_os_tid(void);
 bool umf_os_thread_has_ended(int tid);
 uint32_t umf_os_user(void);
 /* Whether a number that the kernel shows is that of this process's user. The number that stands for
- * all users without one in this namespace (overflowuid) is nobody's own there. */
+ * all users without one in this namespace (overflowuid) belongs to no user there. */
 bool umf_os_is_own_user(uint32_t uid);
 /* Whether the process has rights that its starter has not (set-user-ID, set-group-ID, file
  * capabilities): the environment must not decide then. */

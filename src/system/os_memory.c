@@ -50,7 +50,7 @@ int umf_os_advise(void *addr, size_t size, int advice) {
     return error != 0 ? error : os_result(madvise(addr, size, advice));
 }
 
-/* No system knows the advice -1. One that accepts it accepts anything. */
+/* No system has the advice -1. One that accepts it accepts anything. */
 bool umf_os_knows_advice(int advice) {
     return umf_os_advise(NULL, 0, advice) == 0 && umf_os_advise(NULL, 0, -1) != 0;
 }

@@ -1,6 +1,6 @@
-/* The inside of the system layer, shared by its files. Every function asks the fault hook under its
- * own name before it does anything. Closing is the exception: a descriptor is closed after close(),
- * whatever it returns, so the file is closed first. */
+/* The inside of the system layer, shared by its files. Every function calls the fault hook under
+ * its own name before it does anything. Closing is the exception: a descriptor is closed after
+ * close(), whatever it returns, so the file is closed first. */
 #ifndef UMF_SRC_SYSTEM_OS_OWN_H
 #define UMF_SRC_SYSTEM_OS_OWN_H
 
@@ -43,7 +43,7 @@ static inline int os_open(const char *path, int flags, mode_t mode, int *fd) {
     return os_result_fd(answer, fd);
 }
 
-/* Reads a small text file of the kernel, cut to `size`. Does not ask the fault hook. */
+/* Reads a small text file of the kernel, cut to `size`. Does not call the fault hook. */
 int umf_os_read_text(const char *path, char *text, size_t size);
 
 /* Whether a descriptor of that device is a process descriptor in a file system of its own, where

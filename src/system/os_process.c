@@ -58,7 +58,7 @@ uint32_t umf_os_user(void) {
     return (uint32_t)geteuid();
 }
 
-/* The kernel's default, where /proc does not tell. */
+/* The kernel's default, where /proc has no value. */
 #define OVERFLOW_USER 65534u
 
 static uint32_t os_overflow_user(void) {
@@ -134,7 +134,8 @@ typedef struct os_range_t {
     uintptr_t begin, end;
 } os_range_t;
 
-/* The largest segment that is written, without what the loader makes read-only at its begin. */
+/* The largest segment that is written, without the part at its begin that the loader makes
+ * read-only. */
 static int os_find_data(struct dl_phdr_info *program, size_t size, void *found) {
     os_range_t *data = found;
     uintptr_t read_only = 0;

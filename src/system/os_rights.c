@@ -1,4 +1,4 @@
-/* The system: what a process may do, and who may look at it. See os.h. */
+/* The system: rights of a process, and access to its memory. See os.h. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "system/os_own.h"
 
 bool umf_os_is_dumpable(void) {
-    /* Only asked, never set: the library does not import prctl (check_imports). */
+    /* Only read, never set: the library does not import prctl (check_imports). */
     return os_fault("is_dumpable") == 0 && syscall(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
 }
 
@@ -72,7 +72,7 @@ static int users_read(const char *process, char *map, size_t size) {
     return umf_os_read_text(path, map, size);
 }
 
-/* The namespace of a process with more rights than this one cannot be asked for; its map can. */
+/* The namespace of a process with more rights than this one cannot be read; its map can. */
 bool umf_os_shares_users(const char *process) {
     char path[64], mine[4096], theirs[4096];
     struct stat own, other;

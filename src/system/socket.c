@@ -1,4 +1,4 @@
-/* Unix sockets that carry descriptors (Linux). Each function asks the fault hook, as in
+/* Unix sockets that carry descriptors (Linux). Each function calls the fault hook, as in
  * system/os.c. */
 #include "system/socket.h"
 

@@ -1,10 +1,10 @@
 /*
  * Reading the NUMA nodes through hwloc.
  *
- * hwloc is opened, asked and closed again; only our own table stays. Its environment variables work
- * as everywhere, so HWLOC_XMLFILE replaces this machine by a recorded one.
+ * hwloc is opened, queried and closed again; only our own table stays. Its environment variables
+ * work as everywhere, so HWLOC_XMLFILE replaces this machine by a recorded one.
  *
- * hwloc reads only what is needed. Objects that cannot be the parent of a node are filtered out.
+ * hwloc reads only needed objects. Objects that cannot be the parent of a node are filtered out.
  * Parents must stay, because a node without its parent loses its CPUs. The x86 component is off,
  * because it would move the calling thread from CPU to CPU. Nodes that the process may not use are
  * read, too, for their capacity.

@@ -1,4 +1,4 @@
-/* A build without hwloc.h knows nothing about NUMA nodes. */
+/* A build without hwloc.h has no information on NUMA nodes. */
 #include "base/log.h"
 #include "topology/topology.h"
 

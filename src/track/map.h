@@ -4,7 +4,7 @@
  *
  * Levels cover 1 GiB, 2 MiB, 64 KiB and 4 KiB of a 48-bit address space, with early leaves. An
  * entry is empty, a child table, a leaf, or a list (for a page that contains the edge of a span).
- * The leaf itself tells the pool and the span, so the common lookups read nothing else.
+ * The leaf itself contains the pool and the span, so the common lookups read nothing else.
  *
  * Readers take no lock: they load entries with acquire. Writers have two ways, too. Whole slots are
  * written without a lock: memory belongs to one span at a time, and passes from one span to the
@@ -128,9 +128,9 @@ static inline bool umf_map_walk(const _Atomic umf_map_entry_t *flat, size_t slot
     return true;
 }
 
-/* The walk without its rare cases. The result false, or the entry 0, means that only umf_map_find
- * knows. These cases are addresses in a whole GiB of one span, beyond the flat table, in a page
- * with a list, or of no span. Hot. */
+/* The walk without its rare cases. The result false, or the entry 0, means: call
+ * umf_map_find. These cases are addresses in a whole GiB of one span, beyond the flat table, in a
+ * page with a list, or of no span. Hot. */
 static inline bool umf_map_find_fast(const umf_map_t *map, uintptr_t addr, umf_map_entry_t *entry) {
     return umf_map_walk(map->flat, map->flat_slots, addr, entry);
 }

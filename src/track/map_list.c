@@ -65,8 +65,8 @@ static uint32_t entry_end(uint32_t range) {
     return range & 0xffff;
 }
 
-/* The map entry of the shortest span that covers [lo, hi) of the page. `whole` (may be NULL) tells
- * whether every entry that overlaps the range contains it. */
+/* The map entry of the shortest span that covers [lo, hi) of the page. `whole` (may be NULL)
+ * receives whether every entry that overlaps the range contains it. */
 static umf_map_entry_t list_find(const umf_map_list_t *list, uint32_t lo, uint32_t hi,
                                  bool *whole) {
     umf_map_entry_t best = atomic_load_explicit(&list->under, memory_order_acquire);

@@ -101,8 +101,8 @@ uint32_t umf_span_highest(void) {
     return __atomic_load_n(&umf_span_made, __ATOMIC_RELAXED);
 }
 
-/* Whoever reuses the descriptor writes meanwhile. What is read then is dropped: `kind` is 0 while
- * the members change, and the id is new. */
+/* A thread that reuses the descriptor may write meanwhile. Values read then are dropped: `kind` is
+ * 0 while the members change, and the id is new. */
 UMF_WITHOUT_TSAN static void span_read(const umf_span_t *descriptor, umf_span_seen_t *seen) {
     const volatile umf_span_t *span = descriptor;
     seen->base = span->base;

@@ -279,10 +279,10 @@ UMF_INLINE void umf_span_erase(umf_span_set_t *set, umf_span_t *span) {
     }
 }
 
-/* Withdraws the span that began at `base` when it was found, and waits until nobody copies from or
- * to it. No lock may be held. The descriptor stays in its set, but
- * visitors skip it, until `umf_span_release`, or `umf_span_restore` after a free that failed.
- * INVALID_ARGUMENT: another thread withdrew the span first. */
+/* Withdraws the span that began at `base` when it was found, and waits until no copy uses it. No
+ * lock may be held. The descriptor stays in its set, but visitors skip it, until
+ * `umf_span_release`, or `umf_span_restore` after a free that failed. INVALID_ARGUMENT: another
+ * thread withdrew the span first. */
 UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     if (umf_unlikely(!umf_span_claim(set, span, base))) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -347,7 +347,7 @@ umf_span_t *umf_span_use(const umf_map_t *map, uintptr_t addr);
 umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first);
 umf_result_t umf_span_merge(umf_span_set_t *set, umf_span_t *low, umf_span_t *high);
 
-/* What a descriptor said at one moment. */
+/* The content of a descriptor at one moment. */
 typedef struct umf_span_seen_t {
     uint8_t kind; /* 0: it was not in use, or it changed meanwhile; the rest is not set then */
     bool is_exported;

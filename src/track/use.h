@@ -1,6 +1,6 @@
 /*
- * Uses: spans whose memory is being copied. A span that was withdrawn is given back to its provider
- * only when nobody uses it.
+ * Uses: spans whose memory is being copied. A span that was withdrawn is returned to its provider
+ * only when no copy uses it.
  *
  * Spans are counted by a hash of their index. Two that share a count are waited for together. A use
  * of two spans for a moment needs no count: a thread writes both into a word of its own, with one
@@ -98,7 +98,7 @@ static inline bool umf_is_used(uint32_t span) {
 /* Waits until a span that is no longer live is unused. No lock may be held. */
 UMF_COLD void umf_use_wait_slow(uint32_t span);
 
-/* Must it be asked whether a span is used? */
+/* Must a withdraw check whether a span is used? */
 static inline bool umf_use_is_possible(void) {
     return umf_unlikely(atomic_load(&umf_use_has_begun));
 }
