@@ -1,9 +1,12 @@
 // umf/vault.h over a real service: what a writer commits, what readers see, what is refused.
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <memory>
 
 #include <umf.h>
+#include <umf/reason.h>
 
 #include "vault/service.h"
 
@@ -456,6 +459,64 @@ TEST_F(Vaults, WhatIsNotValidIsRefused) {
     umf_vault_entry_t entry = UMF_VAULT_ENTRY_INIT;
     EXPECT_EQ(umfVaultFind(reinterpret_cast<umf_vault_view_handle_t>(vault.handle), "a", &entry),
               UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+// A socket to the service of a place, without the library.
+int raw_connection(const std::string &place) {
+    sockaddr_un name = {};
+    name.sun_family = AF_UNIX;
+    snprintf(name.sun_path, sizeof(name.sun_path), "%s/vault", place.c_str());
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr *>(&name), sizeof(name)), 0);
+    return fd;
+}
+
+TEST_F(Vaults, GarbageEndsItsConnectionAndNoOther) {
+    Vault vault;
+    write_generation(vault, 2, 1);
+    std::vector<std::string> messages = {"x", std::string(128, 'x'), std::string(40000, '\0'),
+                                         std::string("UMFV") + std::string(200, '\1')};
+    for (const std::string &message : messages) {
+        int fd = raw_connection(place);
+        ASSERT_EQ(send(fd, message.data(), message.size(), MSG_NOSIGNAL), ssize_t(message.size()));
+        char answer[200];
+        EXPECT_EQ(recv(fd, answer, sizeof(answer), 0), 0); // the end
+        close(fd);
+    }
+    // One that does not read its answers.
+    int silent = raw_connection(place);
+    uint32_t head[32] = {0x56464d55, 1 | 10 << 16, 1}; // the state, without a name
+    for (int i = 0; i < 2000; i++) {
+        send(silent, head, sizeof(head), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    EXPECT_EQ(View(vault).wrong(2, 1), 0u);
+    close(silent);
+    EXPECT_EQ(View(vault).wrong(2, 1), 0u);
+}
+
+TEST_F(Vaults, AnotherVersionIsToldSo) {
+    Vault vault;
+    int fd = raw_connection(place);
+    uint32_t head[32] = {0x56464d55, 99 | 1 << 16, 7};
+    ASSERT_EQ(send(fd, head, sizeof(head), 0), ssize_t(sizeof(head)));
+    uint32_t answer[32] = {};
+    ASSERT_EQ(recv(fd, answer, sizeof(answer), 0), ssize_t(sizeof(answer)));
+    EXPECT_EQ(answer[2], 7u);
+    EXPECT_EQ(answer[4], 13u); // UMF_VAULT_OLD
+    close(fd);
+}
+
+TEST_F(Vaults, ReasonsTellWhatToDo) {
+    Vault vault("small", 1000);
+    Draft draft(vault);
+    draft.put("a");
+    EXPECT_EQ(draft.commit(), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_LIMIT);
+    EXPECT_NE(strstr(umfLastErrorText(), "1000"), nullptr);
+    EXPECT_NE(Draft(Vault("small")).begun, UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_BUSY);
+    EXPECT_NE(View(vault).attached, UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_ABSENT);
 }
 
 TEST_F(Vaults, NothingIsStartedThatNobodyAskedFor) {

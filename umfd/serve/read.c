@@ -10,7 +10,7 @@ static void add_slabs(const umfd_context_t *c, uint32_t generation, uint64_t nex
     for (uint64_t i = next; i < c->state->slab_top; i++) {
         const umfd_slab_t *slab = &c->state->slabs[i];
         if (atomic_load_explicit(&slab->state, memory_order_relaxed) != UMFD_LIVE ||
-            !umfd_set_has(&slab->generations, generation) || slab->class == UMF_VAULT_CLASS_TABLE) {
+            !umfd_set_has(&slab->generations, generation) || slab->role == UMF_VAULT_CLASS_TABLE) {
             continue;
         }
         if (reply->fd_count == UMF_VAULT_FDS_MAX) {
@@ -18,7 +18,7 @@ static void add_slabs(const umfd_context_t *c, uint32_t generation, uint64_t nex
             return;
         }
         umf_vault_slab_t info = {
-            .serial = slab->serial, .size = slab->size, .class = slab->class, .kind = slab->kind};
+            .serial = slab->serial, .size = slab->size, .role = slab->role, .kind = slab->kind};
         memcpy(reply->body + reply->head.body, &info, sizeof(info));
         reply->head.body += (uint32_t)sizeof(info);
         reply->fds[reply->fd_count++] = c->daemon->slabs[i];
@@ -31,7 +31,7 @@ static bool is_whole(const umfd_context_t *c, uint32_t generation, uint64_t *sla
         const umfd_slab_t *slab = &c->state->slabs[i];
         if (atomic_load_explicit(&slab->state, memory_order_relaxed) == UMFD_LIVE &&
             umfd_set_has(&slab->generations, generation)) {
-            *slabs += slab->class != UMF_VAULT_CLASS_TABLE;
+            *slabs += slab->role != UMF_VAULT_CLASS_TABLE;
             if (c->daemon->slabs[i] == -1) {
                 return false;
             }
@@ -59,7 +59,7 @@ umf_vault_answer_t umfd_attach(const umfd_context_t *c) {
     umfd_set_add(&c->lease->generations, i);
     const umfd_slab_t *table = &c->state->slabs[place];
     umf_vault_slab_t info = {
-        .serial = table->serial, .size = table->size, .class = table->class, .kind = table->kind};
+        .serial = table->serial, .size = table->size, .role = table->role, .kind = table->kind};
     memcpy(c->reply->body, &info, sizeof(info));
     c->reply->head.body = (uint32_t)sizeof(info);
     c->reply->fds[c->reply->fd_count++] = c->daemon->slabs[place];

@@ -155,7 +155,7 @@ static umf_vault_answer_t slab_add(const umfd_context_t *c, uint32_t draft, uint
     }
     umfd_slab_t *slab = &state->slabs[place];
     memset(slab, 0, sizeof(*slab));
-    slab->class = wanted->class;
+    slab->role = wanted->role;
     slab->kind = wanted->kind;
     slab->size = wanted->size;
     slab->vault = state->generations[draft].vault;
@@ -171,7 +171,7 @@ static umf_vault_answer_t slab_add(const umfd_context_t *c, uint32_t draft, uint
     c->daemon->slabs[place] = kept;
     c->daemon->open++;
     atomic_store(&slab->state, UMFD_LIVE);
-    if (slab->class == UMF_VAULT_CLASS_TABLE) {
+    if (slab->role == UMF_VAULT_CLASS_TABLE) {
         state->generations[draft].table = place + 1;
     }
     *serial = slab->serial;
@@ -195,8 +195,8 @@ static umf_vault_answer_t give(const umfd_context_t *c) {
         umf_vault_slab_t slab;
         memcpy(&slab, request->body + i * sizeof(slab), sizeof(slab));
         c->words[2] = first + i;
-        if (slab.kind != UMF_VAULT_KIND_HOST || slab.size == 0 || slab.class >= UMF_VAULT_CLASSES ||
-            slab.class == UMF_VAULT_CLASS_ZERO) {
+        if (slab.kind != UMF_VAULT_KIND_HOST || slab.size == 0 || slab.role >= UMF_VAULT_CLASSES ||
+            slab.role == UMF_VAULT_CLASS_ZERO) {
             return UMF_VAULT_INVALID;
         }
         const umfd_slab_t *given = slab_given(c, draft, first + i);
@@ -234,7 +234,7 @@ static umf_vault_answer_t keep(const umfd_context_t *c) {
         uint64_t serial;
         memcpy(&serial, c->request->body + at, sizeof(serial));
         umfd_slab_t *slab = slab_of_vault(c, c->state->generations[draft].vault, serial);
-        if (!slab || slab->class == UMF_VAULT_CLASS_TABLE) {
+        if (!slab || slab->role == UMF_VAULT_CLASS_TABLE) {
             return UMF_VAULT_INVALID;
         }
         umfd_set_add(&slab->generations, draft);

@@ -138,7 +138,7 @@ static unsigned check_slabs(umfd_state_t *state) {
         if (is_live == UMFD_FREE) {
             continue;
         }
-        if (is_live > UMFD_DYING || slab->class >= UMF_VAULT_CLASSES || slab->serial == 0 ||
+        if (is_live > UMFD_DYING || slab->role >= UMF_VAULT_CLASSES || slab->serial == 0 ||
             slab->serial > state->serial || slab->size == 0) {
             dropped++;
             memset(slab, 0, sizeof(*slab));
@@ -161,7 +161,7 @@ static unsigned check_tables(umfd_state_t *state) {
             continue;
         }
         const umfd_slab_t *table = &state->slabs[generation->table - 1];
-        if (atomic_load(&table->state) == UMFD_LIVE && table->class == UMF_VAULT_CLASS_TABLE &&
+        if (atomic_load(&table->state) == UMFD_LIVE && table->role == UMF_VAULT_CLASS_TABLE &&
             umfd_set_has(&table->generations, i)) {
             continue;
         }
@@ -181,7 +181,9 @@ static void finish_commits(umfd_state_t *state) {
         umfd_generation_t *generation = &state->generations[i];
         uint32_t phase = atomic_load(&generation->phase);
         umfd_vault_t *vault = &state->vaults[generation->vault % UMFD_VAULTS];
-        umfd_group_t *group = generation->group ? &state->groups[generation->group - 1] : NULL;
+        umfd_group_t *group = phase == UMFD_GROUPED && generation->group
+                                  ? &state->groups[generation->group - 1]
+                                  : NULL;
         if (phase == UMFD_GROUPED &&
             (!group || atomic_load(&group->state) != UMFD_LIVE || !is_name(group->name))) {
             umfd_generation_end(state, i);

@@ -60,7 +60,7 @@ typedef struct umfd_generation_t {
 
 typedef struct umfd_slab_t {
     _Atomic uint32_t state;
-    uint32_t class;
+    uint32_t role;
     uint64_t serial, size;
     umfd_set_t generations;
     uint32_t kind;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
@@ -196,8 +197,8 @@ static umf_result_t slabs_give(umf_vault_draft_handle_t draft, size_t first, uin
     } answer;
     for (uint32_t i = 0; i < count; i++) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, first + i);
-        body[i] = (umf_vault_slab_t){
-            .size = slab->size, .class = slab->class, .kind = UMF_VAULT_KIND_HOST};
+        body[i] =
+            (umf_vault_slab_t){.size = slab->size, .role = slab->role, .kind = UMF_VAULT_KIND_HOST};
         fds[i] = slab->fd;
     }
     umf_link_call_t call = {.message = {.op = UMF_VAULT_GIVE, .words = {0, first}},
@@ -225,7 +226,7 @@ static umf_result_t slabs_give(umf_vault_draft_handle_t draft, size_t first, uin
 }
 
 static bool is_to_give(const umf_vault_draft_slab_t *slab) {
-    return slab->is_used && slab->pool && slab->class != UMF_VAULT_CLASS_ZERO && !slab->serial;
+    return slab->is_used && slab->pool && slab->role != UMF_VAULT_CLASS_ZERO && !slab->serial;
 }
 
 static umf_result_t give_all(umf_vault_draft_handle_t draft) {
@@ -278,7 +279,7 @@ static umf_result_t table_make(umf_vault_draft_handle_t draft, const content_t *
         if (slab->is_used) {
             content->table_slabs[slab->index] = (umf_vault_slab_t){.serial = slab->serial,
                                                                    .size = slab->size,
-                                                                   .class = slab->class,
+                                                                   .role = slab->role,
                                                                    .kind = UMF_VAULT_KIND_HOST};
         }
     }
@@ -312,7 +313,7 @@ static umf_result_t table_give(umf_vault_draft_handle_t draft, const content_t *
         return result;
     }
     umf_vault_slab_t body = {
-        .size = size, .class = UMF_VAULT_CLASS_TABLE, .kind = UMF_VAULT_KIND_HOST};
+        .size = size, .role = UMF_VAULT_CLASS_TABLE, .kind = UMF_VAULT_KIND_HOST};
     umf_link_call_t call = {
         .message = {.op = UMF_VAULT_GIVE, .words = {0, TABLE_ORDINAL + draft->tables++}},
         .body = &body,
@@ -423,8 +424,9 @@ static umf_result_t commit_check(umf_vault_draft_handle_t draft,
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (draft->epoch != draft->vault->link.epoch) {
-        UMF_LOG_ERROR("vault %s: the service has ended and lost the draft",
+        UMF_LOG_ERROR("vault %s: the service has ended and lost the draft: abort it",
                       draft->vault->link.name);
+        umf_last_reason_set(UMF_REASON_STALE);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     return UMF_RESULT_SUCCESS;

@@ -237,11 +237,11 @@ static umf_memory_pool_handle_t pool_of(umf_vault_draft_handle_t draft, const vo
 
 /* The slab of a piece, which is new if it has no entry yet. UINT32_MAX: refused, logged. */
 static uint32_t slab_for(umf_vault_draft_handle_t draft, umf_memory_pool_handle_t pool,
-                         const umf_vm_piece_t *piece, uint32_t class) {
+                         const umf_vm_piece_t *piece, uint32_t role) {
     for (size_t i = draft->slabs.count; i-- > 0;) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         if (slab->base == piece->base && slab->pool == pool) {
-            if (slab->class == class) {
+            if (slab->role == role) {
                 return (uint32_t)i;
             }
             UMF_LOG_ERROR("memory at %p has entries with other flags in the same piece: allocate "
@@ -260,7 +260,7 @@ static uint32_t slab_for(umf_vault_draft_handle_t draft, umf_memory_pool_handle_
         return UINT32_MAX;
     }
     *slab = (umf_vault_draft_slab_t){
-        .pool = pool, .base = piece->base, .size = piece->size, .class = class, .fd = -1};
+        .pool = pool, .base = piece->base, .size = piece->size, .role = role, .fd = -1};
     return (uint32_t)draft->slabs.count - 1;
 }
 
@@ -358,7 +358,7 @@ static uint32_t slab_of_from(umf_vault_draft_handle_t draft, uint32_t index) {
     *slab = (umf_vault_draft_slab_t){.base = base,
                                      .size = (size_t)from->size,
                                      .serial = from->serial,
-                                     .class = from->class,
+                                     .role = from->role,
                                      .fd = -1};
     return (uint32_t)draft->slabs.count - 1;
 }

@@ -13,7 +13,7 @@ typedef struct umf_vault_draft_slab_t {
     void *base;
     size_t size;
     uint64_t serial; /* 0: the daemon does not have it */
-    uint32_t class;
+    uint32_t role;
     int fd;         /* -1: none */
     bool is_away;   /* claimed, and not mapped writable any more */
     bool is_shown;  /* mapped read-only; the addresses are the draft's */

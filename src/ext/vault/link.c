@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "base/last_error.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "system/os.h"
@@ -122,8 +123,10 @@ static umf_result_t connect_refused(const umf_link_t *link, int error) {
         UMF_LOG_ERROR("%s must be a folder of this user with mode 0700, because the service in it "
                       "gets memory (UMF_VAULT_DIR names another one)",
                       link->folder);
+        umf_last_reason_set(UMF_REASON_DENIED);
     } else {
         UMF_LOG_PERROR("no service of vaults answers in %s", link->folder);
+        umf_last_reason_set(UMF_REASON_ABSENT);
     }
     return error == EAGAIN ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
                            : UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
@@ -254,20 +257,19 @@ static umf_result_t outcome_result(const umf_link_t *link, outcome_t outcome, bo
         if (!is_wait) {
             UMF_LOG_ERROR("the service of vaults in %s does not answer in %llu ms", link->folder,
                           (unsigned long long)link->timeout_ms);
+            umf_last_reason_set(UMF_REASON_TIMEOUT);
         }
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     case NO_ROOM:
-        UMF_LOG_ERROR("no room for descriptors of the service of vaults: raise the limit of open "
-                      "files");
-        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+        return UMF_FAIL(UMF_REASON_EXHAUSTED, UMF_RESULT_ERROR_OUT_OF_RESOURCES,
+                        "no room for descriptors of the service of vaults: raise the limit of open "
+                        "files");
     case LOST:
-        UMF_LOG_ERROR("the service of vaults in %s has ended the connection: it has ended, or has "
-                      "no room for another client",
-                      link->folder);
-        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+        return UMF_FAIL(UMF_REASON_GONE, UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE,
+                        "the service of vaults in %s has ended", link->folder);
     default:
-        UMF_LOG_ERROR("what answers in %s is no service of vaults", link->folder);
-        return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+        return UMF_FAIL(UMF_REASON_IDENTITY, UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE,
+                        "the program that answers in %s is no service of vaults", link->folder);
     }
 }
 
@@ -378,11 +380,8 @@ void umf_link_close(umf_link_t *link) {
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-#define REFUSE(result, ...)                                                                        \
-    do {                                                                                           \
-        UMF_LOG_ERROR(__VA_ARGS__);                                                                \
-        return UMF_RESULT_ERROR_##result;                                                          \
-    } while (0)
+#define REFUSE(reason, result, ...)                                                                \
+    return UMF_FAIL(UMF_REASON_##reason, UMF_RESULT_ERROR_##result, __VA_ARGS__)
 
 umf_result_t umf_link_result(const umf_link_t *link, const umf_vault_message_t *answer,
                              const char *what) {
@@ -391,42 +390,45 @@ umf_result_t umf_link_result(const umf_link_t *link, const umf_vault_message_t *
     case UMF_VAULT_OK:
         return UMF_RESULT_SUCCESS;
     case UMF_VAULT_NONE:
-        REFUSE(INVALID_ARGUMENT, "%s: there is no such generation", what);
+        REFUSE(ABSENT, INVALID_ARGUMENT, "%s: there is no such generation", what);
     case UMF_VAULT_BUSY:
-        REFUSE(OUT_OF_RESOURCES, "%s: other clients are there", what);
+        REFUSE(BUSY, OUT_OF_RESOURCES, "%s: other clients are there", what);
     case UMF_VAULT_LIMIT:
-        REFUSE(OUT_OF_RESOURCES,
+        REFUSE(LIMIT, OUT_OF_RESOURCES,
                "%s: the limit of the vault is %llu bytes, and it has %llu: drop generations", what,
                words[0], words[1]);
     case UMF_VAULT_WRITABLE:
-        REFUSE(OUT_OF_RESOURCES,
+        REFUSE(WRITABLE, OUT_OF_RESOURCES,
                "%s: slab %llu is mapped writable by another process, such as a child of fork: it "
                "must unmap the memory or end first",
                what, words[2]);
     case UMF_VAULT_UNSEALED:
-        REFUSE(NOT_SUPPORTED, "%s: slab %llu is no memory file that can be sealed", what, words[2]);
+        REFUSE(UNSUPPORTED, NOT_SUPPORTED, "%s: slab %llu is no memory file that can be sealed",
+               what, words[2]);
     case UMF_VAULT_FULL:
-        REFUSE(OUT_OF_RESOURCES, "%s: a table of the service is full, it has %llu places", what,
-               words[0]);
+        REFUSE(EXHAUSTED, OUT_OF_RESOURCES,
+               "%s: a table of the service is full, it has %llu places", what, words[0]);
     case UMF_VAULT_DESCRIPTORS:
-        REFUSE(OUT_OF_RESOURCES,
+        REFUSE(EXHAUSTED, OUT_OF_RESOURCES,
                "%s: the service has %llu open files and may have %llu: raise its limit of open "
                "files, or use larger pieces",
                what, words[1], words[0]);
     case UMF_VAULT_BROKEN:
-        REFUSE(INVALID_ARGUMENT, "%s: the generation has lost memory and is broken: drop it", what);
+        REFUSE(BROKEN, INVALID_ARGUMENT,
+               "%s: the generation has lost memory and is broken: drop it", what);
     case UMF_VAULT_DENIED:
-        REFUSE(INVALID_ARGUMENT, "%s: the vault belongs to another user", what);
+        REFUSE(DENIED, INVALID_ARGUMENT, "%s: the vault belongs to another user", what);
     case UMF_VAULT_PENDING:
-        REFUSE(OUT_OF_RESOURCES, "%s: the others of the group did not commit in time", what);
+        REFUSE(TIMEOUT, OUT_OF_RESOURCES, "%s: the others of the group did not commit in time",
+               what);
     case UMF_VAULT_ENDED:
-        REFUSE(INVALID_ARGUMENT, "%s: the draft, or its group, was ended meanwhile", what);
+        REFUSE(STALE, INVALID_ARGUMENT, "%s: the draft, or its group, was ended meanwhile", what);
     case UMF_VAULT_OLD:
-        REFUSE(NOT_SUPPORTED,
+        REFUSE(UNSUPPORTED, NOT_SUPPORTED,
                "%s: the service in %s speaks version %llu of the protocol, this library version "
                "%d: end the older one of both",
                what, link->folder, words[0], UMF_VAULT_VERSION);
     default:
-        REFUSE(INVALID_ARGUMENT, "%s: the service refuses the request", what);
+        REFUSE(NONE, INVALID_ARGUMENT, "%s: the service refuses the request", what);
     }
 }

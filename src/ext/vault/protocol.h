@@ -8,6 +8,7 @@
 #ifndef UMF_SRC_EXT_VAULT_PROTOCOL_H
 #define UMF_SRC_EXT_VAULT_PROTOCOL_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -75,7 +76,7 @@ typedef struct umf_vault_message_t {
     uint64_t words[11];
 } umf_vault_message_t;
 
-_Static_assert(sizeof(umf_vault_message_t) == 128, "messages travel");
+static_assert(sizeof(umf_vault_message_t) == 128, "messages travel");
 
 typedef enum umf_vault_class_t {
     UMF_VAULT_CLASS_SHARED,
@@ -90,7 +91,7 @@ typedef enum umf_vault_class_t {
 typedef struct umf_vault_slab_t {
     uint64_t serial; /* of requests: 0 */
     uint64_t size;
-    uint32_t class, kind;
+    uint32_t role, kind;
 } umf_vault_slab_t;
 
 typedef struct umf_vault_stat_message_t {

@@ -84,9 +84,9 @@ static const char *check_entries(const umf_table_t *table, size_t room) {
                                        entry->key_size) >= 0) {
             return "the keys are not sorted";
         }
-        unsigned flags = slab->class == UMF_VAULT_CLASS_PRIVATE ? UMF_VAULT_PRIVATE
-                         : slab->class == UMF_VAULT_CLASS_ZERO  ? UMF_VAULT_ZERO
-                                                                : 0u;
+        unsigned flags = slab->role == UMF_VAULT_CLASS_PRIVATE ? UMF_VAULT_PRIVATE
+                         : slab->role == UMF_VAULT_CLASS_ZERO  ? UMF_VAULT_ZERO
+                                                               : 0u;
         if (entry->flags != flags) {
             return "an entry has other flags than its slab";
         }
@@ -97,8 +97,8 @@ static const char *check_entries(const umf_table_t *table, size_t room) {
 static const char *check_slabs(const umf_table_t *table) {
     for (uint32_t i = 0; i < table->head->slabs; i++) {
         const umf_vault_slab_t *slab = &table->slabs[i];
-        bool is_zero = slab->class == UMF_VAULT_CLASS_ZERO;
-        if (slab->class > UMF_VAULT_CLASS_ZERO || slab->size == 0 ||
+        bool is_zero = slab->role == UMF_VAULT_CLASS_ZERO;
+        if (slab->role > UMF_VAULT_CLASS_ZERO || slab->size == 0 ||
             slab->size > UINT64_C(1) << 56 || (slab->serial == 0) != is_zero) {
             return "a slab has no size, or an unknown class";
         }

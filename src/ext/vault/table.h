@@ -27,7 +27,7 @@ typedef struct umf_table_head_t {
     uint64_t reserved_too[3];
 } umf_table_head_t;
 
-_Static_assert(sizeof(umf_table_head_t) == 64, "tables are kept");
+static_assert(sizeof(umf_table_head_t) == 64, "tables are kept");
 
 typedef struct umf_table_entry_t {
     uint64_t offset, size; /* in its slab */
@@ -37,7 +37,7 @@ typedef struct umf_table_entry_t {
     uint8_t key_size, flags; /* umf_vault_flag_t */
 } umf_table_entry_t;
 
-_Static_assert(sizeof(umf_table_entry_t) == 32, "tables are kept");
+static_assert(sizeof(umf_table_entry_t) == 32, "tables are kept");
 
 /* A table in memory. Nothing in it changes. */
 typedef struct umf_table_t {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/place.h"
@@ -23,9 +24,9 @@ static size_t rounded(uint64_t size) {
 /* --- mapping ---------------------------------------------------------------------------------- */
 
 static umf_result_t broken(umf_vault_view_handle_t view, const char *why) {
-    UMF_LOG_ERROR("generation %llu of vault %s is broken: %s", (unsigned long long)view->generation,
-                  view->vault->link.name, why);
-    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                    "generation %llu of vault %s is broken: %s",
+                    (unsigned long long)view->generation, view->vault->link.name, why);
 }
 
 static umf_result_t out_of_memory(int error, const char *what) {
@@ -98,7 +99,7 @@ static umf_result_t map_slab(umf_vault_view_handle_t view, const umf_vault_slab_
         if (!is_sealed(fd, wanted->size)) {
             return broken(view, "a slab has another size than its table says, or is not sealed");
         }
-        bool is_private = wanted->class == UMF_VAULT_CLASS_PRIVATE;
+        bool is_private = wanted->role == UMF_VAULT_CLASS_PRIVATE;
         mapped->is_mapped[i] = true;
         return map_at(view->bases[i], rounded(wanted->size),
                       is_private ? PROT_READ | PROT_WRITE : PROT_READ,
@@ -143,7 +144,7 @@ static umf_result_t map_slabs(umf_vault_view_handle_t view, const char *body, ui
 static umf_result_t map_rest(umf_vault_view_handle_t view, const bool *is_mapped) {
     for (uint32_t i = 0; i < view->table.head->slabs; i++) {
         const umf_vault_slab_t *slab = &view->table.slabs[i];
-        if (slab->class != UMF_VAULT_CLASS_ZERO) {
+        if (slab->role != UMF_VAULT_CLASS_ZERO) {
             if (!is_mapped[i]) {
                 return broken(view, "a slab of its table is missing");
             }
@@ -271,6 +272,7 @@ static umf_result_t identity_check(umf_vault_view_handle_t view,
                   (int)(size < 64 ? size : 64), view->table.bytes, params->identity_size,
                   (int)(params->identity_size < 64 ? params->identity_size : 64),
                   (const char *)params->identity);
+    umf_last_reason_set(UMF_REASON_IDENTITY);
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
@@ -302,6 +304,7 @@ umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_p
     if (result == UMF_RESULT_SUCCESS && answer.answer == UMF_VAULT_NONE && params->timeout_ms) {
         UMF_LOG_ERROR("vault %s has no such generation after %llu ms", vault->link.name,
                       (unsigned long long)params->timeout_ms);
+        umf_last_reason_set(UMF_REASON_TIMEOUT);
         result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     } else if (result == UMF_RESULT_SUCCESS) {
         result = umf_link_result(&vault->link, &answer, vault->link.name);
