@@ -29,6 +29,11 @@
  * opened again. The buffer of a failed get, and the range of a failed put, are undefined; nothing
  * is written to them after the operation has ended.
  *
+ * A failure has a reason (umf/reason.h): ::UMF_REASON_STALE for a range that was withdrawn, freed
+ * or suspended, or whose owner is another process now; ::UMF_REASON_DENIED for a secret, a key or a
+ * right; ::UMF_REASON_GONE if the owner has ended; ::UMF_REASON_DEADLINE; ::UMF_REASON_BROKEN for
+ * damaged bytes of a handle.
+ *
  * Memory of the host is served; memory of a device is not supported. A child of fork cannot use the
  * handles of its parent. All functions are thread-safe.
  */

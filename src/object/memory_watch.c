@@ -128,70 +128,72 @@ static bool watch_grow(umf_memory_watch_t *watch) {
     return true;
 }
 
-/* A range that a new callback is told of. */
-typedef struct telling_t {
+/* Memory that the pool has when a callback is added. */
+typedef struct range_t {
     const umf_tracked_provider_t *tracked;
-    umf_memory_watch_t *watch;
-    umf_span_t *until; /* the span whose call was refused */
-    umf_result_t result;
-} telling_t;
+    uintptr_t base;
+    size_t size;
+    uint64_t id;
+} range_t;
 
-static umf_result_t span_run(const telling_t *telling, const umf_span_t *span,
-                             umf_memory_run_t *run) {
-    return part_of(telling->tracked, (void *)span->base, span->size, span->id, run);
-}
+typedef struct ranges_t {
+    const umf_tracked_provider_t *tracked; /* whose spans are listed now */
+    range_t *list;
+    size_t count, room;
+} ranges_t;
 
-static bool tell_span(umf_span_t *span, void *arg) {
-    telling_t *telling = arg;
-    umf_memory_run_t run;
-    if (!umf_span_is_live(span)) {
-        return true;
-    }
-    telling->result = span_run(telling, span, &run);
-    if (telling->result == UMF_RESULT_SUCCESS) {
-        telling->result = call_mapped(telling->watch, telling->watch->count - 1, &run);
-    }
-    telling->until = span;
-    return telling->result == UMF_RESULT_SUCCESS;
-}
-
-static bool untell_span(umf_span_t *span, void *arg) {
-    const telling_t *telling = arg;
-    const umf_memory_callbacks_t *last = &telling->watch->list[telling->watch->count - 1];
-    umf_memory_run_t run;
-    if (span == telling->until && telling->result != UMF_RESULT_SUCCESS) {
-        return false;
-    }
-    if (umf_span_is_live(span) && last->unmapping &&
-        span_run(telling, span, &run) == UMF_RESULT_SUCCESS) {
-        last->unmapping(last->arg, telling->watch->pool, &run);
+static bool range_list(umf_span_t *span, void *arg) {
+    ranges_t *ranges = arg;
+    if (umf_span_is_live(span) && ranges->count < ranges->room) {
+        ranges->list[ranges->count++] =
+            (range_t){ranges->tracked, span->base, span->size, span->id};
     }
     return true;
 }
 
-/* Each span of the pool: those of its tracked provider, and of those inside. The lists are stable,
- * because no other thread uses the pool. */
-static umf_result_t tell_all(umf_memory_watch_t *watch) {
-    umf_tracked_provider_t *outer = watch->pool->tracked;
-    telling_t telling = {.tracked = outer, .watch = watch};
-    umf_tracked_each_span(outer, tell_span, &telling);
-    for (umf_tracked_provider_t *inner = outer->inner;
-         inner && telling.result == UMF_RESULT_SUCCESS; inner = inner->next) {
-        telling.tracked = inner;
-        umf_tracked_each_span(inner, tell_span, &telling);
+/* The spans of the tracked provider of the pool and of those inside. No other thread uses the pool.
+ * false: no memory. */
+static bool ranges_make(ranges_t *ranges, umf_tracked_provider_t *outer) {
+    ranges->room = umf_tracked_span_count(outer);
+    for (umf_tracked_provider_t *inner = outer->inner; inner; inner = inner->next) {
+        ranges->room += umf_tracked_span_count(inner);
     }
-    if (telling.result == UMF_RESULT_SUCCESS) {
-        return UMF_RESULT_SUCCESS;
+    ranges->list = ranges->room ? umf_meta_alloc(ranges->room * sizeof(*ranges->list)) : NULL;
+    if (ranges->room && !ranges->list) {
+        return false;
     }
-    const umf_tracked_provider_t *refused = telling.tracked;
-    telling.tracked = outer;
-    umf_tracked_each_span(outer, untell_span, &telling);
-    for (umf_tracked_provider_t *inner = outer->inner; refused != outer && inner;
-         inner = inner == refused ? NULL : inner->next) {
-        telling.tracked = inner;
-        umf_tracked_each_span(inner, untell_span, &telling);
+    ranges->tracked = outer;
+    umf_tracked_each_span(outer, range_list, ranges);
+    for (umf_tracked_provider_t *inner = outer->inner; inner; inner = inner->next) {
+        ranges->tracked = inner;
+        umf_tracked_each_span(inner, range_list, ranges);
     }
-    return telling.result;
+    return true;
+}
+
+static umf_result_t range_run(const range_t *range, umf_memory_run_t *run) {
+    return part_of(range->tracked, (void *)range->base, range->size, range->id, run);
+}
+
+/* Calls `mapped` of the callback that was added last. A refusal is undone. */
+static umf_result_t tell_all(const umf_memory_watch_t *watch, const ranges_t *ranges) {
+    const umf_memory_callbacks_t *last = &watch->list[watch->count - 1];
+    umf_memory_run_t run;
+    for (size_t i = 0; i < ranges->count; i++) {
+        umf_result_t result = range_run(&ranges->list[i], &run);
+        if (result == UMF_RESULT_SUCCESS) {
+            result = call_mapped(watch, watch->count - 1, &run);
+        }
+        for (; result != UMF_RESULT_SUCCESS && i-- > 0;) {
+            if (last->unmapping && range_run(&ranges->list[i], &run) == UMF_RESULT_SUCCESS) {
+                last->unmapping(last->arg, watch->pool, &run);
+            }
+        }
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
 }
 
 /* The watch of a pool, made at first use. NULL: no memory. */
@@ -218,15 +220,16 @@ static umf_memory_watch_t *watch_get(umf_memory_pool_handle_t pool) {
 umf_result_t umf_memory_watch_add(umf_memory_pool_handle_t pool,
                                   const umf_memory_callbacks_t *callbacks) {
     umf_memory_watch_t *watch = watch_get(pool);
-    if (!watch || (watch->count == watch->room && !watch_grow(watch))) {
+    ranges_t ranges = {0};
+    if (!watch || (watch->count == watch->room && !watch_grow(watch)) ||
+        !ranges_make(&ranges, pool->tracked)) {
         UMF_LOG_ERROR("no memory for a callback");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     watch->list[watch->count++] = *callbacks;
-    umf_result_t result = tell_all(watch);
-    if (result != UMF_RESULT_SUCCESS) {
-        watch->count--;
-    }
+    umf_result_t result = tell_all(watch, &ranges);
+    watch->count -= result != UMF_RESULT_SUCCESS;
+    umf_meta_free(ranges.list, ranges.room * sizeof(*ranges.list));
     return result;
 }
 

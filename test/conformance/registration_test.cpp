@@ -338,9 +338,15 @@ TEST_F(Registration, ARefusalEndsTheGrowth) {
     registrar.answer = OK;
     char *block = alloc(MiB);
     EXPECT_TRUE(registrar.is_right(block));
+    char *more = alloc(70 * MiB); // a piece of its own
     Registrar refuses;
     refuses.answer = NONE;
     EXPECT_EQ(umfPoolAddMemoryCallback(pool, &refuses.callbacks), NONE) << "memory that it has";
+    refuses.answer = OK;
+    refuses.refuse_at = 2;
+    EXPECT_EQ(umfPoolAddMemoryCallback(pool, &refuses.callbacks), FULL);
+    EXPECT_TRUE(refuses.records.empty());
+    EXPECT_EQ(umfFree(more), OK);
     EXPECT_EQ(umfPoolRemoveMemoryCallback(pool, &refuses.callbacks), BAD);
     EXPECT_EQ(umfFree(block), OK);
 }

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <umf.h>
+#include <umf/reason.h>
 #include <umf/remote.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
@@ -226,6 +227,7 @@ TEST_F(Remote, WrongArguments) {
     EXPECT_EQ(umfRemoteGet(memory, 0, nullptr, 1, nullptr), BAD);
     EXPECT_EQ(umfRemoteGet(nullptr, 0, bytes.data(), 1, nullptr), BAD);
     EXPECT_EQ(umfRemotePut(memory, 0, bytes.data(), 1, nullptr), BAD) << "no right";
+    EXPECT_EQ(umfLastReason(), UMF_REASON_DENIED);
     umf_remote_export_handle_t published = nullptr;
     EXPECT_EQ(umfRemotePublish(remote, bytes.data(), 1, UMF_REMOTE_GET, &published), BAD)
         << "of no pool";
@@ -271,6 +273,7 @@ TEST_F(Remote, ForgedHandles) {
         ASSERT_EQ(open(handle.substr(0, i)), BAD) << i;
     }
     EXPECT_EQ(open(handle + "x"), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN);
     EXPECT_EQ(open(""), BAD);
     open();
     std::vector<char> bytes(100);
@@ -294,6 +297,7 @@ TEST_F(Remote, ForgedHandlesWithARightSum) {
     ASSERT_EQ(forge(SIZE, 0), handle) << "the test forges other bytes";
     for (size_t at : {OWNER, OWNER + 15, EXPORT, EXPORT + 7, SECRET, SECRET + 15}) {
         EXPECT_EQ(open(forge(at, 1)), BAD) << at;
+        EXPECT_EQ(umfLastReason(), at < SECRET ? UMF_REASON_STALE : UMF_REASON_DENIED) << at;
     }
     std::vector<char> bytes(4096);
     for (size_t at : {GENERATION, SIZE + 5, RIGHTS}) { // the owner tells these itself
@@ -317,6 +321,7 @@ TEST_F(Remote, WithdrawnAndFreed) {
     EXPECT_TRUE(is_all(bytes, 'a'));
     ask("withdraw");
     EXPECT_EQ(get(0, &bytes), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_STALE);
     EXPECT_EQ(get(0, &bytes), BAD);
     EXPECT_EQ(umfRemoteClose(memory), OK);
     memory = nullptr;
@@ -388,6 +393,7 @@ TEST_F(Remote, TheOwnerIsKilled) {
         EXPECT_TRUE(result == LOST || result == OK) << result;
     }
     EXPECT_EQ(get(0, &bytes), LOST);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_GONE) << umfLastErrorText();
     EXPECT_EQ(get(0, &bytes), LOST);
     EXPECT_EQ(umfRemoteClose(memory), OK);
     memory = nullptr;
@@ -401,6 +407,7 @@ TEST_F(Remote, AStoppedOwnerIsGivenUp) {
     ASSERT_EQ(::kill(other->pid, SIGSTOP), 0);
     uint64_t begin = now_ms();
     EXPECT_EQ(get(0, &bytes), LOST);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_DEADLINE) << umfLastErrorText();
     EXPECT_GE(now_ms() - begin, 290u) << "before its deadline";
     memset(bytes.data(), 'z', bytes.size());
     EXPECT_EQ(get(0, &bytes), LOST) << "the connection is closed";

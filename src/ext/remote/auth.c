@@ -45,7 +45,7 @@ umf_result_t umf_remote_key_read(umf_remote_key_t *key, const char *path) {
     int fd;
     int error = umf_os_open(path, O_RDONLY | O_NONBLOCK, 0, &fd);
     if (error) {
-        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, path);
+        umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__, "no key can be read from %s", path);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = key_file_read(key, path, fd);

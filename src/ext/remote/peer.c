@@ -70,7 +70,7 @@ static bool part_begin(umf_remote_handle_t remote, umf_remote_op_handle_t op, re
     umf_remote_memory_handle_t memory = op->memory;
     remote_part_t *part = umf_meta_alloc(sizeof(*part));
     if (!part) {
-        op_fail(op, REMOTE_BUSY, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        op_fail(op, REMOTE_FINE, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         return false;
     }
     *part = (remote_part_t){.op = op,

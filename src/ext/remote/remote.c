@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/remote/own.h"
@@ -246,22 +247,33 @@ void umf_remote_teardown(void) {
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static const char *text_of(const struct umf_remote_op_t *op) {
-    static const char *const texts[] = {
-        [REMOTE_FINE] = "done",
-        [REMOTE_STALE] = "the range was withdrawn, freed or suspended, or its owner has ended",
-        [REMOTE_DENIED] = "the owner refuses the secret, the key or the right",
-        [REMOTE_BEYOND] = "it lies beyond the end of the range",
-        [REMOTE_BUSY] = "the owner has too much in flight, or no memory",
-        [REMOTE_FAILED] = "the owner and this process disagree on a transfer, or it was broken off",
-        [REMOTE_GONE] = "the owner has ended or was reset: open the range again",
-        [REMOTE_CANCELED] = "it was canceled",
+typedef struct reason_t {
+    umf_reason_t reason;
+    const char *text;
+} reason_t;
+
+static const reason_t *reason_of(const struct umf_remote_op_t *op) {
+    static const reason_t reasons[] = {
+        [REMOTE_FINE] = {UMF_REASON_NONE, "there is no memory for bookkeeping"},
+        [REMOTE_STALE] = {UMF_REASON_STALE, "the range was withdrawn, freed or suspended, or its "
+                                            "owner has ended"},
+        [REMOTE_DENIED] =
+            {UMF_REASON_DENIED,
+             "the owner refuses the secret or the right, or one side has another key"},
+        [REMOTE_BEYOND] = {UMF_REASON_NONE, "it lies beyond the end of the range"},
+        [REMOTE_BUSY] = {UMF_REASON_BUSY, "the owner has too much in flight, or no memory"},
+        [REMOTE_FAILED] = {UMF_REASON_BROKEN, "the owner answers something else, or a transfer was "
+                                              "broken off"},
+        [REMOTE_GONE] = {UMF_REASON_GONE, "the owner has ended or was reset: open the range again"},
+        [REMOTE_CANCELED] = {UMF_REASON_NONE, "it was canceled"},
     };
+    static const reason_t late = {UMF_REASON_DEADLINE,
+                                  "nothing came within the deadline, so the connection was closed: "
+                                  "open the range again"};
     if (op->is_late) {
-        return "nothing came within the deadline, so the connection was closed: open the range "
-               "again";
+        return &late;
     }
-    return (size_t)op->answer < UMF_COUNT_OF(texts) ? texts[op->answer] : texts[REMOTE_FAILED];
+    return &reasons[(size_t)op->answer < UMF_COUNT_OF(reasons) ? op->answer : REMOTE_FAILED];
 }
 
 /* false: the context has ended. */
@@ -304,7 +316,8 @@ static umf_result_t run_task(umf_remote_memory_handle_t memory, remote_task_t ta
     }
     await(&op, UINT64_MAX);
     if (op.result != UMF_RESULT_SUCCESS) {
-        UMF_LOG_ERROR("a remote range cannot be opened: %s", text_of(&op));
+        return UMF_FAIL(reason_of(&op)->reason, op.result, "a remote range cannot be opened: %s",
+                        reason_of(&op)->text);
     }
     return op.result;
 }
@@ -339,10 +352,11 @@ UMF_API_EXT_1 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const void 
     remote_handle_bytes_t handle;
     unsigned char address[REMOTE_ADDRESS_MAX] = {0};
     if (!memory || !handle_read(bytes, size, &handle, address)) {
-        UMF_LOG_ERROR("%s", memory ? "the bytes are no handle of umfRemoteGetHandle of this "
-                                     "version, or they are damaged"
-                                   : "memory is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        return UMF_FAIL(memory ? UMF_REASON_BROKEN : UMF_REASON_NONE,
+                        UMF_RESULT_ERROR_INVALID_ARGUMENT, "%s",
+                        memory ? "the bytes are no handle of umfRemoteGetHandle of this version, "
+                                 "or they are damaged"
+                               : "memory is NULL");
     }
     umf_remote_memory_handle_t made = umf_handle_new(sizeof(*made), &memory_handle);
     if (!made) {
@@ -396,8 +410,9 @@ UMF_API_EXT_1 umf_result_t umfRemoteWait(umf_remote_op_handle_t op, uint64_t tim
     }
     umf_result_t result = op->result;
     if (result != UMF_RESULT_SUCCESS) {
-        UMF_LOG_ERROR("a %s of %zu bytes failed: %s", op->task == REMOTE_TASK_GET ? "get" : "put",
-                      op->size, text_of(op));
+        result =
+            UMF_FAIL(reason_of(op)->reason, result, "a %s of %zu bytes failed: %s",
+                     op->task == REMOTE_TASK_GET ? "get" : "put", op->size, reason_of(op)->text);
     }
     umf_handle_delete(op, sizeof(*op), &op_handle, __func__);
     return result;
