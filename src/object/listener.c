@@ -13,19 +13,19 @@ void umf_core_listen(umf_listener_t *listener) {
 
 /* Defines the function that calls the listeners of an event, in the order in which they were
  * added. */
-#define TELLS(event, parameters, ...)                                                              \
+#define TELLS(event, parameters, arguments)                                                        \
     void umf_core_##event parameters {                                                             \
         for (const umf_listener_t *l = listeners; l; l = l->next) {                                \
             if (l->event) {                                                                        \
-                l->event(__VA_ARGS__);                                                             \
+                l->event arguments;                                                                \
             }                                                                                      \
         }                                                                                          \
     }
 
-TELLS(pool_begins, (umf_memory_pool_handle_t pool), pool)
-TELLS(pool_ends, (umf_memory_pool_handle_t pool), pool)
-TELLS(provider_ends, (umf_memory_provider_handle_t provider), provider)
-TELLS(ticks, (void))
+TELLS(pool_begins, (umf_memory_pool_handle_t pool), (pool))
+TELLS(pool_ends, (umf_memory_pool_handle_t pool), (pool))
+TELLS(provider_ends, (umf_memory_provider_handle_t provider), (provider))
+TELLS(ticks, (void), ())
 
 void umf_core_set_ipc_hooks(const umf_ipc_hooks_t *ipc) {
     hooks = ipc;
