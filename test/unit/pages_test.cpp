@@ -684,6 +684,31 @@ TEST_F(PagesTest, ThreadsDoNotLiveOnOthersParts) {
     EXPECT_EQ(memory.live(), 1u);
 }
 
+/* While most of the memory is free, no shard needs more of its own. */
+TEST_F(PagesTest, ThreadsUseThePlentyOfOtherParts) {
+    NEEDS_CPUS();
+    meet();
+    std::vector<char *> pieces = from_thread(pages, 5000), left;
+    for (size_t i = 0; i < pieces.size(); i++) {
+        if (i % 300 == 0) {
+            left.push_back(pieces[i]); /* its span stays */
+        } else {
+            shim_put(pages, pieces[i], PAGE);
+        }
+    }
+    const size_t allocs = memory.allocs;
+    for (int i = 0; i < 2; i++) { /* one of the two is of another shard */
+        std::vector<char *> more = from_thread(pages, 500);
+        EXPECT_EQ(memory.allocs, allocs) << i;
+        left.insert(left.end(), more.begin(), more.end());
+    }
+    for (char *piece : left) {
+        shim_put(pages, piece, PAGE);
+    }
+    shim_trim(pages);
+    EXPECT_EQ(memory.live(), 1u);
+}
+
 /* Memory in other shards is no reason to say that there is none. */
 TEST_F(PagesTest, AFullProviderIsSharedByAllParts) {
     NEEDS_CPUS();

@@ -7,6 +7,7 @@
 #define SPAN_MIN ((size_t)2 << 20)
 /* After other shards have served a shard's threads so often, the shard gets another span. */
 #define ELSEWHERE_MAX 32
+#define PLENTY 4 /* a quarter of what is in use */
 
 typedef umf_pages_shard_t shard_t;
 
@@ -89,15 +90,29 @@ static UMF_COLD size_t take_anywhere(umf_pages_t *pages, size_t size, size_t ali
     return taken;
 }
 
+/* Do the shards have much more than is in use? */
+static bool has_plenty(umf_pages_t *pages) {
+    size_t total = umf_pages_total(pages), used = umf_pages_used(pages);
+    return total > used + used / PLENTY + SPAN_MIN;
+}
+
 /* Takes from other shards. While the provider has memory, another span is better than waiting for
- * other shards' locks, and better than depending on their memory all the time. 0: the shard should
- * get another span. */
+ * other shards' locks, and better than depending on their memory all the time; unless they have
+ * plenty, because threads that come and go use one shard after the other. 0: the shard should get
+ * another span. */
 static UMF_COLD size_t take_elsewhere(umf_pages_t *pages, size_t size, size_t alignment,
                                       void **segments, size_t n) {
     bool waits = atomic_load_explicit(&pages->is_full, memory_order_relaxed);
     uint32_t *times = &umf_pages_shard_own(pages)->elsewhere;
     bool is_dependent = __atomic_fetch_add(times, 1, __ATOMIC_RELAXED) >= ELSEWHERE_MAX;
-    return is_dependent && !waits ? 0 : take_anywhere(pages, size, alignment, segments, n, waits);
+    if (is_dependent && !waits) {
+        if (!has_plenty(pages)) {
+            return 0;
+        }
+        __atomic_store_n(times, 0, __ATOMIC_RELAXED);
+        waits = true;
+    }
+    return take_anywhere(pages, size, alignment, segments, n, waits);
 }
 
 static size_t take(umf_pages_t *pages, size_t size, size_t alignment, void **segments, size_t n) {
