@@ -27,6 +27,8 @@ static const char usage[] =
     "             --size BYTES of one copy, such as 64M; by default up to 256M\n"
     "  settings   what each provider and pool takes in creation text, with its default\n"
     "  reap       removes named shared memory that crashed processes left\n"
+    "  vault      memory that outlives its users: ls, stat, put, watch, drop, stop;\n"
+    "             'umfctl vault --help' has its words\n"
     "\n"
     "Of processes of this user with pools (root: of all users). top and metrics need\n"
     "nothing of them; the others need an attach socket: UMF_RECORD_ATTACH=yes, or '--':\n"
@@ -252,6 +254,9 @@ int main(int argc, char **argv) {
         return print_message("there is no standard output");
     }
 
+    if (argc > 1 && strcmp(argv[1], "vault") == 0) {
+        return umfctl_vault(argc - 2, argv + 2);
+    }
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         int status = 0;

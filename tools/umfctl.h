@@ -17,6 +17,8 @@ int umfctl_snapshot(void);
 int umfctl_record(void);
 int umfctl_top(void);
 int umfctl_metrics(void);
+/* With the words after it, because its actions have operands of their own. */
+int umfctl_vault(int count, char **words);
 
 #define UMFCTL_OPERANDS 2
 

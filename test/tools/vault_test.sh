@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# umfctl vault over a real service: vault_test.sh <umfctl> <umfd> <work folder>
+set -euo pipefail
+
+umfctl=$1
+export UMF_UMFD=$2
+work=$3
+rm -rf "$work"
+mkdir -p "$work"
+place=$(mktemp -d /tmp/umf_vault_tool_XXXXXX)
+export UMF_VAULT_DIR=$place
+trap '"$umfctl" vault stop --drop >/dev/null 2>&1 || true; rm -rf "$place"' EXIT
+
+fail() {
+    echo "FAILED: $*"
+    cat "$work/out" "$work/err"
+    exit 1
+}
+expect_status() {
+    local wanted=$1 status=0
+    shift
+    "$@" >"$work/out" 2>"$work/err" || status=$?
+    [ $status -eq "$wanted" ] || fail "$* ended with $status, not $wanted"
+}
+expect_in() {
+    grep -qE -- "$2" "$work/$1" || fail "no '$2' in $1"
+}
+
+expect_status 0 "$umfctl" vault --help
+expect_status 2 "$umfctl" vault
+expect_status 2 "$umfctl" vault fly
+expect_status 2 "$umfctl" vault put model
+expect_status 2 "$umfctl" vault ls --nothing
+
+# A look starts nothing.
+expect_status 0 "$umfctl" vault ls
+expect_in out 'no service runs'
+expect_status 1 "$umfctl" vault stat model
+[ ! -e "$place/vault" ] || fail "a service was started"
+
+printf 'one' >"$work/a.txt"
+head -c 100000 /dev/zero >"$work/b.bin"
+expect_status 0 "$umfctl" vault put model "$work/a.txt" "$work/b.bin"
+expect_in out 'generation +1$'
+expect_status 1 "$umfctl" vault put model "$work/missing"
+expect_in err 'missing'
+expect_status 0 "$umfctl" vault ls
+expect_in out 'model +generation 1 of 1,'
+[ "$(wc -L <"$work/out")" -le 80 ] || fail "ls is wider than 80 columns"
+expect_status 0 "$umfctl" vault stat model
+expect_in out '3 bytes +a.txt$'
+expect_in out '97.7 KiB +b.bin$'
+
+# Names of others do not reach the terminal as they are.
+expect_status 0 "$umfctl" vault put "$(printf 'evil\033[31m\n')" "$work/a.txt"
+expect_status 0 "$umfctl" vault ls
+! grep -q "$(printf '\033')" "$work/out" || fail "a name controls the terminal"
+if command -v python3 >/dev/null; then
+    expect_status 0 "$umfctl" vault stat model --json
+    python3 - "$work/out" <<'END' || fail "JSON is not as it should be"
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert "a.txt" in json.dumps(report), report
+END
+fi
+
+# An event ends the watch.
+"$umfctl" vault watch model -n 1 >"$work/watched" 2>&1 &
+watcher=$!
+for _ in $(seq 1 200); do
+    expect_status 0 "$umfctl" vault put model "$work/b.bin"
+    if ! kill -0 $watcher 2>/dev/null; then break; fi
+done
+wait $watcher
+grep -qE '^(committed|dropped|reader_ended) generation [0-9]+$' "$work/watched" || fail "watch saw $(cat "$work/watched")"
+
+expect_status 1 "$umfctl" vault drop model@999
+expect_in err 'no such generation'
+expect_status 0 "$umfctl" vault drop model --draft
+expect_status 1 "$umfctl" vault stop
+expect_status 0 "$umfctl" vault drop model
+expect_status 0 "$umfctl" vault ls
+! grep -q model "$work/out" || fail "model is still there"
+expect_status 0 "$umfctl" vault stop --drop
+for _ in $(seq 1 200); do
+    [ -e "$place/vault" ] || break
+    sleep 0.05
+done
+[ ! -e "$place/vault" ] || fail "the service did not end"
+echo "umfctl vault works"

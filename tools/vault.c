@@ -1,0 +1,363 @@
+/* umfctl vault: named memory that outlives its users. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <umf.h>
+#include <umf/reason.h>
+#include <umf/vault.h>
+
+#include "plain.h"
+#include "report.h"
+#include "umfctl.h"
+
+static const char usage[] =
+    "usage: umfctl vault <action> [--json] [--dir FOLDER] [<word>...]\n"
+    "\n"
+    "  ls               the vaults of this user: generation, bytes, readers\n"
+    "  stat NAME        one vault, and the entries of its current generation\n"
+    "  put NAME FILE... files become the entries of a new generation\n"
+    "  watch NAME       events, one in a line, until Ctrl-C\n"
+    "                   -n COUNT     so many events\n"
+    "  drop NAME[@N]    drops all generations, or one; readers keep what they have mapped\n"
+    "                   --draft      ends the draft of another program instead\n"
+    "  stop             ends the service, if it has no clients and no content\n"
+    "                   --drop       also with both\n"
+    "\n"
+    "  --dir FOLDER     the place of the service; by default that of this user\n"
+    "\n"
+    "Exit status: 0 done; 1 it failed; 2 the command line was wrong.\n";
+
+typedef struct vault_words_t {
+    char **operands;
+    int count;
+    bool json, drop, draft;
+    const char *folder;
+    unsigned long events;
+} vault_words_t;
+
+static vault_words_t words;
+
+static umf_vault_params_t params_of(int start) {
+    umf_vault_params_t params = UMF_VAULT_PARAMS_INIT;
+    params.folder = words.folder;
+    params.start = start;
+    return params;
+}
+
+/* The text of the library has the cause. */
+static int fails(const char *what) {
+    const char *text = umfLastErrorText();
+    return print_message("vault %s: %s", what, *text ? text : "not supported by this library");
+}
+
+static int open_vault(const char *name, int start, umf_vault_handle_t *vault) {
+    umf_vault_params_t params = params_of(start);
+    return umfVaultOpen(name, &params, vault) == UMF_RESULT_SUCCESS ? 0 : fails(name);
+}
+
+/* --- ls and stat ------------------------------------------------------------------------------ */
+
+static void stat_members(const char *name, const umf_vault_stat_t *stat) {
+    const report_member_t members[] = {
+        {"current", {.unit = REPORT_NUMBER, .number = stat->current}},
+        {"generations", {.unit = REPORT_NUMBER, .number = stat->generations}},
+        {"bytes", {.unit = REPORT_BYTES, .number = stat->bytes}},
+        {"readers", {.unit = REPORT_NUMBER, .number = stat->readers}},
+        {"writer", {.unit = REPORT_NUMBER, .number = stat->writer}},
+        {"limit", {.unit = REPORT_BYTES, .number = stat->limit ? stat->limit : REPORT_UNLIMITED}},
+        {"restarts", {.unit = REPORT_NUMBER, .number = stat->restarts}},
+    };
+    report_members(name, members, sizeof(members) / sizeof(members[0]));
+}
+
+static void stat_line(const char *name, const umf_vault_stat_t *stat) {
+    char line[256], bytes[32], writer[48] = "";
+    if (stat->writer) {
+        snprintf(writer, sizeof(writer), ", process %" PRIu32 " writes", stat->writer);
+    }
+    snprintf(line, sizeof(line),
+             "  %-20.40s generation %" PRIu64 " of %" PRIu64 ", %s, %" PRIu64 " readers%s", name,
+             stat->current, stat->generations, report_bytes_text(stat->bytes, bytes, sizeof(bytes)),
+             stat->readers, writer);
+    line[80] = '\0';
+    report_line(line);
+}
+
+static int show_vault(const char *name, const umf_vault_stat_t *stat, void *arg) {
+    (void)arg;
+    stat_members(name, stat);
+    stat_line(name, stat);
+    return 0;
+}
+
+static int list(void) {
+    umf_vault_params_t params = params_of(0);
+    report_section("vaults", "Vaults", 12);
+    umf_result_t result = umfVaultList(&params, show_vault, NULL);
+    if (result == UMF_RESULT_SUCCESS) {
+        return 0;
+    }
+    if (umfLastReason() == UMF_REASON_ABSENT) {
+        report_line("  no service runs");
+        return 0;
+    }
+    return fails("ls");
+}
+
+static int show_entry(const umf_vault_entry_t *entry, void *arg) {
+    (void)arg;
+    const report_member_t members[] = {
+        {"bytes", {.unit = REPORT_BYTES, .number = entry->size}},
+        {"note_bytes", {.unit = REPORT_NUMBER, .number = entry->note_size}},
+        {"private", {.unit = REPORT_NUMBER, .number = (entry->flags & UMF_VAULT_PRIVATE) != 0}},
+        {"zero", {.unit = REPORT_NUMBER, .number = (entry->flags & UMF_VAULT_ZERO) != 0}},
+    };
+    char line[320], bytes[32];
+    report_members(entry->key, members, sizeof(members) / sizeof(members[0]));
+    snprintf(line, sizeof(line), "  %10s  %s%s",
+             report_bytes_text(entry->size, bytes, sizeof(bytes)), entry->key,
+             entry->flags & UMF_VAULT_PRIVATE ? "  (private)"
+             : entry->flags & UMF_VAULT_ZERO  ? "  (zero)"
+                                              : "");
+    line[80] = '\0';
+    report_line(line);
+    return 0;
+}
+
+static int stat_of(umf_vault_handle_t vault, const char *name) {
+    umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
+    umf_vault_view_handle_t view;
+    if (umfVaultStat(vault, &stat) != UMF_RESULT_SUCCESS) {
+        return fails(name);
+    }
+    report_section("vaults", "Vault", 12);
+    show_vault(name, &stat, NULL);
+    if (stat.current == 0) {
+        return 0;
+    }
+    if (umfVaultAttach(vault, NULL, &view) != UMF_RESULT_SUCCESS) {
+        return fails(name);
+    }
+    report_section("entries", "Entries", 12);
+    umfVaultEach(view, NULL, show_entry, NULL);
+    return 0;
+}
+
+/* --- put -------------------------------------------------------------------------------------- */
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Reads a file into memory of the draft. A shorter file than it was at its opening is a failure. */
+static bool read_whole(int fd, char *to, size_t size, const char *name) {
+    bool shows = isatty(STDERR_FILENO) && size >= (size_t)256 << 20;
+    for (size_t at = 0; at < size;) {
+        size_t part = size - at < (size_t)64 << 20 ? size - at : (size_t)64 << 20;
+        ssize_t got = read(fd, to + at, part);
+        if (got <= 0) {
+            return false;
+        }
+        at += (size_t)got;
+        if (shows) {
+            char plain[64];
+            fprintf(stderr, "\r%s: %zu %%", plain_copy(plain, sizeof(plain), name),
+                    at * 100 / size);
+        }
+    }
+    if (shows) {
+        fputc('\n', stderr);
+    }
+    return true;
+}
+
+static int put_file(umf_vault_draft_handle_t draft, umf_memory_pool_handle_t pool,
+                    const char *path) {
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_size == 0) {
+        if (fd != -1) {
+            close(fd);
+        }
+        return print_message("%s: no file that can be read, or an empty one", path);
+    }
+    size_t size = (size_t)about.st_size;
+    char *memory = umfPoolMalloc(pool, size);
+    bool is_read = memory && read_whole(fd, memory, size, base_name(path));
+    close(fd);
+    if (!is_read) {
+        return print_message("%s: it cannot be read, or there is no memory", path);
+    }
+    return umfVaultPut(draft, base_name(path), memory, size, NULL, 0, 0) == UMF_RESULT_SUCCESS
+               ? 0
+               : fails("put");
+}
+
+static int put(umf_vault_handle_t vault, const char *name) {
+    umf_vault_draft_handle_t draft;
+    umf_memory_pool_handle_t pool;
+    uint64_t generation;
+    if (umfVaultBegin(vault, NULL, &draft) != UMF_RESULT_SUCCESS ||
+        umfVaultDraftPool(draft, "proxy over linux_vmm:piece_size=4K", &pool) != UMF_RESULT_SUCCESS) {
+        return fails(name);
+    }
+    for (int i = 2; i < words.count; i++) {
+        if (put_file(draft, pool, words.operands[i]) != 0) {
+            return 1; /* the close of the vault aborts the draft */
+        }
+    }
+    if (umfVaultCommit(draft, NULL, &generation) != UMF_RESULT_SUCCESS) {
+        return fails(name);
+    }
+    report_section("put", "Put", 12);
+    report_number("generation", generation);
+    report_number("entries", (uint64_t)(words.count - 2));
+    return 0;
+}
+
+/* --- watch ------------------------------------------------------------------------------------ */
+
+static const char *event_word(umf_vault_event_type_t type) {
+    switch (type) {
+    case UMF_VAULT_EVENT_COMMITTED:
+        return "committed";
+    case UMF_VAULT_EVENT_DROPPED:
+        return "dropped";
+    case UMF_VAULT_EVENT_ABORTED:
+        return "aborted";
+    case UMF_VAULT_EVENT_READER_ENDED:
+        return "reader_ended";
+    default:
+        return "unknown";
+    }
+}
+
+static int watch(umf_vault_handle_t vault, const char *name) {
+    umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
+    umf_vault_event_t event = UMF_VAULT_EVENT_INIT;
+    if (umfVaultStat(vault, &stat) != UMF_RESULT_SUCCESS) {
+        return fails(name);
+    }
+    event.number = stat.event;
+    for (unsigned long seen = 0; words.events == 0 || seen < words.events; seen++) {
+        umf_result_t result;
+        do {
+            result = umfVaultWait(vault, event.number, 3600000, &event);
+        } while (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        if (result != UMF_RESULT_SUCCESS) {
+            return fails(name);
+        }
+        printf(words.json ? "{\"event\": \"%s\", \"generation\": %" PRIu64 "}\n"
+                          : "%s generation %" PRIu64 "\n",
+               event_word(event.type), event.generation);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+/* --- drop and stop ---------------------------------------------------------------------------- */
+
+/* NAME@N is generation N. `name` is cut at the last '@' with only digits behind it. */
+static uint64_t cut_generation(char *name) {
+    char *at = strrchr(name, '@');
+    if (!at || at == name || !at[1] || at[1 + strspn(at + 1, "0123456789")]) {
+        return 0;
+    }
+    uint64_t number = strtoull(at + 1, NULL, 10);
+    *at = '\0';
+    return number;
+}
+
+static int drop(umf_vault_handle_t vault, const char *name, uint64_t generation) {
+    umf_result_t result = words.draft ? umfVaultDropDraft(vault) : umfVaultDrop(vault, generation);
+    return result == UMF_RESULT_SUCCESS ? 0 : fails(name);
+}
+
+static int stop(void) {
+    umf_vault_params_t params = params_of(0);
+    return umfVaultStop(&params, words.drop) == UMF_RESULT_SUCCESS ? 0 : fails("stop");
+}
+
+/* --- the command line ------------------------------------------------------------------------- */
+
+static int bad_words(const char *what) {
+    print_message("vault: %s", what);
+    fputs("Try 'umfctl vault --help'.\n", stderr);
+    return 2;
+}
+
+static int of_one(const char *action) {
+    umf_vault_handle_t vault;
+    char *name = words.operands[1];
+    uint64_t generation = strcmp(action, "drop") == 0 ? cut_generation(name) : 0;
+    int status = open_vault(name, strcmp(action, "put") == 0, &vault);
+    if (status != 0) {
+        return status;
+    }
+    status = strcmp(action, "stat") == 0    ? stat_of(vault, name)
+             : strcmp(action, "put") == 0   ? put(vault, name)
+             : strcmp(action, "watch") == 0 ? watch(vault, name)
+                                            : drop(vault, name, generation);
+    umfVaultClose(vault);
+    return status;
+}
+
+static int run(void) {
+    static const struct {
+        const char *name;
+        int least, most;
+        bool is_report;
+    } actions[] = {{"ls", 1, 1, true},     {"stat", 2, 2, true},  {"put", 3, 100000, true},
+                   {"watch", 2, 2, false}, {"drop", 2, 2, false}, {"stop", 1, 1, false}};
+    const char *action = words.count ? words.operands[0] : "";
+    for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {
+        if (strcmp(action, actions[i].name) != 0) {
+            continue;
+        }
+        if (words.count < actions[i].least || words.count > actions[i].most) {
+            return bad_words("it needs other words");
+        }
+        if (actions[i].is_report) {
+            report_begin("vault", words.json);
+        }
+        int status = strcmp(action, "ls") == 0     ? list()
+                     : strcmp(action, "stop") == 0 ? stop()
+                                                   : of_one(action);
+        return !actions[i].is_report || report_end() == 0 ? status : 1;
+    }
+    return bad_words(words.count ? "unknown action" : "an action is missing");
+}
+
+int umfctl_vault(int count, char **given) {
+    words = (vault_words_t){.operands = given};
+    for (int i = 0; i < count; i++) {
+        const char *word = given[i], *next = i + 1 < count ? given[i + 1] : NULL;
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            fputs(usage, stdout);
+            return 0;
+        } else if (strcmp(word, "--json") == 0) {
+            words.json = true;
+        } else if (strcmp(word, "--drop") == 0) {
+            words.drop = true;
+        } else if (strcmp(word, "--draft") == 0) {
+            words.draft = true;
+        } else if (strcmp(word, "--dir") == 0 && next) {
+            words.folder = next;
+            i++;
+        } else if (strcmp(word, "-n") == 0 && next) {
+            words.events = strtoul(next, NULL, 10);
+            i++;
+        } else if (word[0] == '-') {
+            return bad_words("unknown option, or a word is missing after it");
+        } else {
+            words.operands[words.count++] = given[i];
+        }
+    }
+    return run();
+}
