@@ -204,7 +204,8 @@ static int put(umf_vault_handle_t vault, const char *name) {
     umf_memory_pool_handle_t pool;
     uint64_t generation;
     if (umfVaultBegin(vault, NULL, &draft) != UMF_RESULT_SUCCESS ||
-        umfVaultDraftPool(draft, "proxy over linux_vmm:piece_size=4K", &pool) != UMF_RESULT_SUCCESS) {
+        umfVaultDraftPool(draft, "proxy over linux_vmm:piece_size=4K", &pool) !=
+            UMF_RESULT_SUCCESS) {
         return fails(name);
     }
     for (int i = 2; i < words.count; i++) {
