@@ -170,6 +170,7 @@ static umf_ucs_status_t arrived(void *arg, const void *header, size_t header_len
     case REMOTE_GET:
     case REMOTE_PUT:
     case REMOTE_PUSH:
+    case REMOTE_BYE:
         return umf_remote_owner_gets(remote, &message, &from);
     default:
         return umf_remote_peer_gets(remote, &message, &from);

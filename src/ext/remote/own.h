@@ -39,6 +39,7 @@ typedef enum remote_kind_t {
     REMOTE_GO,        /* owner */
     REMOTE_PUSH,      /* peer: with the data */
     REMOTE_DONE,      /* owner */
+    REMOTE_BYE,       /* peer: it closes the connection */
 } remote_kind_t;
 
 typedef enum remote_answer_t {
@@ -125,6 +126,7 @@ typedef struct remote_session_t {
     uint64_t id;
     uint64_t connection; /* the peer's number of it */
     bool is_proven;
+    bool has_left;
     uint64_t proof_deadline;
     unsigned char nonce[REMOTE_ID], peer_nonce[REMOTE_ID];
     size_t in_flight; /* bytes */
@@ -279,6 +281,9 @@ void umf_remote_peer_end(umf_remote_handle_t remote);
 
 /* Is it a context of this process? Logs if not. */
 bool umf_remote_check(umf_remote_handle_t remote, const char *function);
+/* Reads the bytes of a handle. false: they are none. `address` has REMOTE_ADDRESS_MAX bytes. */
+bool umf_remote_handle_read(const void *bytes, size_t size, remote_handle_bytes_t *handle,
+                            unsigned char *address);
 /* All contexts end: the library is torn down. */
 void umf_remote_teardown(void);
 

@@ -445,12 +445,23 @@ static void session_end(umf_remote_handle_t remote, remote_session_t *session) {
     umf_meta_free(session, sizeof(*session));
 }
 
+/* Sessions that are not about to end: all, or those without a proof. */
 static size_t count_sessions(umf_remote_handle_t remote, bool is_unproven) {
     size_t count = 0;
     for (umf_list_t *at = remote->sessions.next; at != &remote->sessions; at = at->next) {
-        count += !is_unproven || !UMF_CONTAINER_OF(at, remote_session_t, link)->is_proven;
+        const remote_session_t *session = UMF_CONTAINER_OF(at, remote_session_t, link);
+        count += !session->has_left && (!is_unproven || !session->is_proven);
     }
     return count;
+}
+
+/* The oldest session without a transfer makes room: its peer may be gone without a word. */
+static void make_room(umf_remote_handle_t remote) {
+    for (umf_list_t *at = remote->sessions.prev;
+         count_sessions(remote, false) >= SESSIONS_MAX && at != &remote->sessions; at = at->prev) {
+        remote_session_t *session = UMF_CONTAINER_OF(at, remote_session_t, link);
+        session->has_left = session->has_left || session->in_flight == 0;
+    }
 }
 
 /* What both sides prove: this exchange, and which side it is. */
@@ -486,6 +497,7 @@ static void challenge(umf_remote_handle_t remote, remote_session_t *session) {
 
 static void serve_hello(umf_remote_handle_t remote, const remote_message_t *asked,
                         const remote_data_t *data) {
+    make_room(remote);
     bool is_full = count_sessions(remote, false) >= SESSIONS_MAX ||
                    (remote->has_key && count_sessions(remote, true) >= UNPROVEN_MAX);
     if (data->is_rendezvous || data->length == 0 || data->length > REMOTE_ADDRESS_MAX || is_full) {
@@ -535,7 +547,7 @@ umf_ucs_status_t umf_remote_owner_gets(umf_remote_handle_t remote, const remote_
         return UMF_UCS_OK;
     }
     remote_session_t *session = session_find(remote, message->session);
-    if (!session) {
+    if (!session || session->has_left) {
         return UMF_UCS_OK;
     }
     if (message->kind == REMOTE_PROVE && !session->is_proven) {
@@ -550,6 +562,8 @@ umf_ucs_status_t umf_remote_owner_gets(umf_remote_handle_t remote, const remote_
         return serve_push(remote, session, message, data);
     } else if (message->kind == REMOTE_RENEW) {
         serve_renew(remote, session, message);
+    } else if (message->kind == REMOTE_BYE) {
+        session->has_left = true; /* not ended here, since UCX calls this */
     }
     return UMF_UCS_OK;
 }
@@ -571,7 +585,8 @@ void umf_remote_owner_turn(umf_remote_handle_t remote, uint64_t now) {
     for (umf_list_t *at = remote->sessions.next, *next; at != &remote->sessions; at = next) {
         remote_session_t *session = UMF_CONTAINER_OF(at, remote_session_t, link);
         next = at->next;
-        if (session->endpoint.has_failed || has_late_transfer(remote, session, now) ||
+        if (session->has_left || session->endpoint.has_failed ||
+            has_late_transfer(remote, session, now) ||
             (!session->is_proven && now >= session->proof_deadline)) {
             session_end(remote, session);
         }

@@ -129,7 +129,12 @@ static bool is_used(umf_remote_handle_t remote, const remote_connection_t *conne
     return false;
 }
 
+/* The owner may not notice by itself that an endpoint is closed. */
 static void connection_end(remote_connection_t *connection) {
+    if (connection->state == REMOTE_READY) {
+        remote_message_t bye = {.kind = REMOTE_BYE, .session = connection->session};
+        umf_remote_send(&connection->endpoint, &bye, NULL, 0, NULL, NULL);
+    }
     umf_list_remove(&connection->link);
     umf_remote_link_close(&connection->endpoint);
     umf_meta_free(connection, sizeof(*connection));

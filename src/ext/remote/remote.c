@@ -1,6 +1,7 @@
 /* Contexts: start and stop, and the calls of peers. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -162,6 +163,14 @@ static umf_result_t remote_fill(umf_remote_handle_t remote, const umf_remote_par
     return result == UMF_RESULT_SUCCESS ? address_take(remote) : result;
 }
 
+/* Threads must not call UCX after its own destructors, which run before those of this library. */
+static void end_at_exit(void) {
+    static atomic_bool is_done;
+    if (!atomic_exchange(&is_done, true)) {
+        atexit(umf_remote_teardown);
+    }
+}
+
 UMF_API_EXT_1 umf_result_t umfRemoteCreate(const umf_remote_params_t *params,
                                            umf_remote_handle_t *out) {
     static const umf_remote_params_t defaults = UMF_REMOTE_PARAMS_INIT;
@@ -200,6 +209,7 @@ UMF_API_EXT_1 umf_result_t umfRemoteCreate(const umf_remote_params_t *params,
     umf_lock(&all_lock);
     umf_list_add(&all, &remote->all);
     umf_unlock(&all_lock);
+    end_at_exit();
     *out = remote;
     return UMF_RESULT_SUCCESS;
 }
@@ -322,9 +332,8 @@ static umf_result_t run_task(umf_remote_memory_handle_t memory, remote_task_t ta
     return op.result;
 }
 
-/* Reads the bytes of a handle. false: they are none. */
-static bool handle_read(const void *bytes, size_t size, remote_handle_bytes_t *handle,
-                        unsigned char *address) {
+bool umf_remote_handle_read(const void *bytes, size_t size, remote_handle_bytes_t *handle,
+                            unsigned char *address) {
     unsigned char copy[UMF_REMOTE_HANDLE_MAX];
     if (!bytes || size <= sizeof(*handle) || size > sizeof(copy)) {
         return false;
@@ -351,7 +360,7 @@ UMF_API_EXT_1 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const void 
     }
     remote_handle_bytes_t handle;
     unsigned char address[REMOTE_ADDRESS_MAX] = {0};
-    if (!memory || !handle_read(bytes, size, &handle, address)) {
+    if (!memory || !umf_remote_handle_read(bytes, size, &handle, address)) {
         return UMF_FAIL(memory ? UMF_REASON_BROKEN : UMF_REASON_NONE,
                         UMF_RESULT_ERROR_INVALID_ARGUMENT, "%s",
                         memory ? "the bytes are no handle of umfRemoteGetHandle of this version, "
