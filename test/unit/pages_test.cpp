@@ -697,8 +697,8 @@ TEST_F(PagesTest, ThreadsUseThePlentyOfOtherParts) {
         }
     }
     const size_t allocs = memory.allocs;
-    for (int i = 0; i < 2; i++) { /* one of the two is of another shard */
-        std::vector<char *> more = from_thread(pages, 500);
+    for (int i = 0; i < 2; i++) { /* one of the two is of another shard, which has 2 MiB */
+        std::vector<char *> more = from_thread(pages, 1200);
         EXPECT_EQ(memory.allocs, allocs) << i;
         left.insert(left.end(), more.begin(), more.end());
     }
