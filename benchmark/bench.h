@@ -22,7 +22,7 @@ namespace bench {
 constexpr int MAX_THREADS = 64;
 
 // One part of the benchmark; each is a run of its own.
-enum class Mode { time, instructions, memory, programs, threads };
+enum class Mode { time, instructions, memory, programs, threads, grid, judge };
 
 struct Options {
     Mode mode = Mode::time;
@@ -31,6 +31,7 @@ struct Options {
     double round_ns = 5e6;                       // length of one round of one subject
     std::string filter;                          // run the blocks whose name contains this
     std::vector<int> threads = {1, 2, 4, 8, 16}; // of Mode::threads
+    std::string folder;                          // of Mode::judge
 };
 extern Options options;
 const char *mode_name();
@@ -284,6 +285,9 @@ void run_memory_cases();
 void run_many_pools();
 int run_memory_child(const std::string &what, const std::string &arg1, const std::string &arg2);
 void run_thread_cases();
+void run_grid();
+// 0, or the exit status of a folder without programs.
+int run_judge(const std::string &folder);
 void run_sequences();
 void run_programs();
 // The preload library: beside this program, else where it was built.

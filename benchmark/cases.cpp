@@ -708,6 +708,130 @@ void run_thread_cases() {
                      sharing, blocks);
 }
 
+// --- the grid
+// --------------------------------------------------------------------------------------------
+
+namespace {
+
+const ThreadRow grid_rows[] = {
+    {"pair", Case::pair, {16, 64, 256, 1024, 4096, 16384, 65536, 1 << 20}},
+    {"batch shuffled", Case::shuffled, {16, 64, 256, 1024, 4096, 16384, 65536, 1 << 20}},
+    {"handover", Case::handover, {16, 64, 256, 1024, 4096, 16384, 65536, 1 << 20}},
+    {"churn", Case::churn, {16, 64, 256, 1024, 4096, 16384, 65536, 1 << 20}},
+};
+
+// 1, 4 and 16, as far as there are CPUs and memory: a batch may be resident with huge pages.
+std::vector<int> grid_threads(const ThreadRow &row, size_t size) {
+    std::vector<int> chosen;
+    for (const int t : {1, 4, 16}) {
+        const bool fits = row.which != Case::shuffled ||
+                          size * BATCH * static_cast<size_t>(t) < available_bytes() / 4;
+        if (t <= usable_cpus() && fits && (t > 1 || row.which != Case::handover)) {
+            chosen.push_back(t);
+        }
+    }
+    if (chosen.empty() && row.which == Case::handover) {
+        chosen.push_back(2);
+    }
+    return chosen;
+}
+
+struct Cell {
+    std::string block;
+    int threads;
+    bool is_small; // up to 256 B, pair or churn
+};
+
+double cell_time(const Cell &cell, const std::string &subject) {
+    return time_of(cell.block, cell.block + "/" + std::to_string(cell.threads) + "/" + subject);
+}
+
+double best_peer_time(const Cell &cell) {
+    double best = 0;
+    for (size_t i = 0; i < peer_count; ++i) {
+        const double ns = cell_time(cell, peer_names[i]);
+        best = ns > 0 && (best <= 0 || ns < best) ? ns : best;
+    }
+    return best;
+}
+
+double mean_ratio(const std::vector<Cell> &cells, const std::string &pool,
+                  const std::function<double(const Cell &)> &other) {
+    double sum = 0;
+    int count = 0;
+    for (const Cell &cell : cells) {
+        const double ours = cell_time(cell, pool), theirs = other(cell);
+        if (ours > 0 && theirs > 0) {
+            sum += std::log(ours / theirs);
+            ++count;
+        }
+    }
+    return count ? std::exp(sum / count) : 0;
+}
+
+// How the pools compare with each peer, and with the best peer of each cell.
+void print_grid(const std::vector<Cell> &cells, const std::vector<std::string> &names) {
+    print_title("grid: geometric means over " + std::to_string(cells.size()) +
+                " cells, ours / peer");
+    for (const std::string &name : names) {
+        printf("  %-22s", name.c_str());
+        for (size_t i = 0; i < peer_count; ++i) {
+            printf("  /%s %.2f", peer_names[i], mean_ratio(cells, name, [i](const Cell &cell) {
+                       return cell_time(cell, peer_names[i]);
+                   }));
+        }
+        const double best = mean_ratio(cells, name, best_peer_time);
+        printf("  /best of each %.2f\n", best);
+        report.add("grid/best peer/" + name, "x", best);
+    }
+    int slower = 0;
+    double worst_small = 0;
+    for (const Cell &cell : cells) {
+        double ours = 0;
+        for (const std::string &name : names) {
+            const double ns = cell_time(cell, name);
+            ours = ns > 0 && (ours <= 0 || ns < ours) ? ns : ours;
+        }
+        const double peer = best_peer_time(cell), ratio = peer > 0 ? ours / peer : 0;
+        slower += ratio > 1.1;
+        worst_small = cell.is_small ? std::max(worst_small, ratio) : worst_small;
+    }
+    printf(
+        "  %d cells in which the best of the pools is more than 10 %% slower than the best peer\n",
+        slower);
+    report.add("grid/slower cells", "cells", slower);
+    report.add("grid/worst small cell", "x", worst_small);
+}
+
+} // namespace
+
+void run_grid() {
+    std::vector<Cell> cells;
+    for (const ThreadRow &row : grid_rows) {
+        for (const size_t size : row.sizes) {
+            const std::string block = std::string(row.name) + "/" + size_name(size);
+            const std::vector<int> threads = grid_threads(row, size);
+            if (!wanted(block) || threads.empty()) {
+                continue;
+            }
+            run_block(block, row.which, size, everyone(false), threads);
+            const bool is_small =
+                size <= 256 && (row.which == Case::pair || row.which == Case::churn);
+            for (const int t : threads) {
+                cells.push_back({block, t, is_small});
+            }
+        }
+    }
+    std::vector<std::string> names;
+    for (const Subject &subject : pools(false)) {
+        names.push_back(subject.name);
+    }
+    if (!cells.empty()) {
+        print_grid(cells, names);
+        report.print_new_targets();
+    }
+}
+
 void run_allocation_cases() {
     const std::vector<int> threads =
         options.quick ? std::vector<int>{1, 2} : std::vector<int>{1, 2, 4};

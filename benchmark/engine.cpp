@@ -33,6 +33,10 @@ const char *mode_name() {
         return "programs";
     case Mode::threads:
         return "threads";
+    case Mode::grid:
+        return "grid";
+    case Mode::judge:
+        return "programs of mimalloc-bench";
     case Mode::time:
         break;
     }

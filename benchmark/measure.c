@@ -1,8 +1,9 @@
 /*
- * umf-bench-measure LIBRARY PROGRAM [ARGUMENT...]: runs the program with LIBRARY ("" for none) in
- * front by LD_PRELOAD and prints its wall time and processor time in nanoseconds and the peak of
- * its resident memory in KiB. What the program prints is thrown away, but for its last line of
- * errors if it fails.
+ * umf-bench-measure [--input FILE] [--output FILE] LIBRARY PROGRAM [ARGUMENT...]: runs the program
+ * with LIBRARY ("" for none) in front by LD_PRELOAD and prints its wall time and processor time in
+ * nanoseconds and the peak of its resident memory in KiB. What the program prints, errors last,
+ * goes to the file of --output, and is thrown away without, but for its last line of errors if it
+ * fails.
  *
  * A program of its own because a process inherits the peak of the one that started it: this one is
  * small.
@@ -27,10 +28,9 @@ static uint64_t in_ns(struct timeval t) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_usec * 1000u;
 }
 
-static void become(const char *library, char **argv, int errors) {
-    const int nowhere = open("/dev/null", O_RDWR);
-    dup2(nowhere, STDIN_FILENO);
-    dup2(nowhere, STDOUT_FILENO);
+static void become(const char *library, char **argv, int input, int output, int errors) {
+    dup2(input, STDIN_FILENO);
+    dup2(output, STDOUT_FILENO);
     dup2(errors, STDERR_FILENO);
     if (library[0]) {
         setenv("LD_PRELOAD", library, 1);
@@ -56,16 +56,42 @@ static void print_error(FILE *errors, const char *program, int status) {
     }
 }
 
+/* What the program wrote to its errors follows what it printed. */
+static void append_errors(FILE *errors, int output) {
+    char text[4096];
+    size_t length;
+    rewind(errors);
+    while ((length = fread(text, 1, sizeof(text), errors)) > 0 &&
+           write(output, text, length) == (ssize_t)length) {
+    }
+}
+
+/* Takes `name FILE` off the arguments. */
+static const char *take_file(const char *name, int *argc, char ***argv) {
+    const char *file = "/dev/null";
+    if (*argc > 2 && strcmp((*argv)[1], name) == 0) {
+        file = (*argv)[2];
+        *argc -= 2;
+        *argv += 2;
+    }
+    return file;
+}
+
 int main(int argc, char **argv) {
     FILE *errors = tmpfile();
-    if (argc < 3 || !errors) {
-        fputs("usage: umf-bench-measure LIBRARY PROGRAM [ARGUMENT...]\n", stderr);
+    const int input = open(take_file("--input", &argc, &argv), O_RDONLY | O_CLOEXEC);
+    const int output =
+        open(take_file("--output", &argc, &argv), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (argc < 3 || !errors || input < 0 || output < 0) {
+        fputs("usage: umf-bench-measure [--input FILE] [--output FILE] LIBRARY PROGRAM "
+              "[ARGUMENT...]\n",
+              stderr);
         return 2;
     }
     const uint64_t begin = now_ns();
     const pid_t pid = fork();
     if (pid == 0) {
-        become(argv[1], argv + 2, fileno(errors));
+        become(argv[1], argv + 2, input, output, fileno(errors));
     }
     int status = -1;
     struct rusage usage;
@@ -78,6 +104,7 @@ int main(int argc, char **argv) {
         print_error(errors, argv[2], status);
         return 1;
     }
+    append_errors(errors, output);
     printf("%llu %llu %ld\n", (unsigned long long)(end - begin),
            (unsigned long long)(in_ns(usage.ru_utime) + in_ns(usage.ru_stime)), usage.ru_maxrss);
     return 0;

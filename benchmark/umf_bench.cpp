@@ -11,12 +11,15 @@
 namespace {
 
 const char usage[] =
-    "usage: umf-bench [--ir|--memory|--programs|--threads LIST] [--quick] [--json FILE]\n"
-    "                 [--filter TEXT] [--rounds N]\n"
+    "usage: umf-bench [--ir|--memory|--programs|--threads LIST|--grid|--mimalloc-bench FOLDER]\n"
+    "                 [--quick] [--json FILE] [--filter TEXT] [--rounds N]\n"
     "  --ir           count instructions per operation with valgrind instead of measuring time\n"
     "  --memory       resident memory and metadata instead of time\n"
     "  --programs     whole programs with the preload library, and with other allocators\n"
     "  --threads LIST pairs, batches and handovers by numbers of threads, such as '1,2,4,8,16'\n"
+    "  --grid         pairs, batches, handovers and churn of 8 sizes with 1, 4 and 16 threads\n"
+    "  --mimalloc-bench FOLDER\n"
+    "                 its programs with the preload library, and with other allocators\n"
     "  --quick        fewer sizes and shorter rounds, under a minute\n"
     "  --json FILE    write all results and verdicts to FILE\n"
     "  --filter TEXT  run only the cases whose name contains TEXT, such as 'pair/64' or 'rss'\n"
@@ -76,12 +79,18 @@ int parse_mode(const std::string &arg, const char *value) {
         bench::Mode mode;
     } modes[] = {{"--ir", bench::Mode::instructions},
                  {"--memory", bench::Mode::memory},
-                 {"--programs", bench::Mode::programs}};
+                 {"--programs", bench::Mode::programs},
+                 {"--grid", bench::Mode::grid}};
     for (const auto &m : modes) {
         if (arg == m.name) {
             bench::options.mode = m.mode;
             return 1;
         }
+    }
+    if (arg == "--mimalloc-bench" && value) {
+        bench::options.mode = bench::Mode::judge;
+        bench::options.folder = value;
+        return 2;
     }
     if (arg == "--threads" && value) {
         bench::options.mode = bench::Mode::threads;
@@ -109,6 +118,11 @@ int run_mode() {
     case bench::Mode::threads:
         bench::run_thread_cases();
         return 0;
+    case bench::Mode::grid:
+        bench::run_grid();
+        return 0;
+    case bench::Mode::judge:
+        return bench::run_judge(bench::options.folder);
     case bench::Mode::time:
         break;
     }

@@ -9,11 +9,15 @@
 #   --memory      resident memory and metadata
 #   --threads     1 to 16 threads, as far as there are cores
 #   --programs    whole programs with the preload library
+#   --grid        8 sizes by pair, batch, handover and churn by 1, 4 and 16 threads, about ten minutes
+#   --mimalloc-bench FOLDER
+#                 the programs of a clone of mimalloc-bench under the preload library over each pool, and under
+#                 every other allocator that is there; five rounds take more than an hour (ROUNDS=1: a quarter)
 #   --reference   the same operations with the published library of this API, as a binary
 #   --plots       draws docs/benchmarks/*.svg from what was measured, now or before
 #
-# Results are left in build/bench, one JSON file for each part, and lines.txt. With --quick all takes ten minutes, else
-# about half an hour.
+# Without names --grid and --mimalloc-bench are left out. Results are left in build/bench, one JSON file for each part,
+# and lines.txt. With --quick all takes ten minutes, else about half an hour.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -24,11 +28,20 @@ all_parts=(time ir lines memory threads programs reference plots)
 
 parts=()
 quick=()
-for argument in "$@"; do
+folder=
+while [ $# -gt 0 ]; do
+    argument=$1
+    shift
     case $argument in
     --quick) quick=(--quick) ;;
-    --time | --ir | --lines | --memory | --threads | --programs | --reference | --plots)
+    --time | --ir | --lines | --memory | --threads | --programs | --grid | --reference | --plots)
         parts+=("${argument#--}")
+        ;;
+    --mimalloc-bench)
+        [ -d "${1-}/bench" ] || { echo "bench: --mimalloc-bench needs the folder of a clone of it, with bench/ in it" >&2; exit 2; }
+        folder=$(cd "$1" && pwd)
+        parts+=(judge)
+        shift
         ;;
     *)
         sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2
@@ -122,6 +135,24 @@ run_lines() {
     build/release/benchmark/umf-bench-lines ${quick[@]+"${quick[@]}"} | tee "$out/lines.txt"
 }
 
+# Its own script builds the programs, too, but installs and downloads others first. Those whose sources must be
+# downloaded (shbench) are left out unless they are there.
+build_judge() {
+    [ ! -x "$folder/out/bench/larson" ] || return 0
+    local sources=$PWD/build/mimalloc-bench
+    rm -rf "$sources"
+    cp -r "$folder/bench" "$sources"
+    [ -e "$sources/shbench/sh6bench-new.c" ] ||
+        sed -i '/^if(NOT APPLE)/,/^endif()/d' "$sources/CMakeLists.txt"
+    cmake -S "$sources" -B "$folder/out/bench" -DCMAKE_BUILD_TYPE=Release --log-level=WARNING >/dev/null
+    cmake --build "$folder/out/bench" -j "$(nproc)" >/dev/null
+}
+
+run_judge() {
+    build_judge
+    run judge --mimalloc-bench "$folder" --rounds "${ROUNDS:-5}"
+}
+
 run_part() {
     case $1 in
     time) run time ;;
@@ -130,6 +161,8 @@ run_part() {
     memory) run memory --memory ;;
     threads) run threads --threads 1,2,4,8,16 ;;
     programs) run programs --programs ;;
+    grid) run grid --grid ;;
+    judge) run_judge ;;
     reference) run_reference ;;
     plots) python3 benchmark/plot.py "$out" docs/benchmarks ;;
     esac
