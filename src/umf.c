@@ -1,4 +1,4 @@
-/* Start and stop of the library. The only file that knows every part. */
+/* Start and stop of the library. The only file that includes every part. */
 #include <umf.h>
 
 #include "base/dl.h"
@@ -92,7 +92,7 @@ UMF_API_1_0 umf_result_t umfTearDown(void) {
     umf_lock(&start_lock);
     bool last = umf_started == 1 && least == 0;
     if (last) {
-        umf_record_fini(); /* says what lives while there are pools */
+        umf_record_fini(); /* lists live allocations while there are pools */
         umf_core_teardown();
         umf_ctl_teardown();
         umf_memspace_teardown();

@@ -1,7 +1,7 @@
 /*
  * Memory whose addresses are pointers: blocks of a pool.
  *
- * Blocks of host memory that no alignment was asked for lie 16 bytes behind a multiple of 32, so
+ * Blocks of host memory without a requested alignment begin 16 bytes after a multiple of 32, so
  * that no address is a multiple of more than 16 by chance: a program that connects with an
  * alignment that an address has not need not look for a huge one. The start of the block follows
  * from the address.
@@ -17,7 +17,7 @@ static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* A block with its slack, content not defined. 0: the status tells why. */
+/* A block with its slack, content not defined. 0: the status has the reason. */
 static uintptr_t block_take(umemVirtual *ctx, const char *what, size_t size, size_t alignment) {
     bool is_host = ctx->type == umemHostDevice;
     size_t lead = is_host && alignment <= HOST_LEAD ? HOST_LEAD : 0, total;

@@ -28,7 +28,7 @@ static void place_free(umemVirtual *ctx, size_t alignment, uintptr_t adr) {
     }
 }
 
-/* false: the status of one of the two tells why. */
+/* false: the status of one of the two has the reason. */
 static bool try_copy(umemVirtual *src, uintptr_t src_adr, umemVirtual *dest, uintptr_t dest_adr,
                      size_t nbytes) {
     umemStatus of_src = umem_status_set_aside(src);

@@ -38,7 +38,7 @@ static stream_t stream_of(const umemVirtual *ctx) {
     }
 }
 
-/* What the memory is, where nobody knows the address. */
+/* The kind of memory, for addresses that are in no pool. */
 static umf_place_kind_t place_of(const umemVirtual *ctx) {
     switch (ctx->type) {
     case umemCudaDevice:
@@ -53,8 +53,8 @@ static umf_place_kind_t place_of(const umemVirtual *ctx) {
     }
 }
 
-/* Who copies addresses that no pool has, such as those of cudaMalloc; NULL for memory of the host.
- * false: the status tells why there is nobody. */
+/* The provider that copies addresses in no pool, such as those of cudaMalloc; NULL for memory of
+ * the host. false: there is none, and the status has the reason. */
 static bool find_provider(umemVirtual *ctx, umf_memory_provider_handle_t *provider) {
     *provider = NULL;
     if (place_of(ctx) == UMF_PLACE_HOST) {
@@ -64,7 +64,8 @@ static bool find_provider(umemVirtual *ctx, umf_memory_provider_handle_t *provid
     return pool && umfPoolGetMemoryProvider(pool, provider) == UMF_RESULT_SUCCESS;
 }
 
-/* The driver knows all of its addresses. Any other would end the program, or the device's context.
+/* The driver accepts its own addresses only. Any other would end the program, or the device's
+ * context.
  */
 static umf_result_t check_address(const umemVirtual *ctx, uintptr_t adr) {
     umf_place_t place = UMF_PLACE_INIT;

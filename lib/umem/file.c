@@ -1,9 +1,9 @@
 /*
  * File: addresses are offsets in a file that the first allocation opens. An allocation reserves
- * nothing; it tells the position behind what was read or written last.
+ * nothing; it returns the position after the last read or write.
  *
- * There is no buffer: what is written is in the file. Before each use the descriptor is compared
- * with the file that was opened, because programs close descriptors that they do not know, and
+ * There is no buffer: written bytes are in the file. Before each use the descriptor is compared
+ * with the file that was opened, because programs close descriptors of others, and
  * their next file gets the same number.
  */
 #include "umem/own.h"
@@ -22,7 +22,7 @@ static umemFile *file_of(umemVirtual *ctx) {
     return (umemFile *)ctx;
 }
 
-/* The birth tells a file from a later one that gets the same inode; 0: unknown. */
+/* The birth distinguishes a file from a later one that gets the same inode; 0: unknown. */
 typedef struct identity_t {
     dev_t device;
     ino_t inode;
@@ -95,7 +95,7 @@ static int file_fd(const umemFile *file, void *blamed) {
     return opened->fd;
 }
 
-/* fopen knows the modes. The copy of its descriptor is not inherited by programs that are started.
+/* fopen parses the modes. The copy of its descriptor is not inherited by programs that are started.
  */
 static int fd_open(const umemFile *file) {
     FILE *stream = fopen(file->filename, file->mode);
@@ -159,7 +159,7 @@ static void file_dtor(umemVirtual *const ctx) {
     umemVirtual_dtor(ctx);
 }
 
-/* The position; -1: the file cannot be opened, and the status tells why. */
+/* The position; -1: the file cannot be opened, and the status has the reason. */
 static uintptr_t file_position(umemFile *file) {
     if (!file->fp) {
         TRY_RETURN(file, !file->filename, umemIOError, return UINTPTR_MAX, "the file has no name");
@@ -274,7 +274,7 @@ static uintptr_t file_calloc(umemVirtual *const ctx, size_t nmemb, size_t size) 
     return done ? adr : UINTPTR_MAX;
 }
 
-/* The block begins at the position. The word before the aligned address tells where that was; the
+/* The block begins at the position. The word before the aligned address has that position; the new
  * position is behind the block at the end. */
 static uintptr_t file_aligned_alloc(umemVirtual *const ctx, size_t alignment, size_t size) {
     UMEM_KEEP_ERRNO;

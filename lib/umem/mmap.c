@@ -21,7 +21,7 @@
 typedef struct file_t {
     dev_t device;
     ino_t inode;
-    bool is_private; /* what is written stays in the process */
+    bool is_private; /* written bytes stay in the process */
     umf_memory_pool_handle_t pool;
     size_t contexts; /* Sync: lock, as the members below */
     size_t blocks;

@@ -28,7 +28,8 @@ static inline void umem_errno_put_back(const int *error) {
 
 /*
  * Whether a call failed must not depend on errors before it: the status is set aside during the
- * call and put back behind it, with what the call added. put_back tells whether it added no error.
+ * call and put back behind it, with what the call added. put_back returns whether it added no
+ * error.
  */
 umemStatus umem_status_set_aside(umemVirtual *ctx);
 bool umem_status_put_back(umemVirtual *ctx, umemStatus before);
@@ -61,12 +62,12 @@ umf_memory_pool_handle_t umem_pool_of_device(int device, umem_why_t *why);
 umf_memory_pool_handle_t umem_pool_of_driver(int device, umem_why_t *why);
 /* Device of the calling thread; 0 if it has none or there is no driver. */
 int umem_current_device(void);
-/* Gives back what the pools of devices do not use. */
+/* Releases unused memory of the pools of devices. */
 void umem_pools_trim(void);
 /* There is a context of this device: pools that are made from now on give it access. */
 void umem_pool_expect_device(int device);
 /* Whether `peer` has access to the memory of the device's pool. A text in `why`: that cannot be
- * told. */
+ * found out. */
 bool umem_pool_serves_peer(int device, int peer, umem_why_t *why);
 
 /* mmap.c */
@@ -91,9 +92,9 @@ void umem_block_copy_to(umemVirtual *const src_ctx, uintptr_t src_adr, umemVirtu
                         uintptr_t dest_adr, size_t nbytes);
 void umem_block_copy_from(umemVirtual *const dest_ctx, uintptr_t dest_adr,
                           umemVirtual *const src_ctx, uintptr_t src_adr, size_t nbytes);
-/* Waits for what is on a stream. */
+/* Waits for the work on a stream. */
 umf_result_t umem_stream_wait(void *queue, umf_memory_provider_handle_t provider);
-/* Waits for what the context of a block has put on its stream, if it is asynchronous. */
+/* Waits for work that the context of a block has put on its stream, if it is asynchronous. */
 void umem_block_settle(umemVirtual *ctx, uintptr_t adr);
 
 /* access.c */

@@ -163,8 +163,9 @@ bool umem_pool_serves_peer(int device, int peer, umem_why_t *why) {
     why->text[0] = 0;
     umf_result_t result = umfCUDADeviceReaches(peer, device, &reaches);
     if (result != UMF_RESULT_SUCCESS) {
-        snprintf(why->text, sizeof(why->text), "device %d and device %d cannot be asked: %s",
-                 device, peer, umfResultText(result));
+        snprintf(why->text, sizeof(why->text),
+                 "the access between device %d and device %d is unknown: %s", device, peer,
+                 umfResultText(result));
     }
     const pool_t *pool = reaches && peer < DEVICES ? device_pool(device, why) : NULL;
     return pool && (pool->peers & (UINT64_C(1) << peer)) != 0;

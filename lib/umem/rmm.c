@@ -127,7 +127,7 @@ static rmmError_t error_of(umf_memory_pool_handle_t pool) {
                : RMM_ERROR_CUDA_ERROR;
 }
 
-/* The pool keeps what is freed. */
+/* The pool caches freed memory. */
 static rmmError_t pool_prepare(size_t size) {
     umem_why_t why;
     umf_memory_pool_handle_t pool = umem_pool_of_device(umem_current_device(), &why);
@@ -201,8 +201,8 @@ rmmError_t rmmFree(void *ptr, cudaStream_t stream, const char *file, unsigned li
     return RMM_SUCCESS;
 }
 
-/* Bytes of a block, as its pool tells them: at least as many as were asked for. Of a block that is
- * an allocation of the driver: the size of that. 0: it is no block. */
+/* Bytes of a block, as its pool reports them: at least as many as were requested. Of a block that
+ * is an allocation of the driver: the size of that. 0: it is no block. */
 static size_t block_size(void *ptr) {
     umf_memory_pool_handle_t pool;
     umf_memory_properties_handle_t properties;

@@ -4,7 +4,7 @@
 
 #define PIECE ((size_t)4 << 20)
 
-/* One half of a piece; false: it failed, and the status of its context tells why. */
+/* One half of a piece; false: it failed, and the status of its context has the reason. */
 static bool half(umemVirtual *ctx, uintptr_t adr, umemHost *host, uintptr_t buffer, size_t nbytes,
                  bool is_source) {
     umemStatus before = umem_status_set_aside(ctx);

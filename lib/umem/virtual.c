@@ -89,7 +89,7 @@ static void word_read(umemVirtual *ctx, uintptr_t adr, void *host, uintptr_t *wo
     umem_copy_to(ctx, adr, host, (uintptr_t)word, sizeof(*word));
 }
 
-/* Reads or writes a word at an address. false: the status tells why. */
+/* Reads or writes a word at an address. false: the status has the reason. */
 static bool word_copy(copy_word_t copy, umemVirtual *ctx, uintptr_t adr, uintptr_t *word) {
     umemHost own;
     umemHost_ctor(&own);

@@ -62,7 +62,7 @@ static const umf_field_t pool_list[] = {
 };
 static const umf_fields_t pool_fields = UMF_FIELDS(pool_list);
 
-/* Consumes no argument of the query, so that several pools can be asked in turn. */
+/* Consumes no argument of the query, so that several pools can be queried in turn. */
 static umf_result_t pool_query(umf_memory_pool_handle_t pool, umf_ctl_query_t *query,
                                const char *path) {
     umf_result_t result = umf_field_ctl(pool, false, &pool_fields, query->source, path, query->arg,

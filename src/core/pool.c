@@ -195,7 +195,7 @@ static __attribute__((noinline)) umf_result_t usable_size_by_pool(umf_memory_poo
 }
 
 /* If a chunk of an aligned slab starts at `ptr`, the map entry gives its size. In all other cases
- * the pool is asked. Hot. */
+ * the pool has the size. Hot. */
 static umf_result_t usable_size_by_class_offset(umf_memory_pool_handle_t pool, const void *ptr,
                                                 size_t *size) {
     umf_map_entry_t entry;
@@ -648,7 +648,7 @@ static UMF_COLD umf_result_t free_foreign(umf_memory_pool_handle_t pool, void *p
 }
 
 static UMF_COLD umf_result_t free_unknown(void *ptr) {
-    UMF_LOG_ERROR("no pool knows %p: it is NULL, foreign, already freed, or of an untracked pool",
+    UMF_LOG_ERROR("no pool has %p: it is NULL, foreign, already freed, or of an untracked pool",
                   ptr);
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
@@ -689,7 +689,7 @@ static umf_result_t free_unlisted(umf_memory_pool_handle_t pool, void *ptr, cons
 }
 
 /* Frees a pointer that the map does not show as the pool's. A user pool, or a pool without
- * tracking, may still know it. */
+ * tracking, may still accept it. */
 static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handle_t pool,
                                                            void *ptr) {
     if (pool->fast && pool->tracked) {
@@ -874,7 +874,7 @@ static void free_pending(umf_memory_pool_handle_t pool, bool waits) {
 }
 
 umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep, bool waits) {
-    size_t before = umf_event_is_heard() ? held(pool) : 0;
+    size_t before = umf_event_is_enabled() ? held(pool) : 0;
     umf_provider_free_batch(pool->provider, true);
     umf_layers_give_back(pool, waits);
     umf_result_t result = pool->ops.ext_trim_memory ? pool->ops.ext_trim_memory(pool->self, keep)

@@ -30,7 +30,7 @@ static UMF_COLD umf_result_t get_handle_slow(const void *ptr,
                                              umf_memory_properties_handle_t *props_handle) {
     umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
     if (!span) {
-        UMF_LOG_ERROR("no pool and no opened IPC handle knows %p", ptr);
+        UMF_LOG_ERROR("no pool and no opened IPC handle has %p", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     *props_handle = (umf_memory_properties_handle_t)span;
@@ -53,7 +53,7 @@ umfGetMemoryPropertiesHandle(const void *ptr, umf_memory_properties_handle_t *pr
     return UMF_RESULT_SUCCESS;
 }
 
-/* The size of a property that the library knows itself; 0: the provider is asked. */
+/* The size of a property that the library has itself; 0: the provider is queried. */
 static size_t own_size(umf_memory_property_id_t id) {
     switch (id) {
     case UMF_MEMORY_PROPERTY_PROVIDER_HANDLE:
@@ -107,7 +107,7 @@ UMF_API_1_1 umf_result_t umfGetMemoryPropertySize(umf_memory_properties_handle_t
     return UMF_RESULT_SUCCESS;
 }
 
-/* The memory type. Host providers, and providers without property operations, do not tell one. */
+/* The memory type. Host providers, and providers without property operations, report none. */
 static umf_usm_memory_type_t pointer_type(const umf_span_t *span) {
     umf_memory_provider_handle_t provider = provider_of(span);
     umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;
@@ -138,7 +138,7 @@ static umf_result_t rdma_property(const umf_span_t *span, int *value) {
         return provider->ops.ext_get_allocation_properties(provider->self, (void *)span->base,
                                                            UMF_MEMORY_PROPERTY_RDMA_CAPABLE, value);
     }
-    UMF_LOG_ERROR("the provider of %p does not tell whether network cards can reach it",
+    UMF_LOG_ERROR("the provider of %p does not report whether network cards can access it",
                   (void *)span->base);
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }

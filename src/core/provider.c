@@ -31,7 +31,7 @@ bool umf_provider_check(const struct umf_memory_provider_t *provider, const char
 static __thread umf_memory_provider_handle_t last_failed;
 
 void umf_provider_failed(umf_memory_provider_handle_t provider) {
-    last_failed = provider->root; /* users know the provider, not a pool's tracked provider */
+    last_failed = provider->root; /* users see the provider, not a pool's tracked provider */
 }
 
 /* --- create, destroy --- */
@@ -88,7 +88,7 @@ static umf_result_t provider_start(umf_memory_provider_handle_t provider, const 
     if (name) {
         umf_ctl_defaults_apply(&umf_ctl_provider_defaults, name, write_default, provider);
     }
-    /* Older tables do not know post_initialize. */
+    /* Older tables have no post_initialize. */
     if (UMF_MINOR_VERSION(provider->ops.version) >= 1) {
         result = provider_ctl_list(provider, CTL_QUERY_PROGRAMMATIC, "post_initialize", NULL, 0,
                                    CTL_QUERY_RUNNABLE);

@@ -10,7 +10,7 @@
 static const umf_span_t *outermost(uintptr_t address) {
     const umf_span_t *span = umf_span_find(&umf_map_global, address, NULL);
     if (!span) {
-        UMF_LOG_ERROR("no pool and no opened IPC handle knows %p", (void *)address);
+        UMF_LOG_ERROR("no pool and no opened IPC handle has %p", (void *)address);
         return NULL;
     }
     while (span->outer) {
@@ -131,7 +131,7 @@ UMF_API_EXT_1 umf_result_t umfGetDmabuf(const void *ptr, size_t size, umf_dmabuf
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_memory_pool_handle_t pool = atomic_load(&umf_pool_table[tracked->spans.pool]);
-    if (pool && pool->fast && pool->fast->fix) { /* whoever has the buffer reaches the pages */
+    if (pool && pool->fast && pool->fast->fix) { /* the holder of the buffer can access the pages */
         pool->fast->fix(pool->self, ptr, size);
     }
     int fd = -1;

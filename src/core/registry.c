@@ -46,7 +46,7 @@ typedef struct kind_t {
         umf_memory_pool_descriptor_t pool;
     };
     umf_kind_t view;
-    /* Copies of what was registered: */
+    /* Copies of the registered tables: */
     umf_memory_provider_ext_ops_t ext;
     char name[KIND_NAME_LENGTH + 1];
 } kind_t;
@@ -200,7 +200,7 @@ static umf_result_t kind_check_head(const char *what, const kind_head_t *head) {
         UMF_LOG_ERROR("the descriptor of a kind of %s is NULL", what);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    size_t size; /* what is too short may lie anywhere */
+    size_t size; /* a table that is too short may have any alignment */
     memcpy(&size, head, sizeof(size));
     if (size < sizeof(*head)) {
         UMF_LOG_ERROR("the descriptor of a kind of %s has struct_size %zu, at least %zu is needed",
@@ -259,7 +259,8 @@ static void kind_fill(kind_t *kind, umf_sort_t sort, const void *descriptor) {
     }
 }
 
-/* Copies everything that objects of a kind use, because objects may outlive what was registered. */
+/* Copies everything that objects of a kind use, because objects may outlive the registered tables.
+ */
 static void kind_own(kind_t *kind, umf_sort_t sort) {
     if (sort == UMF_PROVIDERS && kind->provider.ext) {
         sized_copy(&kind->ext, sizeof(kind->ext), kind->provider.ext);

@@ -24,7 +24,7 @@ void umf_registry_teardown(void);
 
 typedef enum umf_sort_t { UMF_PROVIDERS, UMF_POOLS, UMF_SORTS } umf_sort_t;
 
-/* What the descriptors of both sorts have, by the same names. */
+/* The members that descriptors of both sorts have, by the same names. */
 typedef struct umf_kind_t {
     const char *name;
     const void *ops;

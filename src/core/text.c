@@ -123,7 +123,7 @@ static umf_result_t kind_find(const text_part_t *part, const umf_kind_t **kind) 
 }
 
 /* Fails with the message that the failed step logged as its cause, if there is one. There is no
- * provider yet that could be asked for its native error. */
+ * provider yet to read a native error from. */
 static umf_result_t fail_step(const char *at, const char *step, umf_result_t result,
                               const umf_log_heard_t *heard) {
     if (*heard->text) {

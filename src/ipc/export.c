@@ -2,7 +2,7 @@
  * Export: handles for memory of this process.
  *
  * A span's `export` is one word with four states: nothing; a finished export; an export with the
- * tag MAKING, while one thread asks the provider; or, with the tag EVICTED, the id of an export
+ * tag MAKING, while one thread calls the provider; or, with the tag EVICTED, the id of an export
  * that was evicted. A finished export never changes, so it is read without a lock: the memory that
  * it describes may not be freed meanwhile, as with any pointer. The first export of a span needs no
  * lock either: one atomic step leads from nothing to MAKING, and one from MAKING to the export. A
@@ -355,7 +355,7 @@ void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider) {
 /*
  * The mark stands in front of each handle, so that umfPutIPCHandle recognises what it was given.
  * The places where marks were ever written are known, and nothing else is read: the arena keeps
- * small blocks mapped. The cookie tells whether a mark is there now.
+ * small blocks mapped. The cookie shows whether a mark is there now.
  */
 typedef struct export_mark_t {
     _Atomic uint64_t cookie;
@@ -516,7 +516,7 @@ UMF_API_1_0 umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle) {
     export_mark_t *mark = (export_mark_t *)ipcHandle - 1;
     if (!export_unmark(mark)) {
         UMF_LOG_ERROR("%p was not made by umfGetIPCHandle in this process, or was put before; a "
-                      "received handle is freed by whoever allocated its buffer",
+                      "received handle is freed by the owner of its buffer",
                       (void *)ipcHandle);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

@@ -20,7 +20,7 @@ void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider);
 
 typedef struct umf_export_stats_t {
     size_t kept; /* exports that exist now */
-    size_t made; /* how often a provider was asked for one */
+    size_t made; /* calls of providers for one */
     size_t evictions;
     size_t limit; /* 0: none */
 } umf_export_stats_t;

@@ -1,5 +1,5 @@
 /*
- * IPC: the questions that both sides ask the core.
+ * IPC: queries of both sides to the core.
  */
 #include "ipc/ipc.h"
 

@@ -23,7 +23,7 @@ uint64_t umf_ipc_kind(umf_memory_provider_handle_t provider);
 /* Whether the provider has UMF_IPC_FLAG_ANY_MACHINE. */
 bool umf_ipc_is_for_any_machine(umf_memory_provider_handle_t provider);
 
-/* INVALID_ARGUMENT if the provider knows that the data does not describe an allocation of `size`
+/* INVALID_ARGUMENT if the provider finds that the data does not describe an allocation of `size`
  * bytes. */
 umf_result_t umf_ipc_check(umf_memory_provider_handle_t provider, const void *data, size_t size);
 

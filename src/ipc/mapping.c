@@ -410,8 +410,8 @@ static umf_result_t mapping_refuse(const umf_mapping_t *mine, const char *why) {
 
 /*
  * Adds a user to an OPEN mapping, unless the two handles differ. Then one of them is stale or
- * forged. A provider with a watch refuses a stale handle by itself, so it is asked anew, and the
- * mapping is retired for that: a forged handle that was opened before must not keep out a genuine
+ * forged. A provider with a watch refuses a stale handle by itself, so it is called anew, and the
+ * mapping is retired before: a forged handle that was opened before must not keep out a genuine
  * one. Without a watch the number of the export alone decides.
  */
 static umf_result_t mapping_join_locked(umf_mapping_t *mapping, const umf_mapping_t *mine,
@@ -470,7 +470,7 @@ static umf_result_t mapping_enter(umf_mapping_t *mine, umf_mapping_t **out) {
                 break;
             }
         } else if (mapping->opener != umf_process_pid()) {
-            /* Inherited through a fork: nobody finishes this open. */
+            /* Inherited through a fork: no thread finishes this open. */
             mapping_abandon_locked(mapping);
         } else {
             /* Compared before the wait, after which the mapping may be freed. */

@@ -38,8 +38,8 @@ void umf_mapping_owner_fini(umf_mapping_owner_t *owner);
 /*
  * Adds a user to a mapping that is open already, and writes the address. `size` bytes of the handle
  * are there, at least a header. false: it is not open, or the handle is suspicious;
- * umf_mapping_open tells which. `owner` may be any pointer; it is read only if it owns the mapping.
- * Hot.
+ * umf_mapping_open finds out which. `owner` may be any pointer; it is read only if it owns the
+ * mapping. Hot.
  */
 bool umf_mapping_open_again(const umf_mapping_owner_t *owner, const void *handle, size_t size,
                             void **ptr);

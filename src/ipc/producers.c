@@ -17,7 +17,7 @@ struct umf_producer_t {
 
 UMF_LOCK_STATIC(producers_lock, UMF_RANK_IMPORT);
 
-_Static_assert(UMF_PRODUCERS <= UMF_PROCESS_ASK_MAX, "all are asked for at once");
+_Static_assert(UMF_PRODUCERS <= UMF_PROCESS_ASK_MAX, "all are read in one call");
 
 umf_kept_fd_t umf_producer_file(const umf_producer_t *producer) {
     return producer ? producer->known.file : (umf_kept_fd_t){0};

@@ -54,7 +54,7 @@ static const umf_field_t settings_list[] = {
      .help = "folder for the sockets of brokers, an absolute path; empty: the abstract namespace"},
     {.path = "any_user",
      UMF_FIELD_SETTING(BOOL, get_any_user, set_any_user),
-     .help = "whether brokers of other users are asked and their questions answered"},
+     .help = "whether brokers of other users receive requests and answers"},
     {.path = "timeout",
      UMF_FIELD_SETTING(INT, get_timeout, set_timeout),
      .help = "milliseconds that an exchange with a broker may take, 1 to 600000"},

@@ -79,8 +79,8 @@ void umf_wire_set_offset(void *handle, uint64_t fixed_sum, uint64_t offset);
 bool umf_wire_get_offset(const void *handle, uint64_t fixed_sum, uint64_t *offset);
 
 /*
- * Reads a header of UMF_WIRE_HEADER bytes. INVALID_ARGUMENT, with a message that says what is
- * wrong, unless magic, version, lengths and checksum are right, the offset lies inside the
+ * Reads a header of UMF_WIRE_HEADER bytes. INVALID_ARGUMENT, with a message that names the
+ * wrong member, unless magic, version, lengths and checksum are right, the offset lies inside the
  * allocation, the allocation in the address space, and the data is not longer than `data_limit`. No
  * alignment is needed.
  */

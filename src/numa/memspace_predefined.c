@@ -14,8 +14,9 @@ static _Atomic(umf_memspace_handle_t) predefined[UMF_MEMSPACE_KIND_COUNT]; /* Sy
 static const char *const predefined_lacks[] = {
     [UMF_MEMSPACE_HOST_ALL] = "this process may use none of the machine's NUMA nodes",
     [UMF_MEMSPACE_HIGHEST_CAPACITY] = "this process may use none of the machine's NUMA nodes",
-    [UMF_MEMSPACE_HIGHEST_BANDWIDTH] = "the firmware tells no bandwidth of NUMA nodes (ACPI HMAT)",
-    [UMF_MEMSPACE_LOWEST_LATENCY] = "the firmware tells no latency of NUMA nodes (ACPI HMAT)",
+    [UMF_MEMSPACE_HIGHEST_BANDWIDTH] =
+        "the firmware reports no bandwidth of NUMA nodes (ACPI HMAT)",
+    [UMF_MEMSPACE_LOWEST_LATENCY] = "the firmware reports no latency of NUMA nodes (ACPI HMAT)",
 };
 
 static bool predefined_takes(umf_memspace_kind_t kind, const umf_topology_node_t *node) {

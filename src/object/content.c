@@ -47,10 +47,10 @@ static const umf_content_mover_t mover_absent = {cpu_zero, cpu_copy, zero_absent
 const umf_content_mover_t *umf_content_mover = &mover_absent;
 
 enum {
-    ACCESS_UNKNOWN, /* the provider has not been asked */
+    ACCESS_UNKNOWN, /* the provider has not been queried */
     ACCESS_CPU,
     ACCESS_PROVIDER, /* only through the provider's operations */
-    ACCESS_PROBED,   /* the provider does not tell: each span is probed */
+    ACCESS_PROBED,   /* the provider does not report it: each span is probed */
 };
 
 void umf_content_init(umf_content_t *content, umf_tracked_provider_t *tracked) {
@@ -98,7 +98,7 @@ static bool is_reached(umf_content_t *content, const void *ptr, probe_t probe) {
     return is_in_reach;
 }
 
-/* Shall the CPU do it? `probe` asks the kernel for the access that is needed at `ptr`. */
+/* Shall the CPU do it? `probe` makes the kernel try the needed access at `ptr`. */
 static bool is_for_cpu(umf_content_t *content, const void *ptr, probe_t probe) {
     int access = atomic_load_explicit(&content->access, memory_order_relaxed);
     if (umf_unlikely(access == ACCESS_UNKNOWN)) {

@@ -3,12 +3,12 @@
  *
  * Device memory (its property POINTER_TYPE is DEVICE) is filled and copied by the provider's own
  * operations (umf/plugin.h), memory of another type by the CPU. A provider serves one type of
- * memory, so it is asked once. A provider may not tell: it has no properties, or the type is
- * UNKNOWN. Then the first access to each span asks the kernel whether the CPU can access the
- * address. If it cannot, the provider's operations are used.
+ * memory, so it is queried once. A provider may not report it: it has no properties, or the type is
+ * UNKNOWN. Then the first access to each span tests, by a call of the kernel, whether the CPU can
+ * access the address. If it cannot, the provider's operations are used.
  *
- * Here it is decided who does it. The work itself is that of src/movement, which core knows by
- * `umf_content_mover` only.
+ * This module chooses the one or the other. The work itself is in ext/movement, which core calls
+ * through `umf_content_mover` only.
  */
 #ifndef UMF_SRC_OBJECT_CONTENT_H
 #define UMF_SRC_OBJECT_CONTENT_H

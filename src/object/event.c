@@ -6,7 +6,7 @@ void umf_event_listen(umf_event_listener_t listener) {
     atomic_store_explicit(&umf_event_listener, listener, memory_order_release);
 }
 
-void umf_event_tell(const umf_event_t *event) {
+void umf_event_emit(const umf_event_t *event) {
     umf_event_listener_t listener = atomic_load_explicit(&umf_event_listener, memory_order_acquire);
     if (listener) {
         listener(event);

@@ -1,7 +1,7 @@
 /*
- * Events: what pools and providers do, for the one who records it (record/). Nobody listens most of
- * the time; then a place that tells costs a load and a branch, and allocations and frees of pools
- * cost nothing: they tell only for pools that are recorded (umf_recorded_begin).
+ * Events: actions of pools and providers, for a recording (ext/record). Without a listener an event
+ * site costs one load and one branch, and allocations and frees of pools cost nothing: they emit
+ * events only for recorded pools (umf_recorded_begin).
  */
 #ifndef UMF_SRC_OBJECT_EVENT_H
 #define UMF_SRC_OBJECT_EVENT_H
@@ -27,29 +27,29 @@ typedef struct umf_event_t {
  * library may be held, but none of a rank above UMF_RANK_RECORD. */
 typedef void (*umf_event_listener_t)(const umf_event_t *event);
 
-/* NULL: nobody listens. */
+/* NULL: no listener. */
 extern UMF_HIDDEN _Atomic(umf_event_listener_t) umf_event_listener;
 
-/* Who still calls a listener that is replaced is not waited for. */
+/* Does not wait for threads in a listener that is replaced. */
 void umf_event_listen(umf_event_listener_t listener);
 
-UMF_COLD void umf_event_tell(const umf_event_t *event);
+UMF_COLD void umf_event_emit(const umf_event_t *event);
 
-static inline bool umf_event_is_heard(void) {
+static inline bool umf_event_is_enabled(void) {
     return umf_unlikely(atomic_load_explicit(&umf_event_listener, memory_order_relaxed) != NULL);
 }
 
-/* The arguments are evaluated only if somebody listens. */
+/* The arguments are evaluated only if there is a listener. */
 #define UMF_EVENT(...)                                                                             \
     do {                                                                                           \
-        if (umf_event_is_heard()) {                                                                \
-            umf_event_tell(&(umf_event_t){__VA_ARGS__});                                           \
+        if (umf_event_is_enabled()) {                                                              \
+            umf_event_emit(&(umf_event_t){__VA_ARGS__});                                           \
         }                                                                                          \
     } while (0)
 
-/* Allocations, frees and refusals of the pool are told from now on, until the end. A pool that is
- * recorded serves no request from the caches of threads inline. Begin and end may be repeated. The
- * pool must not be destroyed meanwhile. */
+/* Allocations, frees and refusals of the pool emit events from now on, until the end. A pool that
+ * is recorded serves no request from the caches of threads inline. Begin and end may be repeated.
+ * The pool must not be destroyed meanwhile. */
 void umf_recorded_begin(umf_memory_pool_handle_t pool);
 void umf_recorded_end(umf_memory_pool_handle_t pool);
 

@@ -1,5 +1,5 @@
 /*
- * Foreign memory: memory that no provider of this process gave or opened, but a driver knows.
+ * Foreign memory: memory that a driver has, but no provider of this process allocated or opened.
  *
  * Each family of providers over a driver registers a finder, before the library starts. A finder
  * never loads a driver.
@@ -12,7 +12,7 @@
 
 #include "system/common.h"
 
-/* Room for what the operations of a family need. */
+/* Room for the state of a family's operations. */
 #define UMF_FOREIGN_SELF_SIZE 64
 
 typedef struct umf_foreign_t {
@@ -25,7 +25,7 @@ typedef struct umf_foreign_t {
 } umf_foreign_t;
 
 typedef struct umf_foreign_finder_t {
-    /* false: the driver is not loaded, or does not know the address. */
+    /* false: the driver is not loaded, or has no such address. */
     bool (*find)(const void *ptr, umf_foreign_t *memory);
     struct umf_foreign_finder_t *next;
 } umf_foreign_finder_t;
@@ -33,7 +33,7 @@ typedef struct umf_foreign_finder_t {
 /* Called by a constructor. The finder must live as long as the library. */
 void umf_foreign_register(umf_foreign_finder_t *finder);
 
-/* Asks all finders. false: nobody knows the address. */
+/* Calls the finders. false: none finds the address. */
 bool umf_foreign_find(const void *ptr, umf_foreign_t *memory);
 
 #endif

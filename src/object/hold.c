@@ -90,7 +90,7 @@ static bool hold_may_be_in(const umf_memory_pool_handle_t pool, umf_map_entry_t 
                                                memory_order_acquire) != 0;
 }
 
-/* The size of an object. A user pool may not tell it: then only the address counts as held. */
+/* The size of an object. User pools may not report it: then only the address is held. */
 static umf_result_t hold_size_of(umf_memory_pool_handle_t pool, const void *ptr, size_t *size) {
     *size = 0;
     umf_result_t result = pool->ops.malloc_usable_size(pool->self, ptr, size);
@@ -117,7 +117,7 @@ static hold_state_t hold_set_aside(umf_memory_pool_handle_t pool, uintptr_t addr
     hold_state_t state = HOLD_NONE;
     umf_lock(&hold_lock);
     for (umf_hold_t *hold = NULL; (hold = hold_next_locked(pool, addr, size, hold)) != NULL;) {
-        /* All holds of an object are marked together, so the first one tells of an earlier free. */
+        /* All holds of an object are marked together, so the first one shows an earlier free. */
         if (hold->aside == addr && state == HOLD_NONE) {
             state = HOLD_WAS_ASIDE;
             break;
@@ -190,7 +190,7 @@ static void hold_unlink_locked(umf_memory_pool_handle_t pool, umf_hold_t *hold) 
 }
 
 /* Does an object that is set aside contain `addr`? Its holds record its place, so it is enough to
- * ask the nearest holds. */
+ * check the nearest holds. */
 static bool hold_is_aside_locked(const umf_memory_pool_handle_t pool, uintptr_t addr) {
     const umf_hold_t *below = NULL;
     for (const umf_hold_t *hold = pool->holds; hold;) {

@@ -51,7 +51,7 @@ umf_result_t umf_memory_run_at(const umf_tracked_provider_t *tracked, uintptr_t 
     return result;
 }
 
-/* The part of a run that callbacks are told: memory of the pool only. */
+/* The part of a run that callbacks receive: memory of the pool only. */
 static umf_result_t part_of(const umf_tracked_provider_t *tracked, void *base, size_t size,
                             uint64_t id, umf_memory_run_t *run) {
     *run = (umf_memory_run_t){.generation = id};

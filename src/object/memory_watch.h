@@ -33,8 +33,8 @@ UMF_COLD umf_result_t umf_memory_watch_mapped(const umf_tracked_provider_t *trac
 UMF_COLD void umf_memory_watch_unmapping(const umf_tracked_provider_t *tracked, void *base,
                                          size_t size, uint64_t id);
 
-/* The run that holds an address of a span. INVALID_ARGUMENT: the provider does not know it.
- * OUT_OF_RESOURCES: it has no physical memory. NOT_SUPPORTED: the provider does not tell. */
+/* The run that holds an address of a span. INVALID_ARGUMENT: the address is not the provider's.
+ * OUT_OF_RESOURCES: it has no physical memory. NOT_SUPPORTED: the provider cannot report it. */
 umf_result_t umf_memory_run_at(const umf_tracked_provider_t *tracked, uintptr_t address,
                                const umf_span_t *span, umf_memory_run_t *run);
 

@@ -39,7 +39,7 @@ struct umf_memory_provider_t {
     uint32_t birth;                  /* umf_birth_next; of a root. Immutable after create */
     char name[UMF_NAMES_LENGTH + 1]; /* of the root, for object/view.c; "": it is not valid */
     /* ext/movement/place.c and queue.c, in the root: */
-    _Atomic int place; /* what its memory is; 0: it has not been asked */
+    _Atomic int place; /* kind of its memory; 0: not queried yet */
     _Atomic(void *)
         queues[24]; /* made by queue_create, kept for the next copy. Taken by exchange */
     /* Only for tracked providers: */
@@ -68,8 +68,8 @@ struct umf_memory_pool_t {
     /* Hot: */
     const umf_small_sizes_t *small; /* never NULL */
     size_t small_max;               /* the largest size in `small`; 0: it has none */
-    /* Index of the thread slots where umfPoolMalloc finds the magazines; 0: it asks the pool. Sync:
-     * atomic, relaxed; object/layer.c replaces it */
+    /* Index of the thread slots where umfPoolMalloc finds the magazines; 0: it calls the pool.
+     * Sync: atomic, relaxed; object/layer.c replaces it */
     uint32_t small_index;
     uint32_t index;                   /* in umf_pool_table */
     const umf_magazine_slab_t *slabs; /* by class offset, for pools with `fast->slabs` */
@@ -149,8 +149,8 @@ static inline umf_result_t umf_pool_usable_size_at(umf_memory_pool_handle_t pool
 /* Frees an object of the pool which its user has freed already. */
 umf_result_t umf_pool_free_at(umf_memory_pool_handle_t pool, void *ptr);
 
-/* As umfPoolTrimMemory, without what the provider caches. `waits`: for work of a device that uses
- * what was freed. */
+/* As umfPoolTrimMemory, without the provider's caches. `waits`: for device work that uses
+ * freed memory. */
 umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep, bool waits);
 
 /* No pointer leads to a pool any more: code that runs after the teardown gets an error instead of a

@@ -1,5 +1,5 @@
 /*
- * Provider queries: what an in-tree provider may ask about handles and pools. Its own public
+ * Provider queries: facts on handles and pools for in-tree providers. Its own public
  * functions, which take a provider handle, need this.
  */
 #ifndef UMF_SRC_OBJECT_PROVIDER_QUERY_H

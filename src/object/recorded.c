@@ -19,7 +19,7 @@ bool umf_recorded_is_inside(umf_memory_pool_handle_t pool) {
     return umf_thread_slot_tls.recorded_pool == pool->index;
 }
 
-static void tell(umf_memory_pool_handle_t pool, umf_record_event_kind_t kind, uintptr_t address,
+static void emit(umf_memory_pool_handle_t pool, umf_record_event_kind_t kind, uintptr_t address,
                  size_t size, const void *queue) {
     UMF_EVENT(.kind = kind, .pool = pool, .address = address, .size = size, .queue = queue);
 }
@@ -29,15 +29,15 @@ static void tell(umf_memory_pool_handle_t pool, umf_record_event_kind_t kind, ui
 void *umf_recorded_allocated(umf_memory_pool_handle_t pool, void *ptr, size_t size,
                              const void *queue) {
     if (ptr) {
-        tell(pool, UMF_RECORD_ALLOC, (uintptr_t)ptr, size, queue);
+        emit(pool, UMF_RECORD_ALLOC, (uintptr_t)ptr, size, queue);
     } else if (size > 0) {
         size_t held = pool->tracked ? umf_tracked_bytes(pool->tracked) : 0;
-        tell(pool, UMF_RECORD_REFUSED, held, size, queue);
+        emit(pool, UMF_RECORD_REFUSED, held, size, queue);
     }
     return ptr;
 }
 
-/* Makes a call of the pool and tells what it returns, unless the thread is in one already. */
+/* Makes a call of the pool and emits its result, unless the thread is in one already. */
 #define RECORDED(pool, size, call)                                                                 \
     if (umf_recorded_is_inside(pool)) {                                                            \
         return call;                                                                               \
@@ -69,13 +69,13 @@ static void *recorded_realloc(umf_memory_pool_handle_t pool, void *old, size_t s
         return PASS_ON(pool, realloc)(pool, old, size);
     }
     if (old) {
-        tell(pool, UMF_RECORD_FREE, (uintptr_t)old, 0, NULL);
+        emit(pool, UMF_RECORD_FREE, (uintptr_t)old, 0, NULL);
     }
     uint32_t before = umf_recorded_enter(pool);
     void *ptr = PASS_ON(pool, realloc)(pool, old, size);
     umf_recorded_leave(before);
     if (!ptr && old && size > 0) {
-        tell(pool, UMF_RECORD_FREE_REFUSED, (uintptr_t)old, 0, NULL);
+        emit(pool, UMF_RECORD_FREE_REFUSED, (uintptr_t)old, 0, NULL);
     }
     return umf_recorded_allocated(pool, ptr, size, NULL);
 }
@@ -87,12 +87,12 @@ umf_result_t umf_recorded_free(umf_memory_pool_handle_t pool, void *ptr, const v
     if (umf_recorded_is_inside(pool)) {
         return free(pool, ptr, arg);
     }
-    tell(pool, UMF_RECORD_FREE, (uintptr_t)ptr, 0, queue);
+    emit(pool, UMF_RECORD_FREE, (uintptr_t)ptr, 0, queue);
     uint32_t before = umf_recorded_enter(pool);
     umf_result_t result = free(pool, ptr, arg);
     umf_recorded_leave(before);
     if (result != UMF_RESULT_SUCCESS) {
-        tell(pool, UMF_RECORD_FREE_REFUSED, (uintptr_t)ptr, 0, queue);
+        emit(pool, UMF_RECORD_FREE_REFUSED, (uintptr_t)ptr, 0, queue);
     }
     return result;
 }

@@ -8,8 +8,8 @@
 #include "object/event.h"
 #include "object/object.h"
 
-/* What a pool does inside of a call that is told of is not: it may allocate and free itself.
- * Returns what leave needs. */
+/* Nested calls emit no events: a pool may allocate and free itself.
+ * Returns the argument of leave. */
 uint32_t umf_recorded_enter(umf_memory_pool_handle_t pool);
 void umf_recorded_leave(uint32_t before);
 /* Is the thread in such a call of this pool? */
@@ -23,7 +23,7 @@ static inline bool umf_is_recorded(umf_memory_pool_handle_t pool) {
 UMF_COLD void *umf_recorded_allocated(umf_memory_pool_handle_t pool, void *ptr, size_t size,
                                       const void *queue);
 
-/* Tells of a free, makes it, and tells if it is refused. `arg`: for `free`. */
+/* Emits the event of a free, frees, and emits another if that is refused. `arg`: for `free`. */
 typedef umf_result_t (*umf_recorded_free_t)(umf_memory_pool_handle_t pool, void *ptr,
                                             const void *arg);
 UMF_COLD umf_result_t umf_recorded_free(umf_memory_pool_handle_t pool, void *ptr, const void *queue,

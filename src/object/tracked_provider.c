@@ -269,13 +269,13 @@ bool umf_tracked_is_shortage(void) {
     return !refusal.is_final;
 }
 
-/* Only the provider knows what its native errors mean. */
+/* Only the provider can interpret its native errors. */
 static bool is_shortage(const umf_tracked_provider_t *tracked, umf_result_t result) {
     return umf_result_is_shortage(result) ||
            (tracked->ext->is_shortage && tracked->ext->is_shortage(tracked->self, result));
 }
 
-/* Counts what the group of the pool is about to hold. false: it is full. */
+/* Counts bytes that the group of the pool is about to hold. false: it is full. */
 static UMF_COLD bool count(umf_tracked_provider_t *tracked, size_t size) {
     bool has_room = umf_group_take(umf_group_of(tracked), size);
     if (!has_room) {
@@ -328,7 +328,7 @@ static umf_result_t misaligned(umf_tracked_provider_t *tracked, size_t size, siz
 }
 
 /* Memory that a pool cannot hand out: NULL, or misaligned. A provider that was free to choose the
- * alignment is asked again, once. */
+ * alignment is called again, once. */
 static UMF_COLD umf_result_t alloc_again(umf_tracked_provider_t *tracked, alloc_op_t alloc,
                                          size_t size, size_t alignment, void **memory) {
     umf_result_t result = UMF_RESULT_SUCCESS;
@@ -422,8 +422,9 @@ static UMF_COLD umf_result_t freed_twice(const void *ptr) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* The provider refused the free: the allocation is recorded again, and told again. The free was
- * told before it was tried, because another thread may have the address right after it. */
+/* The provider refused the free: the allocation is recorded again, and emits its event again. The
+ * free emitted its event before it was tried, because another thread may have the address right
+ * after it. */
 static UMF_COLD umf_result_t free_failed(umf_tracked_provider_t *tracked, umf_span_t *span,
                                          const void *ptr, size_t size, umf_result_t result) {
     UMF_KEEP_ERRNO;
@@ -685,7 +686,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderAlloc(umf_memory_provider_handle_t hPr
     if (hProvider->is_tracked) {
         return tracked_alloc(hProvider, hProvider->ops.alloc, false, size, alignment, 0, NULL, ptr);
     }
-    if (umf_event_is_heard()) {
+    if (umf_event_is_enabled()) {
         return recorded_alloc(hProvider, size, alignment, ptr);
     }
     return answer(hProvider, hProvider->ops.alloc(hProvider->self, size, alignment, ptr));
@@ -710,7 +711,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderFree(umf_memory_provider_handle_t hPro
     if (hProvider->is_tracked) {
         return tracked_free_ptr(hProvider, ptr, size);
     }
-    if (umf_event_is_heard()) {
+    if (umf_event_is_enabled()) {
         return recorded_free(hProvider, ptr, size);
     }
     return answer(hProvider, hProvider->ops.free(hProvider->self, ptr, size));

@@ -70,10 +70,11 @@ static inline bool umf_tracked_cannot_align(umf_result_t result) {
 
 /*
  * The last refusal of the calling thread: by a provider, by a group (object/group.h), or by a pool
- * that cannot even ask. A request that can fail without a refusal forgets the one before first.
+ * that does not even call its provider. A request that can fail without a refusal forgets the one
+ * before first.
  */
 void umf_tracked_forget_refusal(void);
-/* Notes one. For pools that cannot ask their provider. */
+/* Notes one. For pools that do not call their provider. */
 void umf_tracked_refuse(size_t size, umf_result_t result);
 /* Bytes; 0: no refusal. More than a limit of 2^57 stands for anything above. */
 size_t umf_tracked_refused(void);
@@ -104,7 +105,7 @@ bool umf_tracked_wake(umf_tracked_provider_t *tracked, umf_span_t *span, size_t 
 /* Frees a dormant span at the provider. */
 umf_result_t umf_tracked_free_dormant(umf_tracked_provider_t *tracked, umf_span_t *span);
 
-/* The provider gives back the memory that it caches for reuse: all, or only what has decayed. */
+/* The provider releases the memory that it caches for reuse: all, or only decayed memory. */
 void umf_provider_drop_reusable(umf_memory_provider_handle_t provider, bool only_decayed);
 
 /* The provider gives back what it has kept because work of a device used it. */
@@ -163,7 +164,7 @@ typedef struct umf_pool_fast_ops_t {
      * class offset. NULL: never possible. */
     bool (*try_free)(void *pool, void *ptr, umf_map_entry_t entry);
     /* The usable size of the live object at `ptr`, whose map entry the caller has looked up. An
-     * error, with a message: no live object begins there. NULL: ask malloc_usable_size. */
+     * error, with a message: no live object begins there. NULL: call malloc_usable_size. */
     umf_result_t (*usable_size_at)(void *pool, const void *ptr, umf_map_entry_t entry,
                                    size_t *size);
     /* Makes a decay pass if one is due. Any thread may call it. NULL: nothing decays. */
@@ -182,9 +183,9 @@ typedef struct umf_pool_fast_ops_t {
      * through free_at, from the return on. Two threads must not call it at once. NULL: the pool
      * gives no class offsets. */
     void (*set_served_inline)(void *pool, bool may);
-    /* Tells what a span is divided into. The caller uses the span (umf_span_use), so that it stays
+    /* Reports the blocks of a span. The caller uses the span (umf_span_use), so that it stays
      * whole. No lock is held for more than some thousand blocks at a time. NULL: the pool cannot
-     * tell. */
+     * list them. */
     void (*walk)(void *pool, const umf_span_t *span, struct umf_walk_t *walk);
     /* The pages under a range of live memory stay where they are until the pool ends. NULL: the
      * pool moves none. */

@@ -1,5 +1,5 @@
 /*
- * Walks: what a span is divided into, as its pool tells it (`walk` of umf_pool_fast_ops_t). A
+ * Walks: the blocks of a span, as its pool reports them (`walk` of umf_pool_fast_ops_t). A
  * snapshot (record/) makes them while other threads allocate and free.
  */
 #ifndef UMF_SRC_OBJECT_WALK_H
@@ -13,16 +13,16 @@
 
 /* Blocks of one size and state that lie side by side become one run. */
 typedef struct umf_walk_t {
-    void (*tell)(struct umf_walk_t *walk, const umf_record_run_t *run);
-    umf_record_run_t last; /* not told yet; count 0: there is none */
-    /* The pool has live blocks of a size that it does not know. */
+    void (*report)(struct umf_walk_t *walk, const umf_record_run_t *run);
+    umf_record_run_t last; /* not reported yet; count 0: there is none */
+    /* The pool has live blocks of unknown size. */
     bool is_partial;
 } umf_walk_t;
 
 /* Ends a span. */
 static inline void umf_walk_end(umf_walk_t *walk) {
     if (walk->last.count) {
-        walk->tell(walk, &walk->last);
+        walk->report(walk, &walk->last);
         walk->last.count = 0;
     }
 }
@@ -41,7 +41,7 @@ static inline bool umf_walk_joins(umf_record_run_t *last, uintptr_t base, size_t
     return false;
 }
 
-/* Tells of `count` blocks that lie side by side. A span is told of by ascending addresses, or by
+/* Reports `count` adjacent blocks. A span is reported in the order of ascending addresses, or of
  * descending ones. */
 static inline void umf_walk_add(umf_walk_t *walk, uintptr_t base, size_t size, uint32_t count,
                                 umf_record_state_t state) {

@@ -47,8 +47,8 @@ static void leave(listener_t *listener, unsigned forks) {
     umf_unlock(&listeners_lock);
 }
 
-static bool tell(listener_t *listener, umf_memory_pool_handle_t pool, size_t bytes,
-                 unsigned attempt) {
+static bool notify(listener_t *listener, umf_memory_pool_handle_t pool, size_t bytes,
+                   unsigned attempt) {
     umf_reclaim_callback_t callback;
     void *arg;
     unsigned forks = umf_fork_count();
@@ -65,7 +65,7 @@ bool umf_pressure_tell(umf_memory_pool_handle_t pool, size_t bytes, unsigned att
     bool has_given = false;
     umf_thread_slot_tls.is_telling = true;
     for (listener_t *listener = listeners; listener < listeners + CALLBACKS; listener++) {
-        has_given |= tell(listener, pool, bytes, attempt);
+        has_given |= notify(listener, pool, bytes, attempt);
     }
     umf_thread_slot_tls.is_telling = false;
     return has_given;

@@ -17,9 +17,9 @@
 
 /*
  * Threads that visit pools of others. A visitor counts itself at the pool's index and then looks
- * whether the pool is open; the thread that ends a pool closes it and then waits until nobody is
- * counted. So a pool is not destroyed under a visitor, no visit fails, and nobody takes a lock. The
- * words are not in the pools, whose memory may be freed while a word is read.
+ * whether the pool is open; the thread that ends a pool closes it and then waits until no visitor
+ * is counted. So a pool is not destroyed under a visitor, no visit fails, and no thread takes a
+ * lock. The words are not in the pools, whose memory may be freed while a word is read.
  *
  * A word has the number of forks above its count, as in track/use.h: a child of fork has none of
  * the visitors of its parent.
@@ -30,7 +30,7 @@
 
 static _Atomic uint64_t visits[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS]; /* by index of the pool */
 
-/* What the word means in this process. */
+/* The value of the word in this process. */
 static uint64_t visits_now(uint64_t seen) {
     uint64_t forks = (uint64_t)umf_fork_count() << VISITS_FORKS_AT;
     return seen >= forks ? seen : forks | (seen & VISITS_OPEN);
@@ -136,9 +136,9 @@ typedef struct sweep_t {
     umf_memory_provider_handle_t root; /* pools on this provider; NULL: on any */
     umf_pool_group_handle_t group;     /* pools of this group; NULL: all */
     uint32_t except;                   /* index of a pool that is left out; 0: none */
-    bool counts;                       /* count what is given, and end when it is enough */
+    bool counts;                       /* count released bytes, and end when they are enough */
     bool is_any;                       /* there was a pool */
-    bool waits;                        /* for work of a device that uses what was freed */
+    bool waits;                        /* for device work that uses freed memory */
     size_t want, given;
 } sweep_t;
 
@@ -151,7 +151,7 @@ static size_t bytes_of(const sweep_t *sweep, umf_memory_pool_handle_t pool) {
     return sweep->counts && pool->tracked ? umf_tracked_bytes(pool->tracked) : 0;
 }
 
-/* The result of the trim is not asked: a proxy pool says that it cannot, and gives. */
+/* Ignore the result of the trim: proxy returns NOT_SUPPORTED, but releases memory. */
 static bool sweep_one(umf_memory_pool_handle_t pool, void *arg) {
     sweep_t *sweep = arg;
     if (is_meant(sweep, pool)) {
@@ -208,21 +208,21 @@ static outcome_t attempt(const umf_shortage_t *shortage) {
                                                                 : REFUSED;
 }
 
-/* What the pools of the same provider keep. */
+/* Memory that other pools of the same provider keep. */
 static bool trim_same_provider(const umf_shortage_t *shortage) {
     const umf_tracked_provider_t *tracked = shortage->tracked;
     return sweep_pools(
         (sweep_t){.root = tracked->root, .except = tracked->spans.pool, .waits = true});
 }
 
-/* What the provider caches. */
+/* Memory that the provider caches. */
 static bool drop_reusable(const umf_shortage_t *shortage) {
     umf_memory_provider_handle_t root = shortage->tracked->root;
     umf_provider_drop_reusable(root, false);
     return root->ext->reuse_drop != NULL;
 }
 
-/* What the pools of the same group keep. */
+/* Memory that the pools of the same group keep. */
 static bool trim_same_group(const umf_shortage_t *shortage) {
     const umf_tracked_provider_t *tracked = shortage->tracked;
     umf_pool_group_handle_t group = umf_group_of(tracked);
@@ -230,7 +230,8 @@ static bool trim_same_group(const umf_shortage_t *shortage) {
            sweep_pools((sweep_t){.group = group, .except = tracked->spans.pool, .waits = true});
 }
 
-/* What the pool itself keeps. The request is repeated until nothing was out of sight meanwhile. */
+/* Memory that the pool itself keeps. The request is repeated until no memory was withheld
+ * meanwhile. */
 static outcome_t reclaim_own(const umf_shortage_t *shortage) {
     umf_withheld_part_t part;
     outcome_t outcome;
@@ -242,7 +243,7 @@ static outcome_t reclaim_own(const umf_shortage_t *shortage) {
     return outcome;
 }
 
-/* What was freed on queues, if its work has passed, then what must be waited for. */
+/* Blocks freed on queues: first those whose work has completed, then, after a wait, the others. */
 static outcome_t reclaim_queued(const umf_shortage_t *shortage) {
     umf_memory_pool_handle_t pool = atomic_load(&umf_pool_table[shortage->tracked->spans.pool]);
     outcome_t outcome = SHORT;

@@ -1,10 +1,10 @@
 /*
- * Reclaim: before a request fails, memory that nobody uses is made available to it.
+ * Reclaim: before a request fails, unused memory is made available to it.
  *
- * This is the one way of all pools when they run out of memory. The order is that of what it costs
- * to build up again what is given up: what the pool itself keeps free, for any thread and of any
- * size; what other pools on the same provider keep; what the provider caches for reuse; what other
- * pools of the same group keep (object/group.h); what the program gives back (reclaim/pressure.h).
+ * This is the one way of all pools when they run out of memory. Memory that is cheapest to
+ * rebuild is released first: free memory of the pool itself, for any thread and of any size; of
+ * other pools on the same provider; caches of the provider; free memory of other pools of the same
+ * group (object/group.h); memory that the program releases in a callback (reclaim/pressure.h).
  */
 #ifndef UMF_SRC_RECLAIM_RECLAIM_H
 #define UMF_SRC_RECLAIM_RECLAIM_H
@@ -35,9 +35,10 @@ typedef struct umf_shortage_t {
 UMF_COLD bool umf_reclaim(const umf_shortage_t *shortage);
 
 /*
- * Ticks. Memory decays also in pools that nobody calls, and under programs whose every call is a
- * hit: each thread ticks at every few thousandth free, and the background thread if there is one.
- * Several times in a period one of the ticks asks every pool whether its decay pass is due.
+ * Ticks. Memory decays also in pools without calls, and in programs whose calls all hit the
+ * thread cache: each thread ticks at every few thousandth free, and the background thread if there
+ * is one. Several times in a period one of the ticks checks for every pool whether its decay pass
+ * is due.
  */
 UMF_COLD void umf_reclaim_tick(void);
 
@@ -52,7 +53,7 @@ void umf_reclaim_leave(umf_memory_pool_handle_t pool);
 void umf_reclaim_each(bool (*one)(umf_memory_pool_handle_t pool, void *arg), void *arg);
 
 /* Visits the pool with this index. false: there is none, or it is ending. For visits that must be
- * short: whoever ends the pool waits for them. */
+ * short: the end of the pool waits for them. */
 bool umf_reclaim_one(uint32_t index, void (*one)(umf_memory_pool_handle_t pool, void *arg),
                      void *arg);
 

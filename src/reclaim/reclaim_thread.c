@@ -17,8 +17,8 @@
 #include "system/os.h"
 
 /*
- * The thread that runs has a number of its own. Who stops it takes it away under the lock, and
- * joins it without: the thread may be in an operation of a provider, which may ask for the setting
+ * The thread that runs has a number of its own. A stop takes it away under the lock, and
+ * joins it without: the thread may be in an operation of a provider, which may read the setting
  * or change it.
  */
 UMF_LOCK_STATIC(thread_lock, UMF_RANK_BACKGROUND);

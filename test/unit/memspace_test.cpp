@@ -454,8 +454,8 @@ TEST(memspace, MissingAttributesAreSaid) {
     machine::Log log;
     EXPECT_EQ(umfMemspaceHighestBandwidthGet(), nullptr);
     EXPECT_EQ(umfMemspaceLowestLatencyGet(), nullptr);
-    EXPECT_NE(log.text().find("tells no bandwidth"), std::string::npos) << log.text();
-    EXPECT_NE(log.text().find("tells no latency"), std::string::npos) << log.text();
+    EXPECT_NE(log.text().find("reports no bandwidth"), std::string::npos) << log.text();
+    EXPECT_NE(log.text().find("reports no latency"), std::string::npos) << log.text();
     EXPECT_EQ(log.text().find("ERROR"), std::string::npos) << "it is not an error\n" << log.text();
 }
 

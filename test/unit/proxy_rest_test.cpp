@@ -175,7 +175,7 @@ TEST_P(ProxyRest, WhatRestsIsNobodys) {
         refused();
         refused();
         other(refused);
-        EXPECT_EQ(log.count("no pool knows"), 3u) << log.text();
+        EXPECT_EQ(log.count("no pool has"), 3u) << log.text();
         EXPECT_EQ(log.count("but to none:"), 6u);
         for (char *at : {p, p + 1, p + 999, p + PAGE - 1}) {
             EXPECT_EQ(pool_of(at), nullptr);

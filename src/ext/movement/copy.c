@@ -7,7 +7,7 @@
 #include "ext/movement/quick.h"
 #include "system/keep_errno.h"
 
-/* Larger copies do not notice what the general way costs. */
+/* The cost of the general way does not matter for larger copies. */
 #define QUICK_MAX ((size_t)64 << 10)
 
 static umf_result_t sides_find(umf_side_t *to, umf_side_t *from, const umf_copy_item_t *item,

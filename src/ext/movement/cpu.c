@@ -10,7 +10,7 @@
 
 /* Below this size one thread is as fast as several, because they must be started. */
 #define CPU_PARALLEL_MIN ((size_t)32 << 20)
-/* What a thread copies at once. */
+/* Bytes that a thread copies at once. */
 #define CPU_PIECE ((size_t)16 << 20)
 /* With fewer CPUs one thread takes most of what memory gives. */
 #define CPU_MIN 4
@@ -38,7 +38,7 @@ static void fill_piece(char *to, size_t size, const void *pattern, size_t patter
     }
     size_t have = pattern_size < size ? pattern_size : size;
     memcpy(to, pattern, have);
-    while (have < size) { /* what is there doubles, as long as it stays in the cache */
+    while (have < size) { /* the filled part doubles, as long as it stays in the cache */
         size_t tile = have < TILE_MAX ? have : TILE_MAX / pattern_size * pattern_size;
         size_t more = tile ? tile : pattern_size;
         more = more < size - have ? more : size - have;
@@ -113,7 +113,7 @@ static void run(cpu_work_t *work) {
     umf_crew_run(threads < pieces ? threads : pieces, do_pieces, work);
 }
 
-/* One thread is all that there is, or all that pays. */
+/* Use one thread: no more exist, or more are not faster. */
 static bool is_alone(void) {
     return most_threads() == 1 || atomic_load(&cpu_threads) == 1;
 }

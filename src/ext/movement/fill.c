@@ -11,7 +11,7 @@
 /* --- fills -------------------------------------------------------------------------------------
  */
 
-/* Some of the pattern is copied from the host; then what is there doubles, in order on the queue.
+/* Some of the pattern is copied from the host; then the filled part doubles, in order on the queue.
  */
 static umf_result_t queue_tiles(umf_move_t *move, const umf_side_t *to, const void *tile,
                                 size_t tile_size) {
@@ -27,7 +27,7 @@ static umf_result_t queue_tiles(umf_move_t *move, const umf_side_t *to, const vo
     return result;
 }
 
-/* The pattern on the host, which the work may still read when it could not be waited for. */
+/* The pattern on the host. The work may still read it if a wait for the work failed. */
 typedef struct tile_t {
     umf_undone_memory_t memory;
     size_t size;

@@ -189,7 +189,7 @@ static umf_copy_item_t *take_dirty(umf_mirror_handle_t mirror, bool is_push, siz
     return items;
 }
 
-/* What was not moved is dirty again. */
+/* Parts that were not copied are dirty again. */
 static void put_dirty(umf_mirror_handle_t mirror, bool is_push, const umf_copy_item_t *items,
                       size_t first, size_t count) {
     umf_lock(&mirror->lock);
@@ -240,7 +240,7 @@ static umf_result_t move_part(umf_mirror_handle_t mirror, bool is_push, size_t o
         return result;
     }
     umf_copy_item_t item = part_item(mirror, is_push, offset, offset + size);
-    umf_lock(&mirror->lock); /* before the copy: what is marked from now on stays so */
+    umf_lock(&mirror->lock); /* before the copy: marks that are made from now on stay */
     bool is_removed = umf_dirty_remove(&mirror->dirty, offset, offset + size);
     umf_unlock(&mirror->lock);
     result = mirror_copy(mirror, &item, 1, params);

@@ -44,7 +44,7 @@ bool umf_move_is_plain(const umf_move_t *move) {
     return !params->queue && !params->event && params->num_wait_events == 0;
 }
 
-/* What the parameters need and the side's provider does not have; NULL: nothing. */
+/* An operation that the parameters need and the side's provider lacks; NULL: none. */
 static const char *missing_operation(const umf_copy_params_t *params, const umf_side_t *side) {
     const umf_memory_provider_ext_ops_t *ext = side->ext;
     if (!umf_side_has_copy(side)) {

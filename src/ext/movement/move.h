@@ -1,6 +1,6 @@
 /*
- * Move: one call of umf/copy.h. It begins with the checks of the parameters, is told each piece of
- * work in order, and ends with what belongs behind the work.
+ * Move: one call of umf/copy.h. It begins with the checks of the parameters, receives each piece of
+ * work in order, and ends with the events after the work.
  */
 #ifndef UMF_SRC_EXT_MOVEMENT_MOVE_H
 #define UMF_SRC_EXT_MOVEMENT_MOVE_H
@@ -31,10 +31,10 @@ bool umf_move_is_plain(const umf_move_t *move);
 
 /* For the work itself. Makes sure that `queue` is one on which the side's provider works. */
 umf_result_t umf_move_queue(umf_move_t *move, const umf_side_t *side);
-/* Is the caller's queue being captured? Then it cannot be waited for. Otherwise what was on it may
- * have been waited for. */
+/* Is the caller's queue being captured? Then it cannot be waited for. Otherwise the call may
+ * have waited for its work. */
 bool umf_move_is_captured(const umf_move_t *move);
-/* The host waits: for the work so far, and for what the caller queued and named. */
+/* The host waits: for the work so far, and for work that the caller queued and named. */
 umf_result_t umf_move_wait(umf_move_t *move);
 
 /* One piece of work. The sides are checked and must live until the end. */

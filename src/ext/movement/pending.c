@@ -9,7 +9,7 @@
 
 typedef struct pending_t {
     umf_list_t link; /* Sync: pending_lock */
-    bool is_taken;   /* a thread asks whether it is done. Sync: pending_lock */
+    bool is_taken;   /* a thread checks whether it is done. Sync: pending_lock */
     unsigned failed; /* waits. Sync: the thread that has taken it */
     unsigned forks;  /* umf_fork_count() when it was listed. Immutable */
     umf_memory_provider_handle_t provider;
@@ -23,7 +23,7 @@ typedef struct pending_t {
 
 UMF_LOCK_STATIC(pending_lock, UMF_RANK_SUSPEND);
 static umf_list_t pendings = {&pendings, &pendings}; /* oldest first. Sync: pending_lock */
-static unsigned pending_forks; /* umf_fork_count() of what is listed. Sync: pending_lock */
+static unsigned pending_forks; /* umf_fork_count() of the listed ones. Sync: pending_lock */
 
 static size_t pending_bytes(size_t count) {
     return sizeof(pending_t) + count * sizeof(uint32_t);
@@ -97,7 +97,7 @@ static void pending_end(pending_t *pending) {
     pending_free(pending);
 }
 
-/* A wait that fails says nothing of the work. Then all work of the device is waited for. */
+/* A wait that fails gives no state of the work. Then all work of the device is waited for. */
 static bool pending_is_done(const pending_t *pending, bool may_block) {
     const umf_memory_provider_ext_ops_t *ext = pending->ext;
     if (ext->mark_wait(pending->self, pending->mark, may_block)) {
@@ -193,7 +193,7 @@ static size_t sides_spans(const umf_side_t *sides, size_t count) {
     return spans;
 }
 
-/* The uses pass from the sides to what is pending. */
+/* The uses pass from the sides to the pending copy. */
 static void pending_fill(pending_t *pending, const umf_side_t *mover, umf_side_t *sides,
                          size_t count) {
     size_t at = 0;

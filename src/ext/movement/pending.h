@@ -13,7 +13,7 @@
 umf_result_t umf_pending_add(const umf_side_t *mover, void *queue, umf_side_t *sides, size_t count,
                              bool waits);
 
-/* Ends what is done; waits for what uses `span`. */
+/* Ends completed copies; waits for those that use `span`. */
 void umf_pending_settle(uint32_t span);
 /* Waits for the work of a provider, which is about to be destroyed. */
 void umf_pending_drop(umf_memory_provider_handle_t provider);

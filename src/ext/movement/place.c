@@ -8,11 +8,11 @@
 
 static const umf_memory_provider_ext_ops_t no_ext = {.struct_size = sizeof(no_ext)};
 
-/* --- what a provider's memory is ---------------------------------------------------------------
+/* --- kinds of memory of providers --------------------------------------------------------------
  */
 
 /* In the member `place` of a provider: a umf_place_kind_t, or this. */
-enum { PLACE_PROBED = 16 }; /* it does not tell: the kernel is asked each time */
+enum { PLACE_PROBED = 16 }; /* no type is reported: addresses are probed each time */
 
 static int kind_of_type(umf_usm_memory_type_t type) {
     switch (type) {
@@ -34,8 +34,7 @@ static bool is_reached(uintptr_t addr, bool is_written) {
     return (is_written ? umf_os_probe_change(word) : umf_os_probe_read(word)) != EFAULT;
 }
 
-/* Memory of a provider that does not tell is taken for ordinary if the CPU may change the first
- * bytes that are seen of it. */
+/* If the provider reports no type, memory whose first bytes are writable counts as host memory. */
 static UMF_COLD int provider_ask(umf_memory_provider_handle_t provider, uintptr_t base) {
     umf_usm_memory_type_t type = UMF_MEMORY_TYPE_UNKNOWN;
     if (provider->ops.ext_get_allocation_properties &&
@@ -191,7 +190,7 @@ void umf_side_find(umf_side_t *side, const void *addr, size_t size, bool is_writ
 
 static UMF_COLD umf_result_t leaves(const umf_side_t *side) {
     if (!side->addr) {
-        UMF_LOG_ERROR("the %s is NULL, %zu bytes are asked for", side->name, side->size);
+        UMF_LOG_ERROR("the %s is NULL, %zu bytes are requested", side->name, side->size);
     } else if (side->is_missing) {
         UMF_LOG_ERROR("the CPU cannot access the %s %p, or not all of its %zu bytes: no memory is "
                       "mapped there, or it is protected",

@@ -7,7 +7,7 @@
 typedef struct quick_t {
     uintptr_t addr;
     umf_map_entry_t entry;
-    uint32_t span; /* 0: memory that nobody knows */
+    uint32_t span; /* 0: untracked memory */
 } quick_t;
 
 /* false: it is no case for the quick way. */

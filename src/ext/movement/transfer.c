@@ -27,9 +27,10 @@ static umf_result_t copy_by(umf_move_t *move, const umf_side_t *own, umf_piece_t
 
 static UMF_COLD umf_result_t no_route(const umf_side_t *to, const umf_side_t *from) {
     const umf_side_t *side = umf_side_has_copy(to) ? from : to;
-    UMF_LOG_ERROR("there is no way from %p to %p: the CPU does not reach the %s, and nobody has "
-                  "operations to copy it and queues (umf/plugin.h)",
-                  (void *)from->addr, (void *)to->addr, side->name);
+    UMF_LOG_ERROR(
+        "there is no way from %p to %p: the CPU cannot access the %s, and no provider has "
+        "operations to copy it and queues (umf/plugin.h)",
+        (void *)from->addr, (void *)to->addr, side->name);
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 

@@ -1,12 +1,13 @@
 /*
- * Lane: what was allocated and freed on one queue, in one pool.
+ * Lane: the blocks allocated and freed on one queue, in one pool.
  *
  * A block that is freed on a queue stays allocated in its pool. It waits in a bin of the lane, by
  * its class of sizes, and the next allocation of that class on the queue takes it: a list under the
  * lane's lock, no call of a driver.
  *
  * Frees are counted. A mark of the provider (umf/plugin.h) stands behind all frees up to its count.
- * It is made when somebody else wants the memory, and when it has passed, so have these frees.
+ * It is made when another queue or the host requests the memory; when it has completed, these
+ * blocks are unused.
  */
 #ifndef UMF_SRC_EXT_QUEUE_LANE_H
 #define UMF_SRC_EXT_QUEUE_LANE_H
@@ -67,7 +68,7 @@ struct umf_lane_block_t {
     umf_list_t age; /* of all that are free, or of all that wait */
     uintptr_t addr;
     uint64_t freed; /* the count of the lane's frees at its own */
-    size_t size;    /* what the class promises, or what the pool gave */
+    size_t size;    /* the size of the class, or that of the pool's block */
     uint32_t class;
     umf_lane_state_t state;
     bool is_leaving; /* after it has waited */
@@ -123,7 +124,7 @@ struct umf_lane_t {
 };
 
 void umf_lane_init(umf_lane_t *lane, umf_memory_pool_handle_t pool);
-/* Frees what the lane has for itself, and the records of its blocks. */
+/* Frees the lane's own memory, and the records of its blocks. */
 void umf_lane_fini(umf_lane_t *lane);
 
 static inline bool umf_lane_has_filled(const umf_lane_t *lane, uint32_t class) {
@@ -216,9 +217,9 @@ void umf_lane_block_delete(umf_lane_block_t *block);
 /* Looks how far the queue is. `waits`: until all frees so far have passed. A captured queue never
  * passes. */
 void umf_lane_update(umf_lane_t *lane, bool waits);
-/* Waits for the marks that there are; the queue is not asked. true: all frees have passed. */
+/* Waits for recorded marks only; does not query the driver. true: all frees are complete. */
 bool umf_lane_drain(umf_lane_t *lane);
-/* Takes a block whose work has not passed, after `follower` was told to wait for it on the device.
+/* Makes `follower` wait on the device, then takes a block still in use.
  * NULL: there is none, or that is not possible. */
 umf_lane_block_t *umf_lane_take_behind(umf_lane_t *lane, umf_queue_t follower, uint32_t class,
                                        uint32_t last, size_t alignment);

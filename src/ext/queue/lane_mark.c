@@ -1,7 +1,7 @@
 /*
  * Marks of lanes: how far a queue is. One thread at a time has the turn, and the marks. It calls
- * the provider without a lock, and gives the turn away before it waits for a mark, so that nobody
- * else waits for that queue.
+ * the provider without a lock, and gives the turn away before it waits for a mark, so that no
+ * other thread waits for that queue.
  */
 #include "ext/queue/lane.h"
 #include "system/pause.h"

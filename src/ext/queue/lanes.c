@@ -1,4 +1,4 @@
-/* Lanes: the queues that a pool knows. */
+/* Lanes: the queues of a pool. */
 #include "ext/queue/lanes.h"
 
 #include <umf/capture.h>
@@ -103,14 +103,14 @@ umf_result_t umf_lanes_get(umf_memory_pool_handle_t pool, umf_lanes_t **lanes) {
 
 /* --- one lane --- */
 
-/* What the provider tells of a queue. */
+/* Properties of a queue, from its provider. */
 typedef struct queue_facts_t {
     umf_queue_t queue;
     uint64_t id;
     bool is_of_thread, is_captured;
 } queue_facts_t;
 
-static umf_result_t ask(umf_lanes_t *lanes, umf_queue_t queue, queue_facts_t *facts) {
+static umf_result_t query(umf_lanes_t *lanes, umf_queue_t queue, queue_facts_t *facts) {
     umf_memory_provider_handle_t provider = lanes->pool->provider;
     int is_of_thread = 0, is_captured = 0;
     uint64_t id = (uintptr_t)queue + 1;
@@ -126,7 +126,7 @@ static uint64_t thread_of(const queue_facts_t *facts) {
     return facts->is_of_thread ? umf_thread_slot_number() : 0;
 }
 
-/* Where one id is not known the handle tells. */
+/* If an id is unknown, compare handles. */
 static bool is_of_locked(const umf_lane_t *lane, const queue_facts_t *facts) {
     bool is_it = lane->id && facts->id ? lane->id == facts->id : lane->queue == facts->queue;
     return is_it && lane->thread == thread_of(facts);
@@ -241,7 +241,7 @@ static void lane_remember(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t *lan
 umf_result_t umf_lanes_find(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **lane,
                             bool *is_captured) {
     queue_facts_t facts;
-    umf_result_t result = ask(lanes, queue, &facts);
+    umf_result_t result = query(lanes, queue, &facts);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -290,7 +290,7 @@ static bool is_captured_lane(umf_lanes_t *lanes, umf_lane_t *lane, umf_queue_t *
         return false;
     }
     *queue = lane->queue;
-    bool is_captured = ask(lanes, lane->queue, &facts) == UMF_RESULT_SUCCESS && facts.is_captured;
+    bool is_captured = query(lanes, lane->queue, &facts) == UMF_RESULT_SUCCESS && facts.is_captured;
     umf_lane_release(lane);
     return is_captured;
 }

@@ -1,5 +1,5 @@
 /*
- * Lanes: the queues that a pool knows. A pool gets them with its first call that names a queue;
+ * Lanes: the queues of a pool. A pool gets them with its first call that names a queue;
  * one without pays nothing.
  *
  * Each block that was allocated or freed on a queue has a record in one lane. The lanes are a layer
@@ -63,7 +63,7 @@ static inline const umf_lanes_cached_t *umf_lanes_cached(const umf_lanes_t *lane
     return &cache->of[(at >> 4 ^ at >> 9 ^ at) % UMF_LANES_CACHED];
 }
 
-/* May the cached lane be that of the queue? If so its generation, under its lock, tells. Hot. */
+/* May the cached lane be that of the queue? If so, its generation decides, under its lock. Hot. */
 static inline bool umf_lanes_is_cached(const umf_lanes_cached_t *cached, umf_queue_t queue) {
     return cached->lane && cached->queue == queue;
 }
@@ -71,18 +71,18 @@ static inline bool umf_lanes_is_cached(const umf_lanes_cached_t *cached, umf_que
 /* The lanes of a pool, made at the first call. NOT_SUPPORTED, without a message: its provider has
  * no queues, or it does not track its memory. */
 umf_result_t umf_lanes_get(umf_memory_pool_handle_t pool, umf_lanes_t **lanes);
-/* The lane of a queue, made at its first use; the driver is asked which queue it is, and whether it
- * is captured. Errors are logged. */
+/* The lane of a queue, made at its first use; the driver returns the id of the queue, and whether
+ * it is captured. Errors are logged. */
 umf_result_t umf_lanes_find(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **lane,
                             bool *is_captured);
-/* The same for a block that is freed or used on the queue. The driver is asked only if the thread
- * has not met the queue since its lane was opened: an end of the queue closes the lane. */
+/* The same for a block that is freed or used on the queue. The driver is queried only if the thread
+ * has not used the queue since its lane was opened: an end of the queue closes the lane. */
 umf_result_t umf_lanes_find_known(umf_lanes_t *lanes, umf_queue_t queue, umf_lane_t **lane);
 
 /* Logs that the pool has no queues. Returns NOT_SUPPORTED. */
 umf_result_t umf_lanes_refuse(umf_memory_pool_handle_t pool, umf_queue_t queue);
 
-/* While a queue that the pool knows is captured its provider must not wait for the device, whether
+/* While a queue of the pool is captured its provider must not wait for the device, whether
  * the program has announced the capture or not: between the two no provider does. */
 typedef struct umf_lanes_captured_t {
     umf_queue_t queue;
@@ -113,7 +113,7 @@ void *umf_lanes_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size);
 
 /* Looks how far all queues are; `waits`: until they have passed. */
 void umf_lanes_update(umf_lanes_t *lanes, bool waits);
-/* Gives what has passed, of blocks of at least `size` bytes, to the pool. true: there was some. */
+/* Returns completed blocks of at least `size` bytes to the pool. true: there was one. */
 bool umf_lanes_give_back(umf_lanes_t *lanes, size_t size);
 /* Bytes that were freed and wait. */
 size_t umf_lanes_pending(umf_lanes_t *lanes);

@@ -5,8 +5,8 @@
 #include "ext/queue/lanes.h"
 #include "object/recorded.h"
 
-/* From this size on the memory matters more than the time: what others have freed is used before
- * the pool grows. */
+/* From this size on the memory matters more than the time: blocks that others have freed are used
+ * before the pool grows. */
 #define LARGE ((size_t)1 << 20)
 /* A large block may be larger than wanted by as many classes: by an eighth. */
 #define LARGE_CLASSES 2u
@@ -60,7 +60,7 @@ static umf_lane_block_t *take_passed_of(umf_lane_t *lane, const want_t *want) {
     return block;
 }
 
-/* What was freed on other queues and whose work has passed. */
+/* Blocks freed on other queues, whose work has completed. */
 static umf_lane_block_t *take_passed(umf_lanes_t *lanes, const umf_lane_t *own,
                                      const want_t *want) {
     umf_lane_block_t *block = NULL;
@@ -72,7 +72,7 @@ static umf_lane_block_t *take_passed(umf_lanes_t *lanes, const umf_lane_t *own,
     return block;
 }
 
-/* What was freed on other queues, which the own one then waits for. */
+/* Blocks freed on other queues; this queue waits for them on the device. */
 static umf_lane_block_t *take_behind(umf_lanes_t *lanes, const umf_lane_t *own,
                                      const want_t *want) {
     umf_lane_block_t *block = NULL;
@@ -111,9 +111,9 @@ static void merge_passed(umf_lanes_t *lanes) {
     umf_lanes_give_back(lanes, LARGE);
 }
 
-/* Would the pool grow although more than a quarter of what is in use was freed, and only work of
- * the device keeps it? What the pool has free itself is what no lane has, if it is used on queues
- * only. */
+/* Would the pool grow although more than a quarter of the bytes in use was freed, and only device
+ * work keeps them? Free bytes of the pool = held bytes minus bytes of all lanes (exact if the pool
+ * is used on queues only). */
 static bool must_wait(umf_lanes_t *lanes, const want_t *want) {
     size_t bytes = 0, free_bytes = 0, held = umf_tracked_bytes(lanes->pool->tracked);
     UMF_LANES_EACH(lanes, lane) {
@@ -135,7 +135,7 @@ static umf_lane_block_t *take_large(umf_lanes_t *lanes, const umf_lane_t *own, c
     return block ? block : take_new(lanes, want);
 }
 
-/* The pool has asked everybody (reclaim/reclaim.h), unless it is of a user's kind. */
+/* In-tree pools have reclaimed already (reclaim/reclaim.h); user pools have not. */
 static umf_lane_block_t *take_last(umf_lanes_t *lanes, const umf_lane_t *own, const want_t *want) {
     umf_lane_block_t *block = take_behind(lanes, own, want);
     if (!block && !lanes->pool->fast) {
@@ -228,7 +228,7 @@ static UMF_COLD void *malloc_slow(umf_memory_pool_handle_t pool, size_t size, si
     return result == UMF_RESULT_SUCCESS ? malloc_on(lanes, &want) : NULL;
 }
 
-/* Takes what the queue itself has freed. Hot. */
+/* Takes a block that was freed on the queue itself. Hot. */
 UMF_INLINE void *malloc_cached(const umf_lanes_cached_t *cached, uint32_t class, size_t alignment) {
     umf_lane_t *lane = cached->lane;
     void *ptr = NULL;

@@ -16,8 +16,7 @@
 static umf_memory_pool_handle_t find_pool(const void *ptr, umf_map_entry_t entry) {
     umf_memory_pool_handle_t pool = umf_layer_pool(entry);
     if (!pool) {
-        UMF_LOG_ERROR("no pool knows %p: it is foreign, already freed, or of an untracked pool",
-                      ptr);
+        UMF_LOG_ERROR("no pool has %p: it is foreign, already freed, or of an untracked pool", ptr);
     }
     return pool;
 }
@@ -240,8 +239,8 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* Looks how far all queues are, or waits for all that can be waited for. Does something still wait?
- * `in_provider`: bytes of that. */
+/* Polls all queues, or waits for all that can be waited for. Are blocks still pending?
+ * `in_provider`: their bytes. */
 static bool look(umf_memory_pool_handle_t pool, bool waits, size_t *in_provider) {
     umf_lanes_t *lanes = umf_lanes_of(pool);
     const umf_memory_provider_ext_ops_t *ext = pool->provider->ext;

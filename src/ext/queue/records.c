@@ -112,7 +112,7 @@ static uint32_t class_within(size_t size) {
     return umf_lane_class_size(class) > size ? class - 1 : class;
 }
 
-/* The size of an object. A pool that gets each from its provider does not tell it: it is the span.
+/* The size of an object. A pool that gets each from its provider reports none: it is the span.
  */
 static umf_result_t size_of(umf_lanes_t *lanes, const void *ptr, umf_map_entry_t entry,
                             size_t *size) {
@@ -172,7 +172,7 @@ static umf_result_t record_publish(umf_lanes_t *lanes, umf_lane_t *lane, umf_lan
     return is_put || !is_first ? UMF_RESULT_SUCCESS : out_of_memory();
 }
 
-/* Makes a record in the lane if the block has none. The pool is asked for the size of the block, so
+/* Makes a record in the lane if the block has none. The pool returns the size of the block, so
  * no lock is held. */
 static umf_result_t record_ensure(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr,
                                   umf_map_entry_t entry) {
@@ -239,8 +239,8 @@ umf_result_t umf_lanes_use(umf_lanes_t *lanes, umf_lane_t *lane, void *ptr, umf_
     return result;
 }
 
-/* Takes out the use of the lane itself, which the block's own place in the lane stands for. Returns
- * how many there are of others. */
+/* Removes the use of the lane itself: the block's place in the lane stands for it. Returns
+ * the count of the others. */
 static size_t others_locked(umf_lane_t *lane, umf_lane_block_t *block) {
     size_t others = 0;
     umf_assert_locked(&lane->lock);

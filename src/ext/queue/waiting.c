@@ -23,7 +23,7 @@ static void give(umf_lanes_t *lanes, umf_list_t *passed) {
     umf_provider_free_batch(lanes->pool->provider, false);
 }
 
-/* Gives what has passed of a lane's frees up to `freed` to the pool. */
+/* Returns completed blocks of a lane, of its frees up to `freed`, to the pool. */
 static void give_back_of(umf_lanes_t *lanes, umf_lane_t *lane, uint64_t freed) {
     umf_list_t passed;
     umf_list_init(&passed);
@@ -76,7 +76,8 @@ bool umf_lanes_gives_back(umf_memory_pool_handle_t pool, bool waits) {
     return umf_lanes_give_back(lanes, 0);
 }
 
-/* What was free at the last pass, too, or what a trim meant, or of a queue that has ended. */
+/* Blocks that were free at the last pass, too, or were meant by a trim, or of a queue that has
+ * ended. */
 static void lane_tick(umf_lanes_t *lanes, umf_lane_t *lane, bool is_pass) {
     umf_lane_update(lane, false);
     umf_lane_settle(lane);
@@ -98,8 +99,7 @@ void umf_lanes_tick(umf_memory_pool_handle_t pool) {
     }
 }
 
-/* What is captured is given back unasked: its work runs when a graph does, which the caller no
- * longer launches. */
+/* Blocks freed in a capture are released without waiting: the caller launches no graph any more. */
 static void lane_close(umf_lane_t *lane) {
     umf_lock(&lane->lock);
     atomic_store(&lane->passed, lane->freed);
@@ -120,9 +120,9 @@ static void close_all(umf_lanes_t *lanes) {
     }
 }
 
-/* Waits for all that was freed. Programs destroy their queues before their pools, and a driver may
- * crash when it is asked about a queue that is gone: so the whole device is waited for, unless the
- * marks that there are tell enough. false: that is not possible, as in a capture. */
+/* Waits for all blocks that were freed. Programs destroy their queues before their pools, and a
+ * driver may crash when it is queried about a queue that is gone: so the whole device is waited
+ * for, unless the recorded marks cover all frees. false: that is not possible, as in a capture. */
 static bool wait_unasked(umf_lanes_t *lanes) {
     umf_memory_provider_handle_t provider = lanes->pool->provider;
     bool have_passed = true;

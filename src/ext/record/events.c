@@ -1,5 +1,5 @@
 /*
- * Events: from the places that tell them into blocks of threads.
+ * Events: from their sites into blocks of threads.
  *
  * A thread says in a plain store that it is inside of the recording. Who ends the recording takes
  * it from `umf_recording`, makes all threads pass a fence, and waits for those that are inside. An
@@ -61,7 +61,7 @@ static void blocks_end_locked(umf_recording_t *r, uint32_t count) {
     r->block_next = 0;
 }
 
-/* Takes the next block that is nobody's. UINT32_MAX: there is none. */
+/* Takes the next unused block. UINT32_MAX: there is none. */
 static uint32_t block_take_locked(umf_recording_t *r) {
     umf_assert_locked(umf_record_lock());
     for (uint32_t tries = 0; tries < r->block_count; tries++) {
@@ -85,7 +85,7 @@ static void block_begin_locked(umf_recording_t *r, umf_record_thread_t *thread, 
     if (index < umf_record_count(r, UMF_RECORD_BLOCKS)) {
         drop(r, events_of(block));
     }
-    /* Before all that follows; an exchange, because ThreadSanitizer knows no fences. */
+    /* Before all that follows; an exchange, because ThreadSanitizer does not support fences. */
     (void)__atomic_exchange_n(&block->number, 0, __ATOMIC_ACQ_REL);
     __atomic_store_n(&block->count, 0, __ATOMIC_RELAXED);
     block->thread = thread->tid;
@@ -143,7 +143,7 @@ uint64_t umf_record_events_count(const umf_recording_t *r) {
     return count;
 }
 
-/* --- what is recorded --- */
+/* --- the filter of events --- */
 
 static bool is_of_rate(const umf_recording_t *r, uint64_t address) {
     return umf_likely(r->rate == 1) || (umf_record_hash(address >> 4) >> 16) % r->rate == 0;
@@ -153,7 +153,7 @@ static bool is_of_size(const umf_recording_t *r, uint64_t size) {
     return size >= r->min_size && (r->max_size == 0 || size <= r->max_size);
 }
 
-/* What can be told before the stack is walked. */
+/* The part of the filter that needs no stack. */
 static bool may_be_wanted(const umf_recording_t *r, const umf_event_t *event) {
     switch (event->kind) {
     case UMF_RECORD_ALLOC:
@@ -166,7 +166,7 @@ static bool may_be_wanted(const umf_recording_t *r, const umf_event_t *event) {
     }
 }
 
-/* With limits of the size only what is in the table was recorded. */
+/* With limits of the size only allocations in the table were recorded. */
 static bool free_is_wanted(umf_recording_t *r, umf_record_thread_t *thread,
                            umf_record_event_t *event) {
     bool is_wanted = true;
@@ -312,7 +312,7 @@ UMF_INLINE umf_record_thread_t *begin(void) {
     return !is_in ? NULL : thread ? thread : &orphan;
 }
 
-void umf_record_hear(const umf_event_t *event) { /* umf_event_tell keeps errno */
+void umf_record_on_event(const umf_event_t *event) { /* umf_event_emit keeps errno */
     umf_record_frame_t frame = UMF_RECORD_FRAME_HERE;
     umf_record_thread_t *thread = begin();
     if (umf_likely(thread != NULL)) {
@@ -340,7 +340,7 @@ umf_result_t umf_record_mark(const char *name, size_t length) {
     UMF_KEEP_ERRNO;
     umf_result_t result = UMF_RESULT_SUCCESS;
     umf_record_frame_t frame = UMF_RECORD_FRAME_HERE;
-    umf_record_thread_t *thread = umf_event_is_heard() ? begin() : NULL;
+    umf_record_thread_t *thread = umf_event_is_enabled() ? begin() : NULL;
     if (thread) {
         umf_recording_t *r = running();
         if (r) {

@@ -34,7 +34,7 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-/* What is mapped and open for the recording. Sync: the RECORDER lock. */
+/* The mapping and descriptors of the recording. Sync: the RECORDER lock. */
 static struct {
     void *at[PRIVATE_MAPS];
     size_t size[PRIVATE_MAPS];
@@ -111,7 +111,7 @@ bool umf_record_touch(umf_recording_t *r, const void *at, size_t size) {
 
 /* --- sections --- */
 
-/* Readers find in the header what the writer knows from `r`. */
+/* The header has for readers the counts that the writer has in `r`. */
 static void count_set(umf_recording_t *r, umf_record_section_kind_t kind, uint64_t count) {
     __atomic_store_n(&r->sections[kind].count, count, __ATOMIC_RELEASE);
     __atomic_store_n(&r->header->sections[kind].count, count, __ATOMIC_RELEASE);
@@ -145,7 +145,7 @@ const char *umf_record_text_at(const umf_recording_t *r, uint64_t offset, int *l
 
 typedef struct layout_t {
     umf_recording_t *r;
-    uint64_t end; /* of what has a place */
+    uint64_t end; /* of the sections with a place */
 } layout_t;
 
 static void *place(layout_t *layout, umf_record_section_kind_t kind, uint64_t capacity,
@@ -228,12 +228,12 @@ static bool map_tables(umf_recording_t *r, size_t size) {
 
 static void take_params(umf_recording_t *r, const umf_record_params_t *params) {
     r->stack_depth = params->stack_depth;
-    r->tells_live = params->leaks != 0;
+    r->reports_live = params->leaks != 0;
     r->min_size = params->min_size;
     r->max_size = params->max_size;
     r->rate = params->rate > 0 ? params->rate : 1;
     /* The size of a freed block is that of the table. */
-    r->keeps_live = r->tells_live || r->min_size > 0 || r->max_size > 0;
+    r->keeps_live = r->reports_live || r->min_size > 0 || r->max_size > 0;
     r->has_limits = r->min_size > 0 || r->max_size > 0 || r->rate > 1;
     r->has_filter = params->pools != NULL;
     umf_record_clock_init(&r->clock);
@@ -308,8 +308,8 @@ static int look_at(const char *path, int fd) {
     return error == 0 && (dev != other_dev || ino != other_ino) ? EBUSY : error;
 }
 
-/* Removes a file that nobody writes. Its lock is held until the new file has its own, so that
- * another process that removes it, too, is told. `old`: the descriptor with the lock. */
+/* Removes a file without a writer. Its lock is held until the new file has its own, so that
+ * another process that removes it, too, gets an error. `old`: the descriptor with the lock. */
 static int remove_old(const char *path, int *old) {
     int error = umf_os_check_path(path);
     if (error == 0) {

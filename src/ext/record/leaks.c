@@ -1,4 +1,4 @@
-/* What lives at the end of a recording, by stack. */
+/* Live allocations at the end of a recording, by stack. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -46,7 +46,7 @@ static group_t *largest(group_t *groups) {
     return found->count > 0 ? found : NULL;
 }
 
-/* Who asked for it by the environment may have no log. */
+/* With a request by the environment there may be no log. */
 __attribute__((format(printf, 2, 3))) static void say(const umf_recording_t *r, const char *format,
                                                       ...) {
     char line[512];
@@ -118,8 +118,8 @@ void umf_record_leaks_tell(umf_recording_t *r) {
     }
     if (dropped > 0) {
         say(r,
-            "umf: %llu allocations had no room in the table of what lives: a larger size of the "
-            "recording has more",
+            "umf: %llu allocations had no room in the table of live allocations: a larger size "
+            "of the recording has more",
             (unsigned long long)dropped);
     }
     if (sums.groups) {

@@ -1,6 +1,6 @@
 /*
- * The table of what lives: windows of items with linear probing. A window has a lock. What finds
- * its window full is not in the table, and the header counts it.
+ * The table of live allocations: windows of items with linear probing. A window has a lock. An
+ * allocation whose window is full is not in the table, and the header counts it.
  *
  * Who reads the table of a writer that is alive, or was killed while it moved an item, may find
  * that item twice, and loses none.

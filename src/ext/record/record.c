@@ -38,14 +38,14 @@ static bool end_one(umf_memory_pool_handle_t pool, void *arg) {
     return true;
 }
 
-/* From the moment at which somebody listens a pool that is created begins by itself; the walk finds
+/* Once there is a listener, a new pool begins by itself; the walk finds
  * those that were created before. */
 static void begin_pools(umf_recording_t *r) {
     for (size_t i = 0; i < used.params.pool_count; i++) {
         umf_record_object_wanted(r, used.params.pools[i]);
     }
     atomic_store_explicit(&umf_recording, r, memory_order_release);
-    umf_event_listen(umf_record_hear);
+    umf_event_listen(umf_record_on_event);
     for (size_t i = 0; i < used.params.pool_count; i++) {
         umf_recorded_begin(used.params.pools[i]);
     }
@@ -146,7 +146,7 @@ static void stop_locked(void) {
     umf_record_settle();
     umf_reclaim_each(end_one, NULL);
     umf_record_modules(r);
-    if (r->tells_live) {
+    if (r->reports_live) {
         umf_record_leaks_tell(r);
     }
     umf_record_file_end(r, r->header);
@@ -198,7 +198,8 @@ void umf_record_fork_register(void) {
 /* --- the environment --- */
 
 /* A program that a recorded one starts has the same environment. That it does not record is no
- * mistake of the user, who is told of the others at the level that is written without a log. */
+ * mistake of the user, who gets messages on the others at the level that is written without a log.
+ */
 static bool is_inherited(const umf_record_params_t *params) {
     static char path[4096];
     bool is_busy = params->path && umf_record_path(params->path, path, sizeof(path)) &&
@@ -276,7 +277,7 @@ UMF_API_EXT_1 umf_result_t umfRecordMark(const char *name) {
 static void report_locked(umf_recording_t *r, umf_record_state_report_t *report) {
     umf_assert_locked(&recorder_lock);
     uint64_t count = 0, bytes = 0;
-    if (r->tells_live) {
+    if (r->reports_live) {
         umf_record_live_sum(r, &count, &bytes);
     }
     report->is_running = 1;

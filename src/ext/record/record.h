@@ -10,8 +10,8 @@
  * read. */
 void umf_record_settings_init(void);
 
-/* Starts what UMF_RECORD asks for. Called at each start of the library, as its last step, with no
- * lock held; only the first call has an effect. */
+/* Starts the recording that UMF_RECORD describes. Called at each start of the library, as its last
+ * step, with no lock held; only the first call has an effect. */
 void umf_record_init(void);
 
 /* Ends a recording that runs. */

@@ -1,10 +1,10 @@
 /*
- * The running recording, and what the files of this folder know of each other.
+ * The running recording, and the interfaces between the files of this folder.
  *
  * A thread that records writes into a block of the file that is its own, and takes no lock at an
  * event. Tables that threads share are in private memory: numbers of objects, the hash of stacks,
- * the windows of the table of what lives. They and the mapping of the file go when the recording
- * ends: umf_record_settle has waited for the threads that are inside by then.
+ * the windows of the table of live allocations. They and the mapping of the file go when the
+ * recording ends: umf_record_settle has waited for the threads that are inside by then.
  */
 #ifndef UMF_SRC_EXT_RECORD_RECORDING_H
 #define UMF_SRC_EXT_RECORD_RECORDING_H
@@ -39,10 +39,10 @@ typedef struct umf_record_handle_t {
  * zeroed. */
 typedef struct umf_recording_t {
     bool is_running;
-    bool has_filter; /* only some pools */
-    bool has_limits; /* not all sizes or addresses are recorded */
-    bool tells_live; /* what lives is told at the end */
-    bool keeps_live; /* there is a table of what lives */
+    bool has_filter;   /* only some pools */
+    bool has_limits;   /* not all sizes or addresses are recorded */
+    bool reports_live; /* at the end */
+    bool keeps_live;   /* there is a table of live allocations */
     bool by_environment;
     uint64_t generation; /* differs between recordings */
     umf_record_clock_t clock;
@@ -92,7 +92,7 @@ typedef struct umf_recording_t {
 extern UMF_HIDDEN _Atomic(umf_recording_t *) umf_recording;
 umf_lock_t *umf_record_lock(void); /* of rank RECORD: tables to which entries are seldom added */
 
-/* A stack that a thread had, to know it again: where its return addresses lie, in words from the
+/* A stack that a thread had, to recognise it: the places of its return addresses, in words from the
  * stack pointer at its beginning. */
 #define UMF_RECORD_SEEN_OWN 8u
 typedef struct umf_record_seen_t {
@@ -108,7 +108,7 @@ typedef struct umf_record_seen_t {
 } umf_record_seen_t;
 #define UMF_RECORD_SEEN 32u
 
-/* What a thread has. */
+/* State of a thread. */
 typedef struct umf_record_thread_t {
     umf_thread_slot_t head;
     _Atomic bool is_inside; /* Sync: only its thread writes */
@@ -118,13 +118,14 @@ typedef struct umf_record_thread_t {
     umf_record_block_t *block;
     uint32_t block_index, count;
     const void *queue;
-    umf_record_event_t freed; /* from the table of what lives, by the last free; address 0: none */
-    uint64_t freed_address;   /* of the last free that was recorded */
+    umf_record_event_t
+        freed; /* from the table of live allocations, by the last free; address 0: none */
+    uint64_t freed_address;                     /* of the last free that was recorded */
     uintptr_t stack_low, stack_high, stack_end; /* known to be readable; known not to be */
     umf_record_seen_t seen[UMF_RECORD_SEEN];
 } umf_record_thread_t;
 
-/* --- a tiny lock, of which the fork handlers know nothing, because a child does not record --- */
+/* --- a tiny lock that the fork handlers do not take, because a child does not record --- */
 
 void umf_record_spin(_Atomic bool *lock);
 static inline void umf_record_unspin(_Atomic bool *lock) {
@@ -133,7 +134,7 @@ static inline void umf_record_unspin(_Atomic bool *lock) {
 
 /* --- record.c, options.c --- */
 
-/* What a recording is made with. Its `path` is NULL or `path_room`; `pools` is a copy. */
+/* Options of a recording. Its `path` is NULL or `path_room`; `pools` is a copy. */
 typedef struct umf_record_options_t {
     umf_record_params_t params;
     char path_room[4096];
@@ -142,7 +143,8 @@ typedef struct umf_record_options_t {
 
 /* INVALID_ARGUMENT, logged. */
 umf_result_t umf_record_params_check(const umf_record_params_t *params);
-/* Takes "file,stacks=16,leaks,size=64M,rate=100". INVALID_ARGUMENT: `why` says what is wrong. */
+/* Takes "file,stacks=16,leaks,size=64M,rate=100". INVALID_ARGUMENT: `why` names the wrong option.
+ */
 umf_result_t umf_record_options_parse(umf_record_options_t *options, const char *text, char *why,
                                       size_t why_size);
 /* The path with the number of the process in the place of %p. false: it is too long. */
@@ -185,7 +187,7 @@ uint64_t umf_record_count(const umf_recording_t *r, umf_record_section_kind_t ki
 /* The text at an offset that was read from the file, and its greatest length; "": there is none. */
 const char *umf_record_text_at(const umf_recording_t *r, uint64_t offset, int *length);
 /* Adds an item to a section that grows: its index, or UINT64_MAX if there is no room, which the
- * section's count then tells. The caller has the section's lock. */
+ * section's count then shows. The caller has the section's lock. */
 uint64_t umf_record_item(umf_recording_t *r, umf_record_section_kind_t kind, uint64_t items);
 /* The items that were added can be read. */
 void umf_record_item_done(umf_recording_t *r, umf_record_section_kind_t kind, uint64_t items);
@@ -193,7 +195,7 @@ void umf_record_item_done(umf_recording_t *r, umf_record_section_kind_t kind, ui
 /* --- events.c --- */
 
 umf_result_t umf_record_events_init(void);
-void umf_record_hear(const umf_event_t *event);
+void umf_record_on_event(const umf_event_t *event);
 umf_result_t umf_record_mark(const char *name, size_t length);
 /* Waits until no thread is inside of a recording that `umf_recording` no longer leads to. */
 void umf_record_settle(void);
@@ -231,7 +233,7 @@ void umf_record_leaks_tell(umf_recording_t *r);
 
 /* --- stacks.c, walk.c --- */
 
-/* Loads what is needed to walk stacks. Allocates. */
+/* Prepares walks of stacks. Allocates. */
 void umf_record_walk_init(void);
 /* Where a walk begins: the frame of the caller of a function of ours. */
 typedef struct umf_record_frame_t {

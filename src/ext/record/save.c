@@ -18,7 +18,7 @@ void umf_record_file_end(umf_recording_t *r, umf_record_header_t *header) {
 
 static umf_record_block_t copy; /* Sync: the RECORDER lock. Room for a block, or for a page */
 
-/* Threads write meanwhile. What is half written is not counted yet, or found out by its number. */
+/* Threads write meanwhile. A half written item is not counted yet, or detected by its number. */
 __attribute__((no_sanitize("thread"))) static void copy_shared(void *to, const void *from,
                                                                size_t size) {
     for (size_t i = 0; i < size / sizeof(uint64_t); i++) {

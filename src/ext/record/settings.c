@@ -93,7 +93,7 @@ static const umf_field_t settings_list[] = {
      .rules = UMF_RULE_RANGE,
      .max = UMF_RECORD_FRAMES,
      .help = "the most frames of a stack, 0: no stacks"},
-    {.path = "leaks", RECORD_MEMBER(BOOL, leaks), .help = "whether what lives is known"},
+    {.path = "leaks", RECORD_MEMBER(BOOL, leaks), .help = "whether live allocations are tracked"},
     {.path = "rate", RECORD_MEMBER(SIZE, params.rate), .help = "one allocation of so many, 0: all"},
     {.path = "min_size", RECORD_MEMBER(SIZE, params.min_size), .help = "smallest allocation"},
     {.path = "max_size",

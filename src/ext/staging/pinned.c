@@ -310,7 +310,7 @@ umf_result_t umf_pinned_make(umf_pinned_t **units, size_t count, size_t ready,
     return make.result;
 }
 
-/* Takes the blocks off the list, which nobody uses then. `is_end`: also those in use, because
+/* Takes unused blocks off the list. `is_end`: also those in use, because
  * their provider ends. */
 static void take_unused(umf_memory_provider_handle_t provider, bool is_end, umf_list_t *taken) {
     umf_list_init(taken);

@@ -1,6 +1,6 @@
 /*
  * Pinned: units of host memory near a device, retained after use. Most are pinned; plain ones are
- * not, and the system may take their pages while nobody uses them.
+ * not, and the system may take their pages while they are unused.
  *
  * Units are made in blocks: one mapping on huge pages, pinned by one call. Both matter. A driver
  * pins touched huge pages at copy speed. Small pages, untouched pages, or many ranges pinned by
@@ -48,8 +48,8 @@ void umf_pinned_ticks(void);
 /* Gives unused blocks back to the system. One that cannot be unpinned is used for the next copies.
  */
 void umf_pinned_trim(void);
-/* The same for all blocks of a provider, which is about to end. What is in use, or cannot be
- * unpinned, stays with the process. */
+/* The same for all blocks of a provider, which is about to end. Blocks that are in use, or cannot
+ * be unpinned, stay with the process. */
 void umf_pinned_drop(umf_memory_provider_handle_t provider);
 
 #endif

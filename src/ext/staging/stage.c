@@ -18,7 +18,7 @@
 
 #define UNITS_MAX ((STAGE_THREADS + 1) / 2)
 
-/* The buffers of a copy, which work may still use when it could not be waited for. */
+/* The buffers of a copy. Its work may still use them if a wait failed. */
 typedef struct buffers_t {
     umf_undone_memory_t memory;
     umf_pinned_t *units[UNITS_MAX];
@@ -109,9 +109,9 @@ static umf_undone_memory_t *stage_memory(const stage_t *stage) {
 }
 
 static void half_close_end(const stage_t *stage, const umf_stage_end_t *end, void *queue) {
-    umf_result_t told; /* by the waits before */
+    umf_result_t before; /* of earlier waits */
     if (queue) {
-        umf_queue_end(end->side, queue, stage_memory(stage), &told);
+        umf_queue_end(end->side, queue, stage_memory(stage), &before);
     }
 }
 
@@ -197,7 +197,7 @@ static void thread_run(void *arg) {
 /* --- the whole ---------------------------------------------------------------------------------
  */
 
-/* The provider that pins the buffers; NULL: nobody does. */
+/* The provider that pins the buffers; NULL: none. */
 static umf_memory_provider_handle_t pinner(const stage_t *stage) {
     const umf_side_t *sides[] = {stage->to->side, stage->from->side};
     for (size_t i = 0; i < 2; i++) {

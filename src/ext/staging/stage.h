@@ -2,8 +2,8 @@
  * Stage: copies in parts, by several threads. Each thread has a buffer of two halves, so that one
  * is filled while the other is emptied.
  *
- * What is copied is a row of bytes between two ends. An end is a range of memory, or whatever can
- * give and take parts of a row: files, pieces of memory at many addresses.
+ * A row of bytes is copied between two ends. An end is a range of memory, or has functions
+ * that give and take parts of a row: files, pieces of memory at many addresses.
  */
 #ifndef UMF_SRC_EXT_STAGING_STAGE_H
 #define UMF_SRC_EXT_STAGING_STAGE_H
@@ -23,7 +23,7 @@ struct umf_stage_end_t {
                          char *buffer, bool is_into_buffer);
     /* NULL, or: parts need no buffer, because the other end copies straight to and from here. */
     char *(*locate)(const umf_stage_end_t *end, size_t at);
-    umf_undone_memory_t *memory; /* what is located, if it is of the library; else NULL */
+    umf_undone_memory_t *memory; /* the located memory, if it is of the library; else NULL */
 };
 
 /* The host waits for the work. On a failure `*done` is the number of bytes from the start that are

@@ -21,7 +21,7 @@ _Atomic size_t umf_undone_count;
 
 UMF_LOCK_STATIC(undone_lock, UMF_RANK_SUSPEND);
 static umf_list_t undones = {&undones, &undones}; /* Sync: undone_lock */
-static unsigned undone_forks; /* umf_fork_count() of what is listed. Sync: undone_lock */
+static unsigned undone_forks; /* umf_fork_count() of the listed ones. Sync: undone_lock */
 static uint64_t undone_calls; /* of settle, for their numbers. Sync: undone_lock */
 
 /* Takes the lock. A child of fork has no work of its parent. */
@@ -74,7 +74,7 @@ static uint64_t call_begin(void) {
     return call;
 }
 
-/* Takes one that is meant and that no call since `call` has waited for. NULL: there is none.
+/* Takes one that is meant, and was in no wait since `call`. NULL: there is none.
  * `others` is then set if other threads have taken some, and `failure` if waits failed. */
 static undone_t *undone_take(const umf_memory_provider_handle_t *only, uint64_t call, bool *others,
                              umf_result_t *failure) {

@@ -1,5 +1,5 @@
 /*
- * Undone: work of ours on queues that could not be waited for. Its queue is not used again, and
+ * Undone: work of ours on queues for which a wait failed. Its queue is not used again, and
  * memory of the library that it uses stays, until a wait succeeds.
  */
 #ifndef UMF_SRC_EXT_STAGING_UNDONE_H

@@ -1,5 +1,5 @@
 /*
- * Plan: which pieces of a pool are detached when it is suspended, and what is allocated in them.
+ * Plan: which pieces of a pool are detached when it is suspended, and the allocations in them.
  *
  * A piece is detached if all of its allocations belong to the pool. The provider claims it, so that
  * this stays true: nothing else is allocated in it, and it stays even if the pool frees everything
@@ -11,8 +11,8 @@
 #include "ext/suspend/sleep.h"
 
 /* Claims the pieces and fills the sleep's pieces, bases and parts; drops the exports of the pool.
- * Adds to the report what stays because others share its piece, and what was exported. The pool is
- * closed. After a failure the caller still calls umf_plan_forget. */
+ * Adds to the report bytes that stay because others share their piece, and exported bytes. The pool
+ * is closed. After a failure the caller still calls umf_plan_forget. */
 umf_result_t umf_plan_make(umf_sleep_t *sleep, umf_suspend_report_t *report);
 /* Releases the pieces and empties the plan and the store. */
 void umf_plan_forget(umf_sleep_t *sleep);

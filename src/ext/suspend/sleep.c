@@ -38,7 +38,7 @@ static umf_result_t pool_check(umf_memory_pool_handle_t pool) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     if (pool->fast ? pool->fast->data_inside : pool->kind && pool->kind->touches_memory) {
-        UMF_LOG_ERROR("pool %p keeps its own data in its memory, or touches what is freed, so it "
+        UMF_LOG_ERROR("pool %p keeps its own data in its memory, or writes to freed memory, so it "
                       "cannot be suspended",
                       (void *)pool);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;

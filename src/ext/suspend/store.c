@@ -43,7 +43,7 @@ static void store_close_files(umf_store_t *store) {
     }
 }
 
-/* A file without a name, so that no crash leaves it behind. */
+/* A file without a name, so that it does not survive a crash. */
 static int store_open_file(umf_store_t *store, const char *folder) {
     umf_kept_fd_t *file = &store->files[store->file_count];
     void **pin = &store->pins[store->file_count];

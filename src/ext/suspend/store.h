@@ -18,7 +18,7 @@ typedef struct umf_store_part_t {
 
 typedef struct umf_store_t umf_store_t;
 
-/* Whether the provider supports that way to keep content. Logs what is missing. */
+/* Whether the provider supports that way to keep content. Logs the missing operation. */
 bool umf_store_can(umf_memory_provider_handle_t provider, umf_suspend_keep_t keep);
 /* Whether the provider can allocate memory of that device; tries it. The provider supports
  * KEEP_PEER. */

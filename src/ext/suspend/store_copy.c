@@ -134,7 +134,7 @@ static umf_result_t units_end(const umf_stage_end_t *end, void *queue, size_t at
     if (is_into_buffer) {
         memcpy(buffer, unit_at(end, at), size);
     } else {
-        umf_stream_copy(unit_at(end, at), buffer, size); /* nobody reads it soon */
+        umf_stream_copy(unit_at(end, at), buffer, size); /* it is not read soon */
     }
     return UMF_RESULT_SUCCESS;
 }

@@ -85,12 +85,12 @@ static umf_result_t claim(sleepers_t *all, umf_memory_pool_handle_t *pools, size
 }
 
 /* Notifies the watchers of all pools before the first pool changes. */
-static umf_result_t tell_suspend(const sleepers_t *all) {
+static umf_result_t notify_suspend(const sleepers_t *all) {
     for (size_t i = 0; i < all->count; i++) {
-        umf_result_t result = umf_watch_tell_suspend(&all->list[i]->watch, all->list[i]->pool);
+        umf_result_t result = umf_watch_notify_suspend(&all->list[i]->watch, all->list[i]->pool);
         if (result != UMF_RESULT_SUCCESS) {
-            for (size_t told = 0; told < i; told++) {
-                umf_watch_tell_resume(&all->list[told]->watch, all->list[told]->pool);
+            for (size_t notified = 0; notified < i; notified++) {
+                umf_watch_notify_resume(&all->list[notified]->watch, all->list[notified]->pool);
             }
             return result;
         }
@@ -205,7 +205,7 @@ static umf_result_t sleep_attach(umf_sleep_t *sleep) {
 }
 
 /* Tells the callbacks of umf/registration.h that the memory of the pool goes. */
-static void tell_unmapping(const umf_sleep_t *sleep) {
+static void notify_unmapping(const umf_sleep_t *sleep) {
     const umf_tracked_provider_t *tracked = sleep->pool->tracked;
     for (size_t i = sleep->part_count; umf_memory_watch_of(tracked) && i-- > 0;) {
         umf_memory_watch_unmapping(tracked, sleep->parts[i].base, sleep->parts[i].size, 0);
@@ -213,7 +213,7 @@ static void tell_unmapping(const umf_sleep_t *sleep) {
 }
 
 /* Tells them that it is there again. A refusal is undone. */
-static umf_result_t tell_mapped(const umf_sleep_t *sleep) {
+static umf_result_t notify_mapped(const umf_sleep_t *sleep) {
     const umf_tracked_provider_t *tracked = sleep->pool->tracked;
     for (size_t i = 0; umf_memory_watch_of(tracked) && i < sleep->part_count; i++) {
         umf_result_t result =
@@ -270,7 +270,8 @@ static void take_back(sleepers_t *all) {
     }
 }
 
-/* Restores what was detached of a pool before a failure: all, some or none of its pieces. */
+/* Restores pieces of a pool that were detached before a failure: all, some or none of its pieces.
+ */
 static umf_result_t sleep_restore(umf_sleep_t *sleep) {
     size_t missing;
     if (umf_plan_away(sleep) == 0) {
@@ -289,16 +290,16 @@ static void sleep_end(umf_sleep_t *sleep) {
     umf_sleep_open_pool(sleep);
 }
 
-/* Undoes a failed suspend. `is_told`: callbacks were told that memory goes. */
-static void suspend_undo(sleepers_t *all, bool is_told) {
+/* Undoes a failed suspend. `is_notified`: callbacks have run for the loss of the memory. */
+static void suspend_undo(sleepers_t *all, bool is_notified) {
     for (size_t i = 0; i < all->count; i++) {
         umf_sleep_t *sleep = all->list[i];
         if (sleep_restore(sleep) == UMF_RESULT_SUCCESS) {
-            if (is_told) {
-                tell_mapped(sleep);
+            if (is_notified) {
+                notify_mapped(sleep);
             }
             sleep_end(sleep);
-            umf_watch_tell_resume(&sleep->watch, sleep->pool);
+            umf_watch_notify_resume(&sleep->watch, sleep->pool);
             umf_sleep_set_state(sleep, UMF_SUSPEND_STATE_RESIDENT);
         } else {
             UMF_LOG_ERROR("pool %p stays suspended, its content is kept: resume it when there is "
@@ -327,7 +328,7 @@ static void wait_for_copies(umf_memory_pool_handle_t pool) {
 }
 
 static umf_result_t suspend_all(sleepers_t *all) {
-    umf_result_t result = tell_suspend(all);
+    umf_result_t result = notify_suspend(all);
     if (result != UMF_RESULT_SUCCESS) {
         unclaim(all, UMF_SUSPEND_STATE_RESIDENT);
         return result;
@@ -348,15 +349,15 @@ static umf_result_t suspend_all(sleepers_t *all) {
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         result = sleep_save(all->list[i]);
     }
-    size_t told = 0;
-    for (; told < all->count && result == UMF_RESULT_SUCCESS; told++) {
-        tell_unmapping(all->list[told]);
+    size_t notified = 0;
+    for (; notified < all->count && result == UMF_RESULT_SUCCESS; notified++) {
+        notify_unmapping(all->list[notified]);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         result = sleep_detach(all->list[i]);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        suspend_undo(all, told > 0);
+        suspend_undo(all, notified > 0);
         return result;
     }
     for (size_t i = 0; i < all->count; i++) {
@@ -380,14 +381,14 @@ static umf_result_t resume_all(sleepers_t *all) {
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
         result = sleep_load(all->list[i]);
     }
-    size_t told = 0;
-    while (told < all->count && result == UMF_RESULT_SUCCESS) {
-        result = tell_mapped(all->list[told]);
-        told += result == UMF_RESULT_SUCCESS;
+    size_t notified = 0;
+    while (notified < all->count && result == UMF_RESULT_SUCCESS) {
+        result = notify_mapped(all->list[notified]);
+        notified += result == UMF_RESULT_SUCCESS;
     }
     if (result != UMF_RESULT_SUCCESS) {
-        while (told-- > 0) {
-            tell_unmapping(all->list[told]);
+        while (notified-- > 0) {
+            notify_unmapping(all->list[notified]);
         }
         take_back(all);
         return result;
@@ -400,7 +401,7 @@ static umf_result_t resume_all(sleepers_t *all) {
         sleep_end(sleep);
     }
     for (size_t i = 0; i < all->count; i++) {
-        umf_watch_tell_resume(&all->list[i]->watch, all->list[i]->pool);
+        umf_watch_notify_resume(&all->list[i]->watch, all->list[i]->pool);
         umf_sleep_set_state(all->list[i], UMF_SUSPEND_STATE_RESIDENT);
     }
     return UMF_RESULT_SUCCESS;
@@ -516,7 +517,8 @@ UMF_API_EXT_1 umf_result_t umfSuspendTrim(void) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* --- what the core calls ---------------------------------------------------------------------- */
+/* --- functions for the core --------------------------------------------------------------------
+ */
 
 void umf_sleep_freed(umf_memory_pool_handle_t pool, const void *ptr) {
     umf_sleep_t *sleep = umf_sleep_of(pool);

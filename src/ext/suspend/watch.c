@@ -55,14 +55,14 @@ static umf_result_t watch_call(const umf_watch_t *watch, size_t i, umf_memory_po
     return watch->list[i].callback(pool, event, watch->list[i].arg);
 }
 
-umf_result_t umf_watch_tell_suspend(const umf_watch_t *watch, umf_memory_pool_handle_t pool) {
+umf_result_t umf_watch_notify_suspend(const umf_watch_t *watch, umf_memory_pool_handle_t pool) {
     for (size_t i = watch->count; i-- > 0;) {
         umf_result_t result = watch_call(watch, i, pool, UMF_SUSPEND_EVENT_SUSPEND);
         if (result != UMF_RESULT_SUCCESS) {
             UMF_LOG_ERROR("a callback refuses that pool %p is suspended: result %d", (void *)pool,
                           (int)result);
-            for (size_t told = i + 1; told < watch->count; told++) {
-                watch_call(watch, told, pool, UMF_SUSPEND_EVENT_RESUME);
+            for (size_t notified = i + 1; notified < watch->count; notified++) {
+                watch_call(watch, notified, pool, UMF_SUSPEND_EVENT_RESUME);
             }
             return result;
         }
@@ -70,7 +70,7 @@ umf_result_t umf_watch_tell_suspend(const umf_watch_t *watch, umf_memory_pool_ha
     return UMF_RESULT_SUCCESS;
 }
 
-void umf_watch_tell_resume(const umf_watch_t *watch, umf_memory_pool_handle_t pool) {
+void umf_watch_notify_resume(const umf_watch_t *watch, umf_memory_pool_handle_t pool) {
     for (size_t i = 0; i < watch->count; i++) {
         watch_call(watch, i, pool, UMF_SUSPEND_EVENT_RESUME);
     }

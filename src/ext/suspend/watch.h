@@ -1,6 +1,6 @@
 /*
  * Watch: the callbacks of a pool, and the calls that forbid a suspend. They are for those that keep
- * addresses of the pool in places that a suspend does not know, such as captured graphs.
+ * addresses of the pool in places that a suspend cannot change, such as captured graphs.
  */
 #ifndef UMF_SRC_EXT_SUSPEND_WATCH_H
 #define UMF_SRC_EXT_SUSPEND_WATCH_H
@@ -26,8 +26,8 @@ void umf_watch_fini(umf_watch_t *watch);
 
 /* Calls the callbacks, last added first. If one refuses, those called before it are notified of the
  * resume, and its result is returned. */
-umf_result_t umf_watch_tell_suspend(const umf_watch_t *watch, umf_memory_pool_handle_t pool);
+umf_result_t umf_watch_notify_suspend(const umf_watch_t *watch, umf_memory_pool_handle_t pool);
 /* Calls the callbacks, first added first. */
-void umf_watch_tell_resume(const umf_watch_t *watch, umf_memory_pool_handle_t pool);
+void umf_watch_notify_resume(const umf_watch_t *watch, umf_memory_pool_handle_t pool);
 
 #endif

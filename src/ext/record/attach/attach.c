@@ -33,7 +33,7 @@ void umf_attach_refuse(umf_attach_answer_t *answer, umf_attach_status_t why) {
         [UMF_ATTACH_DENIED] = "the process answers only those who may ptrace it: its own user, in "
                               "its namespaces, and root",
         [UMF_ATTACH_FULL] = "as many programs as can look at the process do so already",
-        [UMF_ATTACH_UNKNOWN] = "the request is none that this version of the library knows",
+        [UMF_ATTACH_UNKNOWN] = "this version of the library has no such request",
     };
     umf_attach_fail(answer, "%s", texts[why]);
     answer->reply.status = (uint32_t)why;
@@ -72,7 +72,7 @@ static bool is_request(const umf_attach_request_t *request, size_t got) {
            request->version == UMF_ATTACH_VERSION;
 }
 
-/* What the process and the inspector are may have changed since the connection was accepted. */
+/* Users and rights of the process and the inspector may have changed since the accept. */
 static bool serve(unsigned client, int connection) {
     umf_attach_request_t request;
     size_t got = 0;
@@ -147,23 +147,22 @@ bool umf_attach_is_closing(void) {
 
 /* --- when --- */
 
-static atomic_bool attach_may;        /* it was asked for */
+static atomic_bool attach_may;        /* it was requested */
 static _Atomic uint32_t attach_tried; /* pid of the process in which it was tried last */
 
 static umf_result_t attach_open(uint32_t pid) {
     const char *why = umf_attach_forbidden();
     int error = why ? EPERM : umf_peer_server_start(&attach, pid, false);
     atomic_store(&attach_tried, pid);
-    if (error == 0 ||
-        error == EBUSY) { /* who stops it starts it again if it is asked for by then */
+    if (error == 0 || error == EBUSY) { /* the stop starts it again if it is requested by then */
         return UMF_RESULT_SUCCESS;
     }
     if (why) {
-        UMF_LOG_WARN("no program can look at this process, as umf.record.attach asks for: %s", why);
+        UMF_LOG_WARN("no program can look at this process, as umf.record.attach requests: %s", why);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_log_write(UMF_LOG_LEVEL_WARNING, error, __func__,
-                  "no program can look at this process, as umf.record.attach asks for%s",
+                  "no program can look at this process, as umf.record.attach requests%s",
                   error == EADDRINUSE ? ": another program has taken the name of its socket" : "");
     return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 }
@@ -189,7 +188,7 @@ umf_result_t umf_attach_set(bool may) {
         umf_peer_server_stop(&attach);
         atomic_store(&attach_tried, 0);
     }
-    /* Read again: a callback in the thread may have turned it on while that was waited for. */
+    /* Read again: a callback in the thread may have turned it on during the wait. */
     return umf_is_started() && atomic_load(&attach_may) ? attach_open((uint32_t)umf_os_pid())
                                                         : UMF_RESULT_SUCCESS;
 }

@@ -11,7 +11,7 @@
 /* Called at each start of the library. */
 void umf_attach_init(void);
 
-/* The setting "umf.record.attach". Nothing is opened unless it asks for it: written while the
+/* The setting "umf.record.attach". Nothing is opened unless it is on: written while the
  * library runs at once, read at its start by the first pool, and in a child of fork by the next
  * pool. No thread is created in an allocation or a free. NOT_SUPPORTED: the process may not be
  * looked at; OUT_OF_RESOURCES: no socket or thread; both are logged. */

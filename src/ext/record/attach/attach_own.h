@@ -16,7 +16,7 @@ bool umf_attach_admits(int connection);
 /* Is the socket about to be closed? What takes long shall end then. */
 bool umf_attach_is_closing(void);
 
-/* What is answered, and the descriptor that goes with it; -1: none. */
+/* The answer, and the descriptor that is sent with it; -1: none. */
 typedef struct umf_attach_answer_t {
     umf_attach_reply_t reply;
     int fd;
@@ -28,7 +28,7 @@ __attribute__((format(printf, 2, 3))) void umf_attach_fail(umf_attach_answer_t *
 /* A status other than UMF_ATTACH_FAILED. */
 void umf_attach_refuse(umf_attach_answer_t *answer, umf_attach_status_t why);
 
-/* attach_serve.c: does what is asked for. `client`: who asks. */
+/* attach_serve.c: executes a request. `client`: its sender. */
 void umf_attach_serve(unsigned client, const umf_attach_request_t *request,
                       umf_attach_answer_t *answer);
 /* The client has gone. */

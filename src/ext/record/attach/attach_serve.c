@@ -1,4 +1,4 @@
-/* What inspectors ask for. Their bytes are another program's: every number is checked before it is
+/* Requests of inspectors. Their bytes are another program's: every number is checked before it is
  * used, and a handle is looked up. */
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +62,8 @@ static void serve_snapshot(unsigned client, const umf_attach_request_t *request,
 /* --- recordings --- */
 
 /* The client that has started a recording, and which; UMF_ATTACH_CLIENTS: none has. Only the attach
- * socket's thread has it, and whoever waits for that to end. In a child of fork it is the parent's.
+ * socket's thread uses it, and the thread that has joined it. In a child of fork it is the
+ * parent's.
  */
 static struct {
     unsigned client;
@@ -117,7 +118,7 @@ static void record_end(void) {
     umf_record_stop_this(recorder.generation);
 }
 
-/* What is wrong with the numbers umfRecordStart finds, and the program's log tells. */
+/* umfRecordStart validates the numbers and logs. */
 static void serve_record(unsigned client, const umf_attach_request_t *request,
                          umf_attach_answer_t *answer) {
     umf_record_params_t params = UMF_RECORD_PARAMS_INIT;

@@ -20,7 +20,7 @@ typedef struct layout_t {
     const umf_items_t *items[UMF_RECORD_SECTIONS];
 } layout_t;
 
-/* Times of what lives are by the recording's clock. */
+/* Times of live allocations are by the recording's clock. */
 static void header_take(umf_record_header_t *header, const umf_record_header_t *recording) {
     memcpy(header->ticks, recording->ticks, sizeof(header->ticks));
     memcpy(header->ns, recording->ns, sizeof(header->ns));

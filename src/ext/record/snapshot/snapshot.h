@@ -1,11 +1,11 @@
 /*
  * Snapshots: a file (umf/record_format.h) of what there is at one moment.
  *
- * All spans of a snapshot lived at one moment, because those are left out that were not there any
- * more when they were divided into runs. What was allocated or freed while the snapshot was taken
- * may be missing. Runs are consistent for each slab, or for some hundred blocks. Nobody waits for
- * more than that: no lock is held for longer, a pool is visited for some spans at a time, and a
- * span is used while it is divided (track/use.h).
+ * All spans of a snapshot lived at one moment, because spans freed before the listing of their runs
+ * are dropped. Blocks allocated or freed while the snapshot was taken may be missing. Runs are
+ * consistent for each slab, or for some hundred blocks. Nobody waits for more than that: no lock is
+ * held for longer, a pool is visited for some spans at a time, and a span is used while it is
+ * divided (track/use.h).
  */
 #ifndef UMF_SRC_EXT_RECORD_SNAPSHOT_SNAPSHOT_H
 #define UMF_SRC_EXT_RECORD_SNAPSHOT_SNAPSHOT_H
@@ -20,7 +20,7 @@ typedef enum umf_snapshot_what_t {
 } umf_snapshot_what_t;
 
 /* Writes a snapshot to the beginning of an empty file. 0 or an errno value; ECANCELED: `is_enough`,
- * which is asked now and then, has said so. NULL: it is never enough. */
+ * which is called now and then, has returned true. NULL: it is never enough. */
 int umf_snapshot_write(int fd, umf_snapshot_what_t what, bool (*is_enough)(void));
 
 #endif

@@ -70,8 +70,8 @@ static uint64_t provider_counter(umf_memory_provider_handle_t provider, const ch
     return result == UMF_RESULT_SUCCESS ? value : UMF_RECORD_UNKNOWN;
 }
 
-/* A pool of the provider is being visited, so the provider stays. Tables of users are asked for
- * nothing but the name, because nobody has promised that the rest may be asked at any time. */
+/* A pool of the provider is being visited, so the provider stays. Of tables of users
+ * only the name is called: the contract allows no other operation at any time. */
 static uint32_t provider_add(umf_snapshot_t *snapshot, umf_memory_provider_handle_t provider) {
     uint32_t number = umf_snapshot_number(snapshot, provider);
     const char *name = NULL;

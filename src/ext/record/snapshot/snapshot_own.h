@@ -51,7 +51,7 @@ static inline umf_snapshot_object_t *umf_snapshot_object(const umf_snapshot_t *s
     return umf_items_at(&snapshot->objects, number);
 }
 
-/* snapshot_recording.c: what lives, with what that names. */
+/* snapshot_recording.c: live allocations, with the objects that they name. */
 void umf_snapshot_recording(umf_snapshot_t *snapshot);
 
 /* snapshot_objects.c: all pools, and the providers below them. */

@@ -1,7 +1,7 @@
 /*
- * What a snapshot has of the recording that runs: what lives, with stacks. It is read from the
- * recording's file, as any reader does. What lives is read first and the objects last, so that all
- * that it names is there.
+ * The part of a snapshot from the running recording: live allocations, with stacks. It is read from
+ * the recording's file, as any reader does. Live allocations are read first, objects last: every
+ * reference resolves.
  */
 #include <string.h>
 
@@ -97,7 +97,7 @@ static int recording_copy(umf_snapshot_t *snapshot, int fd) {
     int error = umf_record_header(header);
     snapshot->has_live = error == 0 && (header->flags & UMF_RECORD_HAS_LIVE);
     for (size_t i = 0; i < UMF_COUNT_OF(copies) && snapshot->has_live && error == 0; i++) {
-        /* The counts have grown: what is in this section was named by the one before. */
+        /* The counts have grown: items of this section were named by the one before. */
         error = umf_record_header(header);
         error = error ? error : section_copy(snapshot, fd, &copies[i]);
     }

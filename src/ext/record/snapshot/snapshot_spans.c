@@ -62,7 +62,7 @@ typedef struct snapshot_walk_t {
     umf_snapshot_object_t *object;
 } snapshot_walk_t;
 
-static void run_tell(umf_walk_t *walk, const umf_record_run_t *run) {
+static void run_report(umf_walk_t *walk, const umf_record_run_t *run) {
     snapshot_walk_t *mine = (snapshot_walk_t *)walk;
     if (run->state == UMF_RECORD_STATE_LIVE) {
         mine->object->item.live += run->size * run->count;
@@ -76,7 +76,7 @@ static void run_tell(umf_walk_t *walk, const umf_record_run_t *run) {
     }
 }
 
-/* Some pools tell of a span from high addresses to low. */
+/* Some pools report a span from high addresses to low. */
 static void runs_ascend(umf_snapshot_t *snapshot, size_t first) {
     size_t low = first, high = snapshot->runs.count;
     while (low + 1 < high--) {
@@ -111,7 +111,7 @@ static void span_add(umf_snapshot_t *snapshot, const umf_record_span_t *span, si
     }
 }
 
-/* Is the span still what was seen? It may have been cut, or have grown into others. */
+/* Is the span unchanged? It may have been cut, or have grown into others. */
 static bool is_same(const umf_snapshot_seen_t *seen, size_t *size) {
     umf_span_seen_t now;
     umf_span_see(seen->index, &now);
@@ -122,13 +122,13 @@ static bool is_same(const umf_snapshot_seen_t *seen, size_t *size) {
 
 static void walk_begin(snapshot_walk_t *walk, umf_snapshot_t *snapshot, uint32_t object) {
     *walk = (snapshot_walk_t){
-        .walk = {.tell = run_tell},
+        .walk = {.report = run_report},
         .snapshot = snapshot,
         .object = umf_snapshot_object(snapshot, object),
     };
 }
 
-/* `pool`: NULL if it cannot tell. The span is in use, or dormant. */
+/* `pool`: NULL if it cannot list blocks. The span is in use, or dormant. */
 static void span_divide(snapshot_walk_t *walk, umf_memory_pool_handle_t pool,
                         const umf_snapshot_seen_t *seen, size_t size) {
     bool is_dormant = seen->span.kind == UMF_SPAN_DORMANT;
@@ -172,8 +172,8 @@ static bool is_in_use(uint32_t index) {
     return atomic_load(&umf_span_at(index)->kind) != 0;
 }
 
-/* Seen in use, a span stays as it is until the use ends (track/use.h). A dormant one has nobody who
- * could wait. */
+/* Seen in use, a span stays as it is until the use ends (track/use.h). No thread could wait for a
+ * dormant one. */
 static void span_visit(umf_snapshot_t *snapshot, umf_memory_pool_handle_t pool,
                        const umf_snapshot_seen_t *seen) {
     size_t size;

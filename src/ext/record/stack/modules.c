@@ -1,6 +1,6 @@
 /*
- * What is mapped for execution, so that a reader can resolve return addresses. The mappings are
- * read again from time to time, because asking the loader for changes takes its lock, which a
+ * Mappings for execution, so that a reader can resolve return addresses. The mappings are
+ * read again from time to time, because a query of the loader takes its lock, which a
  * thread may hold while it allocates. A library that is loaded and unloaded in between is missed.
  */
 #include <elf.h>
@@ -153,7 +153,7 @@ void umf_record_modules_again(umf_recording_t *r, uint64_t now) {
 static bool find_own(const umf_os_region_t *region, void *arg) {
     umf_recording_t *r = arg;
     const char *slash = strrchr(region->path, '/');
-    bool is_it = (uintptr_t)&umf_record_hear - region->base < region->size;
+    bool is_it = (uintptr_t)&umf_record_on_event - region->base < region->size;
     if (is_it && slash && strncmp(slash, "/libumf.so", 10) == 0) {
         r->own_code = region->base;
         r->own_size = region->size;

@@ -1,6 +1,6 @@
 /*
  * Reads .eh_frame (DWARF's call frame information, and the index of the Linux Standard Base,
- * .eh_frame_hdr). The C library tells where that of an address is, without a lock (glibc 2.35).
+ * .eh_frame_hdr). The C library finds that of an address without a lock (glibc 2.35).
  */
 #include "ext/record/stack/rules.h"
 
@@ -91,7 +91,7 @@ static text_t take_block(text_t *text) {
     return block;
 }
 
-/* --- what the instructions build up --- */
+/* --- rules that the instructions build up --- */
 
 typedef struct state_t {
     umf_record_rule_kind_t kind;
@@ -305,7 +305,7 @@ static const uint8_t *entry_of(const uint8_t *index, uint64_t address) {
     return low > 0 ? index + at_int32(table + 8 * (low - 1) + 4) : NULL;
 }
 
-/* What the letters behind 'z' announce. false: addresses have another form. */
+/* The fields that the letters behind 'z' announce. false: addresses have another form. */
 static bool read_augmentation(const char *letters, text_t *text) {
     bool has_form = false;
     for (letters++; *letters; letters++) {
