@@ -3,7 +3,7 @@
  *
  * Others may destroy a context, or reset a primary one, at any time between two calls. Its handle
  * must not be used after that: the driver would end the process. The driver also reuses the
- * addresses of what was in the context. Therefore each context has a *witness*: a byte of pinned
+ * addresses of memory of the context. Therefore each context has a *witness*: a byte of pinned
  * memory that ends with its context. The driver gives it a number
  * (CU_POINTER_ATTRIBUTE_BUFFER_ID) that is never used again. Asking for the number of an address is
  * always allowed and needs no context.

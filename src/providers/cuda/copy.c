@@ -145,7 +145,7 @@ static char mark_passed;
 #define MARK_PASSED ((CUevent)(void *)&mark_passed)
 
 /* The next work of a blocking stream waits for the default stream, and that for all blocking ones:
- * what is queued on the stream itself does not tell. */
+ * the queue of the stream itself does not show that. */
 static bool is_idle(const umf_cuda_driver_t *driver, CUstream stream) {
     unsigned flags = 0;
     return driver->cuStreamQuery && driver->cuStreamGetFlags &&
@@ -231,18 +231,18 @@ static bool is_default(CUstream stream) {
     return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
-/* What the driver tells of a stream. */
+/* Properties of a stream, from the driver. */
 typedef struct stream_facts_t {
     CUcontext context;
     unsigned long long number; /* drivers before 12.0 have none */
     bool is_captured;
-    bool has_number; /* the driver tells it; not while the stream is captured */
+    bool has_number; /* the driver returns it; not while the stream is captured */
 } stream_facts_t;
 
-/* To ask for its number, flags or state ends a capture of the stream in every mode. So they are
- * asked for only if the driver has said that it is not captured. */
-static CUresult ask_stream(const umf_cuda_driver_t *driver, CUstream stream,
-                           stream_facts_t *facts) {
+/* A query of its number, flags or state ends a capture of the stream in every mode. So they are
+ * queried only if the driver has reported that it is not captured. */
+static CUresult query_stream(const umf_cuda_driver_t *driver, CUstream stream,
+                             stream_facts_t *facts) {
     CUresult result = CUDA_SUCCESS;
     if (driver->cuStreamGetCtx) {
         result = driver->cuStreamGetCtx(stream, &facts->context);
@@ -265,11 +265,11 @@ static CUresult ask_in(const umf_cuda_context_t *context, CUstream stream, strea
     CUcontext current;
     if (!is_default(stream) && context->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
         current == context->handle) {
-        return ask_stream(context->driver, stream, facts);
+        return query_stream(context->driver, stream, facts);
     }
     CUresult result = umf_cuda_enter(context, &scope);
     return result == CUDA_SUCCESS
-               ? umf_cuda_leave(&scope, ask_stream(context->driver, stream, facts))
+               ? umf_cuda_leave(&scope, query_stream(context->driver, stream, facts))
                : result;
 }
 

@@ -201,10 +201,10 @@ static umf_result_t cuda_free(void *provider, void *ptr, size_t size) {
     if (result == CUDA_SUCCESS) {
         result = umf_cuda_leave(&scope, cuda_call_free(cuda, ptr));
     }
-    umf_result_t told = umf_cuda_given_back(result, "freeing memory");
-    if (told != UMF_RESULT_SUCCESS) {
+    umf_result_t logged = umf_cuda_given_back(result, "freeing memory");
+    if (logged != UMF_RESULT_SUCCESS) {
         umf_table_put(&cuda->lock, &cuda->sizes, ptr, entry);
-        return told;
+        return logged;
     }
     umf_stats_sub(&cuda->stats, requested);
     return UMF_RESULT_SUCCESS;

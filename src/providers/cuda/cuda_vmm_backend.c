@@ -101,7 +101,7 @@ static umf_result_t cuda_vmm_memory(void *backend, size_t *bytes) {
         return UMF_RESULT_SUCCESS;
     }
     if (!cuda->context.driver->cuMemGetInfo) {
-        UMF_LOG_ERROR("this CUDA driver does not tell how much memory there is: set arena_size");
+        UMF_LOG_ERROR("this CUDA driver does not report the size of memory: set arena_size");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     UMF_CUDA_CALL(&cuda->context, result, cuMemGetInfo(&left, bytes));
@@ -278,13 +278,13 @@ umf_result_t umf_cuda_vmm_try_share(umf_cuda_vmm_t *cuda, size_t granularity) {
                                                            : "cuMemExportToShareableHandle");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    CUresult asked = driver->cuDeviceGetAttribute(
+    CUresult result = driver->cuDeviceGetAttribute(
         &can,
         is_fabric ? CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED
                   : CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
         cuda->context.device);
-    if (asked != CUDA_SUCCESS || !can) {
-        umf_cuda_result(asked, "asking the device how it can share memory");
+    if (result != CUDA_SUCCESS || !can) {
+        umf_cuda_result(result, "querying how the device can share memory");
         UMF_LOG_ERROR("device %d cannot share memory by %s", cuda->context.device,
                       is_fabric ? "fabric handles: use UMF_CUDA_VMM_SHARE_FD" : "descriptors");
         return UMF_RESULT_ERROR_NOT_SUPPORTED;

@@ -1,4 +1,4 @@
-/* What the files of the cuda_vmm provider share. */
+/* Interfaces between the files of the cuda_vmm provider. */
 #ifndef UMF_SRC_PROVIDERS_CUDA_CUDA_VMM_OWN_H
 #define UMF_SRC_PROVIDERS_CUDA_CUDA_VMM_OWN_H
 
@@ -26,7 +26,7 @@ UMF_CUDA_CONTEXT_FIRST(umf_cuda_vmm_t);
 /* The back end for that way of sharing, or for none. */
 const umf_vmm_backend_t *umf_cuda_vmm_choose_backend(umf_cuda_vmm_share_t share);
 CUmemAllocationHandleType umf_cuda_vmm_handle_type(umf_cuda_vmm_share_t share);
-/* Whether memory can be shared in the way that the provider was asked for. Logs if not. */
+/* Whether memory can be shared in the way that the parameters request. Logs if not. */
 umf_result_t umf_cuda_vmm_try_share(umf_cuda_vmm_t *cuda, size_t granularity);
 
 /* cuda_vmm_peer.c: operations of umf_memory_provider_ext_ops_t */

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "system/os.h"
 
-/* The node of the device on the bus, as the system tells it, for drivers that do not.
+/* The node of the device on the bus, from the system, for drivers that do not report it.
  * -1: unknown. */
 static int cuda_vmm_node_of_bus(const umf_cuda_vmm_t *cuda) {
     char bus[32] = "", path[96], text[16] = "";

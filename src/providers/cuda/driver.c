@@ -161,7 +161,7 @@ static bool cuda_is_gone(CUresult result) {
     return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* What a user can do about an error, where the driver's text does not say. */
+/* The remedy of an error, where the driver's text has none. */
 static const char *cuda_hint(CUresult result) {
     if (result == CUDA_ERROR_NOT_INITIALIZED && umf_fork_count() != cuda_forks) {
         return "; CUDA cannot be used in a process forked after it was initialised: fork first, or "
@@ -185,8 +185,8 @@ umf_result_t umf_cuda_result(CUresult result, const char *what) {
 }
 
 umf_result_t umf_cuda_given_back(CUresult result, const char *what) {
-    umf_result_t told = umf_cuda_result(result, what);
-    return cuda_is_gone(result) ? UMF_RESULT_SUCCESS : told;
+    umf_result_t logged = umf_cuda_result(result, what);
+    return cuda_is_gone(result) ? UMF_RESULT_SUCCESS : logged;
 }
 
 umf_result_t umf_cuda_op_native_error(void *provider, const char **message, int32_t *code) {

@@ -64,7 +64,8 @@ umf_result_t umf_cuda_probe(char *why, size_t why_size);
 #define UMF_CUDA_CACHE_LINE_SIZE 128
 umf_result_t umf_cuda_op_cache_line_size(void *provider, size_t *size);
 
-/* The operation get_last_native_error: "<name> - <description>", valid until the thread asks again.
+/* The operation get_last_native_error: "<name> - <description>", valid until the thread's next
+ * call.
  */
 umf_result_t umf_cuda_op_native_error(void *provider, const char **message, int32_t *code);
 

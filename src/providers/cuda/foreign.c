@@ -1,7 +1,7 @@
 /*
- * Foreign memory: what the program itself, or another library, has from the CUDA driver. It is
- * copied on the default stream of the calling thread in the context of the memory, so it comes
- * after what the program put on its own default stream.
+ * Foreign memory: memory that the program itself, or another library, has from the CUDA driver. It
+ * is copied on the default stream of the calling thread in the context of the memory, so it comes
+ * after the program's work on its own default stream.
  */
 #include "object/foreign.h"
 
@@ -28,8 +28,8 @@ static const umf_memory_provider_ext_ops_t cuda_foreign_ext = {
     .wait = umf_cuda_op_wait_for,
 };
 
-static bool ask(const umf_cuda_driver_t *driver, const void *ptr, CUpointer_attribute attribute,
-                void *value) {
+static bool query(const umf_cuda_driver_t *driver, const void *ptr, CUpointer_attribute attribute,
+                  void *value) {
     return driver->cuPointerGetAttribute(value, attribute, (CUdeviceptr)(uintptr_t)ptr) ==
            CUDA_SUCCESS;
 }
@@ -38,7 +38,7 @@ static bool ask(const umf_cuda_driver_t *driver, const void *ptr, CUpointer_attr
  * device, if that is in use. */
 static CUcontext context_of(const umf_cuda_driver_t *driver, const void *ptr) {
     CUcontext context = NULL;
-    if (!ask(driver, ptr, CU_POINTER_ATTRIBUTE_CONTEXT, &context)) {
+    if (!query(driver, ptr, CU_POINTER_ATTRIBUTE_CONTEXT, &context)) {
         context = NULL;
     }
     if (!context && driver->cuCtxGetCurrent(&context) != CUDA_SUCCESS) {
@@ -50,8 +50,8 @@ static CUcontext context_of(const umf_cuda_driver_t *driver, const void *ptr) {
 static void find_range(const umf_cuda_driver_t *driver, const void *ptr, umf_foreign_t *memory) {
     CUdeviceptr base = 0;
     size_t size = 0;
-    if (ask(driver, ptr, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, &base) &&
-        ask(driver, ptr, CU_POINTER_ATTRIBUTE_RANGE_SIZE, &size)) {
+    if (query(driver, ptr, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, &base) &&
+        query(driver, ptr, CU_POINTER_ATTRIBUTE_RANGE_SIZE, &size)) {
         memory->base = (uintptr_t)base;
         memory->size = size;
     }
@@ -61,15 +61,15 @@ static bool cuda_foreign_find(const void *ptr, umf_foreign_t *memory) {
     const umf_cuda_driver_t *driver = umf_cuda_driver_if_loaded();
     unsigned type = 0, is_managed = 0;
     if (!driver || !driver->cuPointerGetAttribute ||
-        !ask(driver, ptr, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, &type)) {
+        !query(driver, ptr, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, &type)) {
         return false;
     }
     *memory = (umf_foreign_t){.device = -1, .ext = &cuda_foreign_ext};
-    ask(driver, ptr, CU_POINTER_ATTRIBUTE_IS_MANAGED, &is_managed);
+    query(driver, ptr, CU_POINTER_ATTRIBUTE_IS_MANAGED, &is_managed);
     memory->type = is_managed                   ? UMF_MEMORY_TYPE_SHARED
                    : type == CU_MEMORYTYPE_HOST ? UMF_MEMORY_TYPE_HOST
                                                 : UMF_MEMORY_TYPE_DEVICE;
-    ask(driver, ptr, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, &memory->device);
+    query(driver, ptr, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, &memory->device);
     find_range(driver, ptr, memory);
     umf_cuda_context_t *self = (umf_cuda_context_t *)memory->self;
     *self = (umf_cuda_context_t){.driver = driver,

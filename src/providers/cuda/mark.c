@@ -94,8 +94,8 @@ static void end(const umf_cuda_driver_t *driver, mark_t *mark, bool is_alive) {
     umf_meta_free(mark, mark_bytes(mark->count));
 }
 
-/* What cannot be marked for another reason than a capture is waited for: a wait knows a context
- * that has ended. */
+/* Work that cannot be marked for another reason than a capture is waited for: a wait detects a
+ * context that has ended. */
 static umf_result_t mark_result(CUresult result) {
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         UMF_LOG_DEBUG("queued work is not marked, because that would end the capture of a blocking "
@@ -103,9 +103,8 @@ static umf_result_t mark_result(CUresult result) {
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     if (umf_cuda_is_of_capture(result)) {
-        umf_cuda_result(result,
-                        "marking queued work while a stream is captured of which umfCaptureBegins "
-                        "was not told");
+        umf_cuda_result(result, "marking queued work while a stream is captured without "
+                                "umfCaptureBegins");
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     return result == CUDA_SUCCESS ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_NOT_SUPPORTED;
@@ -147,8 +146,8 @@ static bool has_passed(const umf_cuda_driver_t *driver, const mark_t *mark, bool
     return true;
 }
 
-/* A mark has passed, too, if its context has ended or work on it failed. One that cannot be asked
- * has not, and one whose context cannot be entered. */
+/* A mark has completed, too, if its context has ended or work on it failed. One that cannot be
+ * queried has not, and one whose context cannot be entered. */
 bool umf_cuda_mark_passed(void *provider, void *mark, bool waits) {
     const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;

@@ -12,7 +12,7 @@ typedef struct pair_t {
 enum { MAX_PAIRS = 128 };
 
 UMF_LOCK_STATIC(pairs_lock, UMF_RANK_PROVIDER);
-/* Those that the driver was asked for. Sync: pairs_lock */
+/* Those for which the driver was called. Sync: pairs_lock */
 static pair_t pairs[MAX_PAIRS];
 static size_t pair_count;
 
@@ -42,22 +42,22 @@ void umf_cuda_reach_forget(CUcontext context) {
     umf_unlock(&pairs_lock);
 }
 
-static bool ask(const umf_cuda_driver_t *driver, void *value, CUpointer_attribute attribute,
-                CUdeviceptr ptr) {
+static bool query(const umf_cuda_driver_t *driver, void *value, CUpointer_attribute attribute,
+                  CUdeviceptr ptr) {
     return driver->cuPointerGetAttribute &&
            driver->cuPointerGetAttribute(value, attribute, ptr) == CUDA_SUCCESS;
 }
 
-/* Without access the driver copies by way of the host, at a tenth of the speed. Once asked, the
+/* Without access the driver copies by way of the host, at a tenth of the speed. Once enabled, the
  * access stays. */
 static void reach_context(const umf_cuda_context_t *context, CUdeviceptr ptr) {
     CUcontext other = NULL;
     CUresult result;
     int device = context->device, can = 0;
     if (!context->driver->cuCtxEnablePeerAccess || !context->driver->cuDeviceCanAccessPeer ||
-        !ask(context->driver, &other, CU_POINTER_ATTRIBUTE_CONTEXT, ptr) || !other ||
+        !query(context->driver, &other, CU_POINTER_ATTRIBUTE_CONTEXT, ptr) || !other ||
         other == context->handle || !pair_is_new(context->handle, other) ||
-        !ask(context->driver, &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr) ||
+        !query(context->driver, &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr) ||
         context->driver->cuDeviceCanAccessPeer(&can, context->device, device) != CUDA_SUCCESS ||
         !can) {
         return;
@@ -73,7 +73,7 @@ static void reach_context(const umf_cuda_context_t *context, CUdeviceptr ptr) {
 
 /* --- virtual memory: devices have access to parts of it --------------------------------------- */
 
-/* Is it virtual memory that the device has no access to? Drivers that cannot tell say no. */
+/* Is it virtual memory that the device has no access to? Drivers without the query say no. */
 static bool is_without_access(const umf_cuda_driver_t *driver, int device, CUdeviceptr ptr) {
     const CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
     unsigned long long flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -89,8 +89,8 @@ umf_result_t umf_cuda_op_copy_reaches(void *provider, const void *ptr) {
         reach_context(context, addr);
         return UMF_RESULT_SUCCESS;
     }
-    /* Memory that not even its own device has access to is none that the answer is about. */
-    return ask(context->driver, &own, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, addr) &&
+    /* Memory that not even its own device has access to does not count. */
+    return query(context->driver, &own, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, addr) &&
                    !is_without_access(context->driver, own, addr)
                ? UMF_RESULT_ERROR_NOT_SUPPORTED
                : UMF_RESULT_SUCCESS;

@@ -81,7 +81,7 @@ static void tell_capture(umf_log_level_t level, const char *which, const void *q
 }
 
 /* Waits, and logs captures. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: a capture, already logged. */
-static CUresult wait_untold(const umf_cuda_context_t *context, umf_log_level_t level) {
+static CUresult wait_unlogged(const umf_cuda_context_t *context, umf_log_level_t level) {
     const void *queue;
     if (!umf_capture_enter_wait(&queue)) {
         tell_capture(level, "queue", queue);
@@ -92,29 +92,29 @@ static CUresult wait_untold(const umf_cuda_context_t *context, umf_log_level_t l
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         tell_capture(level, "a blocking stream of context", context->handle);
     } else if (umf_cuda_is_of_capture(result)) {
-        umf_cuda_result(result, "waiting for queued work while a stream is captured of which "
-                                "umfCaptureBegins was not told");
+        umf_cuda_result(result, "waiting for queued work while a stream is captured without "
+                                "umfCaptureBegins");
     }
     return umf_cuda_is_of_capture(result) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
 }
 
 static umf_result_t wait_all(const umf_cuda_context_t *context) {
-    CUresult result = wait_untold(context, UMF_LOG_LEVEL_ERROR);
+    CUresult result = wait_unlogged(context, UMF_LOG_LEVEL_ERROR);
     return umf_cuda_is_of_capture(result) ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
                                           : umf_cuda_result(result, "waiting for queued work");
 }
 
-/* Twice if the first wait fails: it may have been told the error of earlier work. */
+/* Twice if the first wait fails: it may return the error of earlier work. */
 umf_result_t umf_cuda_op_settle(void *provider) {
-    CUresult result = wait_untold(provider, UMF_LOG_LEVEL_DEBUG);
+    CUresult result = wait_unlogged(provider, UMF_LOG_LEVEL_DEBUG);
     if (!umf_cuda_runs_nothing(result) && !umf_cuda_is_of_capture(result)) {
-        result = wait_untold(provider, UMF_LOG_LEVEL_DEBUG);
+        result = wait_unlogged(provider, UMF_LOG_LEVEL_DEBUG);
     }
     if (umf_cuda_is_of_capture(result)) {
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    umf_result_t told = umf_cuda_result(result, "waiting for queued work");
-    return umf_cuda_runs_nothing(result) ? UMF_RESULT_SUCCESS : told;
+    umf_result_t logged = umf_cuda_result(result, "waiting for queued work");
+    return umf_cuda_runs_nothing(result) ? UMF_RESULT_SUCCESS : logged;
 }
 
 CUresult umf_cuda_ask_event(const umf_cuda_driver_t *driver, CUevent event, bool waits) {

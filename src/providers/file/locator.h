@@ -6,7 +6,7 @@
  * size. Only a longer path makes a longer description; room for the longest path (4 KiB) would make
  * all of them long.
  *
- * A consumer needs nothing but the permission to open the path. The identity of the file tells
+ * A consumer needs nothing but the permission to open the path. The identity of the file shows
  * whether the path still names the file that the producer had open.
  */
 #ifndef UMF_SRC_PROVIDERS_FILE_LOCATOR_H

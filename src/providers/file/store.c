@@ -127,7 +127,7 @@ static int store_take_space(const umf_file_store_t *store, uint64_t offset, size
     if (error) {
         return error;
     }
-    /* The free space is asked first: many file systems fill the disk completely
+    /* The free space is queried first: many file systems fill the disk completely
      * before they fail. */
     uint64_t start = size > offset ? size : offset;
     uint64_t fresh = end > start ? end - start : 0;
@@ -250,7 +250,7 @@ static size_t store_missing_locked(umf_file_store_t *store, size_t size, size_t 
     return wanted <= last ? wanted - end : 0;
 }
 
-/* The growth step: it doubles the file, but is never less than what is needed. */
+/* The growth step: it doubles the file, but is never less than the needed size. */
 static size_t store_step_locked(const umf_file_store_t *store, const file_window_t *window,
                                 size_t needed) {
     size_t room = window->window.size - window->used;

@@ -24,7 +24,7 @@ umf_result_t umf_gpu_property_size(size_t device_size, umf_memory_property_id_t 
         *size = device_size;
         return UMF_RESULT_SUCCESS;
     case UMF_MEMORY_PROPERTY_RDMA_CAPABLE:
-        return UMF_RESULT_ERROR_NOT_SUPPORTED; /* only a driver that tells answers it */
+        return UMF_RESULT_ERROR_NOT_SUPPORTED; /* only a driver with the query answers it */
     default:
         UMF_LOG_ERROR("memory of a GPU has no property %d", (int)id);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;

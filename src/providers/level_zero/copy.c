@@ -118,7 +118,7 @@ umf_result_t umf_ze_op_event_record(void *provider, void *event, void *queue) {
 
 /* --- marks ------------------------------------------------------------------------------------ */
 
-/* An event, and the pool that it is the only one of. */
+/* An event, and a pool for it alone. */
 typedef struct ze_mark_t {
     ze_event_pool_handle_t pool;
     ze_event_handle_t event;

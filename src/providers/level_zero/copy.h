@@ -9,7 +9,7 @@
 
 /* NOT_SUPPORTED: there is no device, or the loader has no such lists. */
 umf_result_t umf_ze_op_queue_create(void *provider, void **queue);
-/* Memory of one context: a command list of another one does not know it. */
+/* Memory of one context: a command list of another one cannot use it. */
 umf_result_t umf_ze_op_copy_domain(void *provider, const void **domain);
 umf_result_t umf_ze_op_queue_destroy(void *provider, void *queue);
 umf_result_t umf_ze_op_queue_wait(void *provider, void *queue);

@@ -84,7 +84,7 @@ static int driver_fd(const ze_ipc_mem_handle_t *handle) {
 }
 
 /* Whether this process made the ticket and the descriptor still names the same file. The broker is
- * not asked. */
+ * not called. */
 static bool ticket_is_own(const umf_fd_ticket_t *ticket) {
     umf_fd_ticket_t now;
     return ticket->pid == (uint32_t)umf_os_pid() &&
@@ -128,11 +128,11 @@ static umf_result_t get_driver_handle(const umf_ze_provider_t *ze, const void *p
  * caller closes that one, the driver closes its number a second time, which by then may be any
  * other file.
  *
- * Two queries tell the cases apart. A number that both return while it is open belongs to the
+ * Two queries distinguish the cases. A number that both return while it is open belongs to the
  * driver, because otherwise two callers would each close it. A number that is new at each query
- * belongs to the caller, because nobody else knows it. So the first export asks twice. What is kept
- * and closed here is a copy in either case. The copy is not inherited by programs that this process
- * starts, which would keep the memory.
+ * belongs to the caller, because no other code has it. So the first export makes two queries. The
+ * number that is kept and closed here is a copy in either case. The copy is not inherited by
+ * programs that this process starts, which would keep the memory.
  */
 static umf_result_t query_export(const umf_ze_provider_t *ze, const void *ptr, int *fd) {
     ze_external_memory_export_fd_t exported = {

@@ -206,12 +206,12 @@ static umf_result_t ze_read_limit(umf_ze_provider_t *ze) {
     return result;
 }
 
-/* The driver tells the page size of an allocation only, so one is made for the question. */
+/* The driver reports the page size of an allocation only, so one is made for the query. */
 static umf_result_t ze_read_page_size(umf_ze_provider_t *ze) {
     void *probe;
     ze_result_t result = ze_call_alloc(ze, 1, 0, &probe);
     if (result != ZE_RESULT_SUCCESS) {
-        return umf_ze_result(result, "allocating one byte to ask for its page size");
+        return umf_ze_result(result, "allocating one byte to read its page size");
     }
     result = ze_call_page_size(ze, probe, &ze->min_page_size);
     ze_result_t freed = ze_call_free(ze, probe);
@@ -331,7 +331,7 @@ static umf_result_t ze_get_min_page_size(void *provider, const void *ptr, size_t
         result = umf_ze_result(ze_call_page_size(ze, ptr, &size), "asking for a page size");
     }
     if (result == UMF_RESULT_SUCCESS && ptr && size == 0) {
-        UMF_LOG_ERROR("Level Zero knows no memory at %p", ptr);
+        UMF_LOG_ERROR("Level Zero has no memory at %p", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (result == UMF_RESULT_SUCCESS) {

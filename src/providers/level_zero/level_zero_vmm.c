@@ -46,8 +46,8 @@ typedef struct ze_vmm_range_t {
 
 /* A lost device holds no memory, so giving back has succeeded. */
 static umf_result_t ze_vmm_given_back(ze_result_t result, const char *what) {
-    umf_result_t told = umf_ze_given_back(result, what);
-    return result == ZE_RESULT_ERROR_DEVICE_LOST ? UMF_RESULT_SUCCESS : told;
+    umf_result_t logged = umf_ze_given_back(result, what);
+    return result == ZE_RESULT_ERROR_DEVICE_LOST ? UMF_RESULT_SUCCESS : logged;
 }
 
 /* --- addresses -------------------------------------------------------------------------------- */
@@ -172,14 +172,14 @@ static umf_result_t ze_vmm_unmap(void *backend, uintptr_t base, size_t size) {
 }
 
 /* A device that is lost runs no work, so its memory can be unmapped, too. Twice if the first wait
- * fails: it may have been told the error of earlier work. */
+ * fails: it may return the error of earlier work. */
 static umf_result_t ze_vmm_wait_devices(const ze_vmm_t *ze) {
     ze_result_t result = umf_ze_wait_all(&ze->wait);
     if (result != ZE_RESULT_SUCCESS) {
         result = umf_ze_wait_all(&ze->wait);
     }
-    umf_result_t told = umf_ze_given_back(result, "waiting for work on the device");
-    return result == ZE_RESULT_ERROR_DEVICE_LOST ? UMF_RESULT_SUCCESS : told;
+    umf_result_t logged = umf_ze_given_back(result, "waiting for work on the device");
+    return result == ZE_RESULT_ERROR_DEVICE_LOST ? UMF_RESULT_SUCCESS : logged;
 }
 
 static umf_result_t ze_vmm_settle(void *backend) {

@@ -149,7 +149,7 @@ static umf_result_t explain(const umf_ze_request_t *request, const search_t *sea
         snprintf(
             why, why_size,
             "the Level Zero loader finds %u devices and no GPU: install the driver of the GPU, "
-            "or set any_device to use what is none",
+            "or set any_device to use other devices",
             search->seen);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
@@ -172,9 +172,9 @@ static umf_result_t conclude(ze_result_t result, const umf_ze_request_t *request
         return umf_ze_result(result, "listing the devices");
     }
     char why[256];
-    umf_result_t told = explain(request, search, why, sizeof(why));
+    umf_result_t reason = explain(request, search, why, sizeof(why));
     UMF_LOG_ERROR("%s", why);
-    return told;
+    return reason;
 }
 
 umf_result_t umf_ze_find_device(const umf_ze_request_t *request, umf_ze_place_t *place) {
@@ -294,8 +294,8 @@ static ze_result_t has_extension(ze_driver_handle_t owner, bool *has) {
     return result;
 }
 
-/* A device that does not know its cache line leaves `size` unchanged. */
-static ze_result_t ask_device(ze_device_handle_t device, size_t *size) {
+/* A device that does not report its cache line leaves `size` unchanged. */
+static ze_result_t query_device(ze_device_handle_t device, size_t *size) {
     cache_line_t line = {.stype = (ze_structure_type_t)CACHE_LINE_STRUCTURE};
     ze_device_cache_properties_t properties = {
         .stype = ZE_STRUCTURE_TYPE_DEVICE_CACHE_PROPERTIES,
@@ -327,7 +327,7 @@ static ze_result_t ask_driver(ze_driver_handle_t owner, ze_device_handle_t devic
         return result;
     }
     *is_done = true;
-    return ask_device(device ? device : devices.list[0], size);
+    return query_device(device ? device : devices.list[0], size);
 }
 
 umf_result_t umf_ze_cache_line_size(ze_device_handle_t device, size_t *size) {

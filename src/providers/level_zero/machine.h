@@ -37,7 +37,7 @@ typedef struct umf_ze_devices_list_t {
     uint32_t count;
 } umf_ze_devices_list_t;
 
-/* Zeroed, it asks for the first GPU. */
+/* Zeroed, it means the first GPU. */
 typedef struct umf_ze_request_t {
     bool names_driver; /* false: the first driver with a device that counts */
     bool any_type;     /* devices that are no GPUs count, too */

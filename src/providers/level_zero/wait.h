@@ -2,7 +2,7 @@
  * Waiting for all work that was queued on a device, where the driver can.
  *
  * The specification has no such wait. A program waits for queues, immediate lists, fences and
- * events one by one, and only the program knows them. Barriers order the work of one queue.
+ * events one by one, and only the program has all of them. Barriers order the work of one queue.
  * zeMemFreeExt waits for the memory that it frees, which is never virtual memory. zeVirtualMemUnmap
  * and zePhysicalMemDestroy do not wait. But Intel's drivers have zeDeviceSynchronize among their
  * extension functions: it returns when all submissions in all queues of the device have ended.

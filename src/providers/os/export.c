@@ -17,7 +17,7 @@ typedef struct allocation_t {
     umf_os_share_t *share;
     uint64_t offset;
     size_t size;         /* whole pages */
-    size_t requested;    /* bytes that the caller asked for */
+    size_t requested;    /* bytes that the caller requested */
     uint64_t generation; /* with slot; 0: never exported. Sync: the provider's lock */
     uint32_t slot;
 } allocation_t;
@@ -54,7 +54,7 @@ static allocation_t *export_find_locked(const umf_os_export_t *export, const voi
     return umf_hash_get(&export->allocations, (uintptr_t)ptr);
 }
 
-/* A caller may name the size that it asked for, or that size in whole pages. */
+/* A caller may name the size that it requested, or that size in whole pages. */
 static bool allocation_fits(const void *value, size_t size) {
     const allocation_t *allocation = value;
     size_t rounded;
@@ -332,7 +332,7 @@ static umf_result_t export_describe_locked(umf_os_export_t *export, const void *
     return UMF_RESULT_SUCCESS;
 }
 
-/* Named objects are opened by name and need no descriptor. What a forked child allocates is
+/* Named objects are opened by name and need no descriptor. Memory that a forked child allocates is
  * anonymous. */
 static bool export_needs_transport(const umf_os_export_t *export) {
     return export->name_length == 0 || umf_process_pid() != export->pid;

@@ -26,10 +26,10 @@ umf_result_t umf_os_export_init(umf_os_export_t *export, umf_lock_t *lock, const
                                 unsigned protection);
 void umf_os_export_fini(umf_os_export_t *export);
 
-/* 0 or an errno value. `size` is what the caller asked for. */
+/* 0 or an errno value. `size` is the requested size. */
 int umf_os_export_alloc(umf_os_export_t *export, size_t size, size_t alignment, void **ptr);
 /* 0 or an errno value: EINVAL if there is no such allocation. `*requested` gets the size that the
- * caller of alloc asked for. */
+ * caller of alloc requested. */
 int umf_os_export_free(umf_os_export_t *export, void *ptr, size_t size, size_t *requested);
 
 /* UNKNOWN: not an allocation; INVALID_ARGUMENT: the sizes do not match, or the parts are not

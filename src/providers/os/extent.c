@@ -19,7 +19,7 @@
 /* A piece that fills whole leaves of the pointer map is aligned to such a leaf. */
 #define PIECE_ALIGN_MAX ((size_t)64 << 10)
 #define GUARDED_MAX ((size_t)64 << 10)
-#define HUGE_FROM 4u /* more extents than this ask for huge pages */
+#define HUGE_FROM 4u /* more extents than this request huge pages */
 #define SMALL_MAPPED_MAX ((size_t)4 << 20)
 #define EMPTY_MAX 4u
 /* The size of a group. The map entries of a group fill one cache line, or two for single pages;
@@ -777,8 +777,8 @@ static void evict_end(umf_os_extents_t *extents, const evicted_t *evicted) {
     }
 }
 
-/* Evicts dirty memory until it was `most` bytes: all, or what has decayed or is too much beside
- * `live` bytes. true: there may be more. */
+/* Evicts dirty memory until it was `most` bytes: all, or pages that have decayed or are too many
+ * next to `live` bytes. true: there may be more. */
 static bool evict(umf_os_extents_t *extents, size_t most, bool all, size_t live) {
     umf_withheld_part_t part;
     evicted_t evicted;
@@ -824,7 +824,7 @@ void umf_os_extents_drop(umf_os_extents_t *extents) {
     if (has_nothing(extents)) {
         return;
     }
-    umf_withheld_look(&extents->withheld, &part); /* what others evict is back after this */
+    umf_withheld_look(&extents->withheld, &part); /* memory that others evict is back after this */
     evict(extents, SIZE_MAX, true, 0);
     clear_shrink(extents, 0);
     umf_withheld_again(&part, true);

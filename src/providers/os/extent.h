@@ -3,7 +3,7 @@
  *
  * A piece has up to 256 KiB; pools take pieces for their slabs. Pieces are cut out of extents:
  * mappings of 2 MiB at multiples of 2 MiB, the size of a huge page. A single mapping of a piece's
- * size never gets a huge page. An extent asks for huge pages as soon as the provider has 8 MiB in
+ * size never gets a huge page. An extent requests huge pages as soon as the provider has 8 MiB in
  * extents; before that one touched byte must not cost 2 MiB. Larger memory gets a mapping of its
  * own (base/place.h), the first 4 MiB that pools take so without huge pages, too.
  *
@@ -16,7 +16,7 @@
  * one system call for a piece and two for an extent. An extent is unmapped with its last piece if
  * it has no free pages left or if four others are empty. Mappings of 2 to 8 MiB, up to 16 MiB in
  * all, are retained without content and access for the next allocations of their size: a new one
- * would have to ask for huge pages again.
+ * would have to request huge pages again.
  *
  * Pieces that a pool frees stay dirty: they keep their content for an allocation of any content.
  * That costs no system call, and with many threads system calls contend in the kernel. Mappings of
@@ -63,7 +63,7 @@ typedef struct umf_os_extents_t {
     uint32_t last_thread;               /* the last thread that took a piece; 0: none */
     bool is_shared;                     /* more than one thread has taken pieces */
     uintptr_t groups[2][UMF_OS_GROUPS]; /* of small pieces, of larger pieces; 0: none yet */
-    bool huge;                          /* extents ask for huge pages */
+    bool huge;                          /* extents request huge pages */
     size_t small_mapped;                /* bytes of mappings that were made without huge pages */
 } umf_os_extents_t;
 
@@ -86,7 +86,7 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_
 
 size_t umf_os_extents_dirty(umf_os_extents_t *extents); /* bytes */
 
-/* Evicts what has decayed. */
+/* Evicts decayed pages. */
 void umf_os_extents_decay(umf_os_extents_t *extents);
 
 /* Evicts all that is dirty. What other threads are evicting is back with the system, too, when this

@@ -3,7 +3,7 @@
  *
  * Fixed width, nothing is padding, unused bytes are zero: two descriptions of one allocation are
  * equal byte for byte. The name of the object follows ("" for an anonymous file), filled up with
- * NUL bytes. All descriptions have one size, so a consumer knows it from a provider of its own.
+ * NUL bytes. All descriptions have one size, so a consumer reads it from a provider of its own.
  */
 #ifndef UMF_SRC_PROVIDERS_OS_HANDLE_H
 #define UMF_SRC_PROVIDERS_OS_HANDLE_H

@@ -20,7 +20,7 @@
 typedef struct source_t {
     umf_board_source_t board; /* the header of the file */
     umf_kept_fd_t file;       /* Immutable after open */
-    uint64_t size;    /* of the file when last asked; it only grows. Sync: atomic, relaxed */
+    uint64_t size;    /* of the file at the last query; it only grows. Sync: atomic, relaxed */
     uintptr_t layout; /* see below; 0: none. Sync: atomic; written with the provider's lock */
 } source_t;
 
@@ -80,7 +80,7 @@ static void layout_give(uintptr_t layout) {
     }
 }
 
-/* The address to ask for. NULL: the kernel chooses. */
+/* The address to request. NULL: the kernel chooses. */
 static void *layout_request(uintptr_t layout, uint64_t offset) {
     return layout ? (void *)(layout + offset % LAYOUT_SIZE) : NULL;
 }

@@ -151,7 +151,7 @@ void umf_os_numa_fini(umf_os_numa_t *numa) {
 
 /* --- placement -------------------------------------------------------------------------------- */
 
-/* EINVAL: no kernel knows such a node, so it does not exist. */
+/* EINVAL: no kernel has such a node, so it does not exist. */
 static int mask_add(numa_mask_t *mask, unsigned node) {
     if (node >= NUMA_MASK_BITS) {
         return EINVAL;

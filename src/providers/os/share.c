@@ -40,7 +40,7 @@ static int share_make_anonymous(umf_os_share_t *share, int *fd) {
         int error = umf_os_memfd("umf", true, fd);
         if (error) {
             umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
-                          "memfd_secret failed (asked for by UMF_MEM_FD_FUNC; the kernel may need "
+                          "memfd_secret failed (requested by UMF_MEM_FD_FUNC; the kernel may need "
                           "secretmem.enable=1)");
         }
         return error;
@@ -195,7 +195,7 @@ static int share_add_range(umf_os_share_t *share, uint64_t more) {
     return 0;
 }
 
-/* A consumer may have made the file longer than we know; the seals then refuse to shorten it, which
+/* A consumer may have made the file longer meanwhile; the seals then refuse to shorten it, which
  * is no failure. */
 static int share_truncate(const umf_os_share_t *share, uint64_t size) {
     uint64_t dev, ino, now;

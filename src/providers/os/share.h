@@ -1,9 +1,9 @@
 /*
  * Share: the file behind an OS provider's shared memory, on the producer's side.
  *
- * The first pages of the file are a header of 64-bit words. The first words say what the file is
- * and which process made it (peer/named.h). Every other word is one of a board (peer/board.h), with
- * a slot for each exported allocation.
+ * The first pages of the file are a header of 64-bit words. The first words name the kind of the
+ * file and the process that made it (peer/named.h). Every other word is one of a board
+ * (peer/board.h), with a slot for each exported allocation.
  *
  * ds/range divides the file behind the header. The file grows on demand. Freed ranges are punched
  * out: the system has their memory back, and they read as zero when they are used again.
@@ -34,7 +34,7 @@ typedef struct umf_os_share_t {
     umf_kept_fd_t file;          /* Immutable after create, as all members up to `header_size` */
     int owner;                   /* pid of the process that made it */
     bool secret;
-    bool is_limited; /* on a file system that may become full: what is taken has its space */
+    bool is_limited; /* on a file system that may become full: allocated memory has its space */
     umf_fd_ticket_t ticket;
     char name[UMF_OS_SHM_NAME_MAX + 1]; /* "" for an anonymous file */
     umf_board_t board;                  /* the header */
@@ -54,7 +54,7 @@ void umf_os_share_destroy(umf_os_share_t *share);
 
 bool umf_os_share_is_mine(const umf_os_share_t *share);
 
-/* Whether the file is still open: 0, or EBADF with a message. Any other use of the file asks by
+/* Whether the file is still open: 0, or EBADF with a message. Any other use of the file checks by
  * itself. */
 int umf_os_share_check(const umf_os_share_t *share);
 

@@ -103,7 +103,7 @@ static umf_result_t carve_free_locked(umf_carve_t *carve, uintptr_t base, size_t
                                       size_t *requested) {
     umf_assert_locked(&carve->lock);
     size_t piece = umf_range_used_size(carve->range, base);
-    /* Size 0 means that the caller does not know the size; any other size must match. */
+    /* Size 0: the caller has no size; any other size must match. */
     if (piece == 0 || (size != 0 && !umf_requested_matches(&carve->requested, carve->page_size,
                                                            base, piece, size))) {
         UMF_LOG_ERROR("%p is not an allocation of %zu bytes of this provider (0: any size)",

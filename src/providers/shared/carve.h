@@ -3,7 +3,7 @@
  * file, devdax, and the vmm providers). The rules of alignment, rounding, free, split and merge
  * stand here once.
  *
- * Thread-safe. A caller may name the size that it asked for, or that size rounded up to pages.
+ * Thread-safe. A caller may name the size that it requested, or that size rounded up to pages.
  */
 #ifndef UMF_SRC_PROVIDERS_SHARED_CARVE_H
 #define UMF_SRC_PROVIDERS_SHARED_CARVE_H

@@ -67,7 +67,7 @@ umf_result_t umf_provider_op_no_native_error(void *provider, const char **messag
 /* NULL: no memory, logged. */
 void *umf_provider_state_new(size_t size);
 
-/* The descriptor by which the registry knows a kind, see providers.def. `params` is a kind of
+/* The descriptor of a kind for the registry, see providers.def. `params` is a kind of
  * parameters (ctl/params.h); the other arguments are further members. */
 #define UMF_PROVIDER_DESCRIPTOR(kind, params, ...)                                                 \
     extern const umf_memory_provider_descriptor_t umf_##kind##_descriptor;                         \
