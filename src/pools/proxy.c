@@ -231,7 +231,7 @@ static umf_result_t proxy_usable_size(void *pool, const void *ptr, size_t *size)
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     *size = 0;
-    UMF_LOG_DEBUG("a proxy pool does not know the sizes of its allocations");
+    UMF_LOG_DEBUG("a proxy pool does not record the sizes of its allocations");
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 

@@ -10,7 +10,7 @@
  * Slabs beyond the capacity go back to the provider. If the provider would keep them for reuse
  * (reuse_free) and a bin returns many, the round trip is saved: free slabs of such a busy bin go to
  * magazines, too, and to their depots. They decay there. They go back to the provider before the
- * pool asks it for memory while many bytes of other sizes are cached, and whenever the provider has
+ * pool allocates from it while many bytes of other sizes are cached, and whenever the provider has
  * no memory.
  */
 #include "pools/disjoint/reuse.h"
@@ -400,8 +400,8 @@ static __attribute__((noinline)) umf_result_t put_unusual(disjoint_pool_t *pool,
 }
 
 /*
- * Frees what the core could not push itself. The core has tried the calling thread's magazine if
- * the slab is aligned. An address inside a chunk is refused.
+ * Frees blocks that the core could not push itself. The core has tried the calling thread's
+ * magazine if the slab is aligned. An address inside a chunk is refused.
  */
 static umf_result_t disjoint_free_at(void *self, void *ptr, umf_map_entry_t entry) {
     disjoint_pool_t *pool = self;

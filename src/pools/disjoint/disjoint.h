@@ -47,7 +47,7 @@ umf_result_t umf_disjoint_lay_out(umf_disjoint_pool_t *pool);
 /* NULL: no chunk of this bin was ever requested. */
 umf_bin_t *umf_disjoint_bin(umf_disjoint_pool_t *pool, uint32_t index);
 /* Returns the slabs in magazines, and those that other threads withhold, to their bins, which then
- * keep what the capacity allows. false: there were none. */
+ * keep as many as the capacity allows. false: there were none. */
 bool umf_disjoint_settle(umf_disjoint_pool_t *pool);
 /* Chunks of a bin that users own. */
 size_t umf_disjoint_used_chunks(umf_disjoint_pool_t *pool, uint32_t index);

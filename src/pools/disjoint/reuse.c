@@ -6,7 +6,7 @@ typedef umf_disjoint_pool_t disjoint_pool_t;
 
 typedef struct thread_t {
     umf_thread_slot_t head;
-    uint32_t taken; /* how often this thread asked for slabs of others */
+    uint32_t taken; /* how often this thread took slabs of others */
     /* By bin. Only the owner puts slabs in; any thread takes them. */
     _Atomic(umf_slab_t *) slabs[];
 } thread_t;

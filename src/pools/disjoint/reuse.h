@@ -4,7 +4,7 @@
  *
  * A thread has one slot for each bin of such slabs. A slab in it is claimed (slab.h), and the
  * thread takes it back without a lock and without a shared counter. Unlike the objects of a
- * magazine it is not private: another thread whose bin has no free slab takes it, so the pool asks
+ * magazine it is not private: another thread whose bin has no free slab takes it, so the pool calls
  * the provider only when no slot of any thread has one. A thread that ends leaves its slabs to
  * their bins.
  *
@@ -21,7 +21,7 @@
 
 #include "pools/disjoint/disjoint.h"
 
-/* Drops what is withheld. Waits for threads that are ending. */
+/* Drops withheld slabs. Waits for threads that are ending. */
 void umf_disjoint_reuse_fini(umf_disjoint_pool_t *pool);
 
 /* May slabs of the bin be withheld? */
@@ -31,7 +31,7 @@ static inline bool umf_disjoint_can_withhold(const umf_disjoint_pool_t *pool,
 }
 
 /* Takes a slab that this thread has withheld, or one in a magazine if the bin is busy, or, if the
- * provider would be asked otherwise, one that any thread has withheld. Returns its memory; NULL:
+ * provider would be called otherwise, one that any thread has withheld. Returns its memory; NULL:
  * there is none. */
 void *umf_disjoint_take_withheld(umf_disjoint_pool_t *pool, uint32_t index);
 /* Frees a claimed slab: withholds it if the capacity allows. */

@@ -154,7 +154,7 @@ static void descriptor_put(umf_bin_t *bin, umf_slab_t *slab) {
     }
 }
 
-/* Takes memory from the provider. No lock is held. NULL: umf_tracked_refusal tells why. */
+/* Takes memory from the provider. No lock is held. NULL: umf_tracked_refusal has the reason. */
 static umf_slab_t *slab_create(umf_bin_t *bin) {
     umf_tracked_forget_refusal();
     /* Free slabs of other sizes go back first, so that the caches of all sizes do not add up. */
@@ -548,7 +548,7 @@ void umf_bin_trim(umf_bin_t *bin, size_t *keep) {
     umf_list_init(&leaving);
     umf_list_init(&staying);
     umf_lock(&bin->lock);
-    bin->returned = 0; /* a trim asks for memory back: the bin starts to count anew */
+    bin->returned = 0; /* a trim resets the counter of the bin */
     set_busy_locked(bin, false);
     while (!umf_list_is_empty(&bin->empty)) {
         umf_slab_t *slab = UMF_CONTAINER_OF(bin->empty.next, umf_slab_t, link);

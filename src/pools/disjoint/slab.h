@@ -158,7 +158,7 @@ void umf_bin_trim(umf_bin_t *bin, size_t *keep);
 bool umf_bin_purge(umf_bin_t *bin, size_t page_size);
 /* A decay pass (cache/decay.h): purges the free pages of partly used and of empty slabs that were
  * aged already. Each slab lowers `*left` by its size; the pass ends at 0. A pass that is not new
- * continues with what the last one left. false: the provider cannot purge. */
+ * continues with slabs that the last one left. false: the provider cannot purge. */
 bool umf_bin_decay(umf_bin_t *bin, size_t page_size, bool is_new, size_t *left);
 
 #endif

@@ -24,7 +24,7 @@ typedef struct request_t {
 
 static bool take_block(void *self, void *request) {
     request_t *block = request;
-    if (block->bytes >> UMF_PAGE_SHIFT > UINT32_MAX) { /* more than the record of a page can tell */
+    if (block->bytes >> UMF_PAGE_SHIFT > UINT32_MAX) { /* more than the record of a page can hold */
         umf_tracked_refuse(block->bytes, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         return false;
     }

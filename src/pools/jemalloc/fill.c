@@ -213,7 +213,7 @@ static bool refill_or_grow(void *self, void *request) {
     return is_done;
 }
 
-/* In order of cost: what is at hand, what this thread and the depots cache, the provider, all
+/* In order of cost: free memory at hand, caches of this thread and the depots, the provider, all
  * caches. */
 static bool refill_below(umf_jemalloc_pool_t *pool, refill_t *refill) {
     if (refill_at_hand(pool, refill)) {

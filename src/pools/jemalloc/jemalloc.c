@@ -274,7 +274,7 @@ static void states_drop(umf_pages_span_t *span) {
                     atomic_load_explicit(&span->own, memory_order_relaxed));
 }
 
-/* The public header asks for a provider that can split, although the page cache divides spans
+/* The public header requires a provider that can split, although the page cache divides spans
  * without it. */
 static umf_result_t check_split(umf_memory_provider_handle_t provider, size_t page) {
     if (umf_provider_can_split(provider, page) != UMF_RESULT_ERROR_NOT_SUPPORTED) {
@@ -292,7 +292,7 @@ static umf_result_t check_split(umf_memory_provider_handle_t provider, size_t pa
 static umf_result_t check_provider(umf_memory_provider_handle_t provider, size_t *page) {
     umf_result_t result = umf_provider_page_size(provider, page);
     if (result != UMF_RESULT_SUCCESS) {
-        UMF_LOG_ERROR("the provider does not tell its smallest page: %s", umfResultName(result));
+        UMF_LOG_ERROR("the provider does not report its smallest page: %s", umfResultName(result));
         return result;
     }
     if (*page > SIZE_MAX / 4) {

@@ -60,7 +60,7 @@ static inline uint32_t umf_jemalloc_block_pages(const umf_jemalloc_page_t *page)
 size_t umf_jemalloc_refill(void *pool, uint32_t bin, umf_item_t *items, size_t n);
 void umf_jemalloc_flush(void *pool, uint32_t bin, umf_item_t *items, size_t n);
 
-/* Comes before the provider is asked for a request of this bin, or EXCEPT_NONE: free objects go
+/* Comes before a call of the provider for this bin, or EXCEPT_NONE: free objects go
  * back to the page cache. */
 void umf_jemalloc_release_some(umf_jemalloc_pool_t *pool, uint32_t bin);
 /* Makes attempts to get memory after the provider had none. */

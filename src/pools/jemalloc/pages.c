@@ -159,8 +159,8 @@ static size_t span_request(umf_pages_t *pages, size_t need) {
     return request > need && umf_round_up(request, pages->granule, &request) ? request : need;
 }
 
-/* Purges free memory, so that what is resident grows only by what is used. What is to be kept stays
- * as long as all is little more than what was in use before. */
+/* Purges free memory, so that resident memory grows only by used memory. Memory to be kept stays
+ * as long as the sum is little more than the memory in use before. */
 static void purge_before_growth(umf_pages_t *pages, size_t size) {
     size_t total = umf_pages_total(pages), used = umf_pages_used(pages);
     size_t least = used + umf_pages_spans_keep(pages, used + size);
@@ -169,7 +169,7 @@ static void purge_before_growth(umf_pages_t *pages, size_t size) {
     }
 }
 
-/* Requests less and less memory, down to what is needed. */
+/* Requests less and less memory, down to the needed size. */
 static umf_result_t grow_down_to(umf_pages_t *pages, size_t need, size_t alignment) {
     size_t size = span_request(pages, need);
     purge_before_growth(pages, size);

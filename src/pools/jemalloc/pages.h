@@ -70,12 +70,12 @@ typedef struct umf_pages_t {
     size_t record_size;
     void (*drop)(umf_pages_span_t *span); /* Immutable after init, as all above */
     umf_purge_t purge;
-    /* Bytes of spans, of all shards: what a thread frees may be another shard's. */
+    /* Bytes of spans, of all shards: a thread may free blocks of another shard. */
     _Atomic size_t kept;  /* in the lists of that name */
     _Atomic size_t keep;  /* to be kept, beside the last of each shard */
     _Atomic size_t given; /* given back since the last decay pass */
     _Atomic bool has_surplus;
-    _Atomic bool is_full;    /* the provider had no memory when it was last asked */
+    _Atomic bool is_full;    /* the provider had no memory at the last call */
     umf_withheld_t withheld; /* isolated segments, and spans on their way */
     _Atomic uint32_t shard_count;
     umf_pages_shard_t *shards[UMF_PAGES_SHARDS_MAX]; /* Published by shard_count */

@@ -22,7 +22,7 @@ static void note_peak_locked(shard_t *shard, size_t more) {
     shard->peak = bytes > shard->peak ? bytes : shard->peak;
 }
 
-/* What a shard may have: a sixteenth more than was in use before. */
+/* The limit of a shard: a sixteenth more than was in use before. */
 static size_t most_locked(const shard_t *shard) {
     size_t peak = shard->peak > shard->last_peak ? shard->peak : shard->last_peak;
     return peak + peak / 16;
@@ -96,7 +96,7 @@ static size_t take_up_to(_Atomic size_t *from, size_t bytes) {
     return taken;
 }
 
-/* What was given back too early is kept the next time. */
+/* Spans that were released too early are kept the next time. */
 static void regain(umf_pages_t *pages, size_t bytes) {
     if (atomic_load_explicit(&pages->given, memory_order_relaxed)) {
         atomic_fetch_add_explicit(&pages->keep, take_up_to(&pages->given, bytes),

@@ -28,8 +28,8 @@ void umf_pages_spans_release(umf_pages_t *pages);
 size_t umf_pages_spans_keep(const umf_pages_t *pages, size_t used);
 
 void umf_pages_spans_begin_period(umf_pages_t *pages);
-/* What a decay pass gives back was kept in vain: less is kept from then on. Begin returns what end
- * needs. */
+/* A decay pass that releases a span lowers the cache limit. Begin returns the argument of
+ * end. */
 size_t umf_pages_spans_begin_pass(const umf_pages_t *pages);
 void umf_pages_spans_end_pass(umf_pages_t *pages, size_t before);
 

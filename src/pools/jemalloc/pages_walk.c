@@ -17,7 +17,7 @@ static umf_record_state_t object_state(uint8_t state) {
                                      : UMF_RECORD_STATE_FREE;
 }
 
-/* The pages may belong to another slab by now: an object that reaches into what was told of already
+/* The pages may belong to another slab by now: an object that overlaps a reported one
  * is left out. */
 static void objects_tell(const umf_starts_seen_t *seen, uintptr_t page, uintptr_t *end,
                          umf_walk_t *walk) {

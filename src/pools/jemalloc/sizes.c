@@ -151,10 +151,9 @@ static bool sizes_init(void) {
     umf_jemalloc_sizes.default_arenas =
         (uint32_t)(arenas < UMF_JEMALLOC_ARENAS_MAX ? arenas : UMF_JEMALLOC_ARENAS_MAX);
     if (!sizes_ask()) {
-        UMF_LOG_ERROR(
-            "the jemalloc this library was built with lacks what the pool needs (pages of "
-            "%zu bytes, sizes from 16 bytes on)",
-            JEMALLOC_PAGE);
+        UMF_LOG_ERROR("the jemalloc of this build lacks a requirement of the pool (pages of "
+                      "%zu bytes, sizes from 16 bytes on)",
+                      JEMALLOC_PAGE);
         return false;
     }
     bins_index();

@@ -1,9 +1,9 @@
 /*
- * oneTBB's pool: the hooks that it calls, what is taken out of it and given back, and how it is
- * trimmed.
+ * oneTBB's pool: the hooks that it calls, memory taken from it and returned, and its
+ * trim.
  *
  * oneTBB has no call to empty the caches of one pool. But it empties them before it gives up when
- * the provider refuses memory. So trim asks oneTBB for more than any machine has, and the hook
+ * the provider refuses memory. So trim requests more from oneTBB than any machine has, and the hook
  * refuses that. If nothing is in use, a fresh pool of oneTBB replaces the old one instead, which is
  * destroyed with all that it keeps.
  */
@@ -38,7 +38,7 @@ static int hook_free(intptr_t id, void *ptr, size_t size) {
 }
 
 /* oneTBB uses a region for slabs up to its end, but of a region for larger objects only as much as
- * it has asked for, often little more than 1 MiB. So these become multiples of the granularity only
+ * it has requested, often little more than 1 MiB. So these become multiples of the granularity only
  * where that adds little. */
 static size_t region_size(const umf_scalable_pool_t *pool, size_t size) {
     size_t whole = umf_scalable_in_granules(pool, size);
@@ -60,18 +60,18 @@ static const void *this_thread(void) {
 
 static void *hook_alloc(intptr_t id, size_t *size) {
     umf_scalable_pool_t *pool = (umf_scalable_pool_t *)id;
-    /* The trimmer asks for memory only so that oneTBB empties its caches. */
+    /* The trimmer requests memory only so that oneTBB empties its caches. */
     if (atomic_load_explicit(&pool->trimmer, memory_order_relaxed) == this_thread()) {
         return NULL;
     }
-    /* oneTBB asks again after it has emptied its caches, which does not help here. */
+    /* oneTBB calls again after it has emptied its caches, which does not help here. */
     if (!umf_tracked_is_shortage()) {
         return NULL;
     }
     size_t least = *size;
     *size = region_size(pool, least);
     void *ptr = region_take(pool, *size);
-    /* Between smaller regions a provider of limited size may have gaps that are no granule. */
+    /* Between smaller regions a provider of limited size may have gaps smaller than a granule. */
     if (!ptr && *size > least && *size / 2 <= least && umf_tracked_is_shortage()) {
         *size = least;
         ptr = region_take(pool, least);
@@ -209,7 +209,7 @@ static UMF_COLD bool make_thread_data(const umf_scalable_pool_t *pool) {
  * In a child of fork a new thread may get the identity of one that is gone, and oneTBB then takes
  * the slabs of that one for the thread's own. It crashes when such a slab becomes empty, unless the
  * thread has data in the pool. An allocation makes them. Without memory for it, objects stay where
- * they are until nobody uses the pool and it is renewed.
+ * they are until the pool is unused and is renewed.
  */
 static bool may_free(const umf_scalable_pool_t *pool, uint32_t bin) {
     return umf_likely(atomic_load_explicit(&pool->forks, memory_order_relaxed) ==
@@ -326,8 +326,8 @@ void umf_scalable_below_trim(umf_scalable_pool_t *pool, bool is_last) {
     umf_withheld_end(&part);
 }
 
-/* oneTBB does not tell for how long its memory has been free. So it is trimmed once no thread has
- * asked it for memory since the last pass. */
+/* oneTBB does not report for how long its memory has been free. So it is trimmed once no thread has
+ * allocated from it since the last pass. */
 void umf_scalable_below_decay(umf_scalable_pool_t *pool) {
     bool is_idle = !atomic_exchange_explicit(&pool->has_taken, false, memory_order_relaxed);
     if (is_idle && atomic_exchange_explicit(&pool->has_given, false, memory_order_relaxed)) {

@@ -49,7 +49,7 @@ static bool span_holds(const umf_span_t *span, const void *ptr) {
     return span && (uintptr_t)ptr - span->base < span->size;
 }
 
-/* The acquire pairs with the release in `unmark`: what the last owner of the memory did happened
+/* The acquire pairs with the release in `unmark`: accesses of the last owner of the memory happened
  * before. */
 size_t umf_scalable_mark(umf_scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
     const umf_span_t *span = NULL;

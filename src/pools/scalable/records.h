@@ -19,7 +19,7 @@ typedef umf_starts_t umf_scalable_page_t;
 typedef struct umf_scalable_record_t {
     size_t size;          /* of this record in bytes */
     _Atomic size_t made;  /* pages with states */
-    _Atomic bool is_lost; /* nobody uses the span, but the provider has refused it */
+    _Atomic bool is_lost; /* the span is unused, but the provider has refused it */
     uint8_t page_shift;   /* UMF_STARTS_PAGE_SHIFT or UMF_SCALABLE_DIRECT_SHIFT */
     uint8_t direct;       /* the state of a direct block */
     umf_scalable_page_t pages[];
@@ -27,7 +27,7 @@ typedef struct umf_scalable_record_t {
 
 #define UMF_SCALABLE_DIRECT_SHIFT 63 /* every address of the span has page 0 */
 
-/* What a direct block is. All of them share these records: to which of them a span points is the
+/* State of a direct block. All of them share these records: to which of them a span points is the
  * state of its block. No object starts in page 1, which is that of an address below the span: if
  * its descriptor was reused since a thread found it. Immutable after init. */
 typedef union umf_scalable_direct_t {

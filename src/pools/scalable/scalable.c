@@ -44,7 +44,7 @@ __thread umf_scalable_thread_t umf_scalable_thread;
 static size_t scalable_refill(void *arg, uint32_t bin, umf_item_t *items, size_t n) {
     umf_scalable_pool_t *pool = arg;
     umf_scalable_fail();
-    /* Comes before oneTBB is entered: oneTBB may ask the hook for memory, and the hook cannot
+    /* Comes before oneTBB is entered: oneTBB may call the hook for memory, and the hook cannot
      * release anything because it must not enter oneTBB again. */
     umf_magazines_release_large(&pool->magazines, bin, UMF_MAGAZINE_WAITING_MAX);
     return umf_scalable_take(pool, bin, umf_scalable_sizes.size[bin], 0, items, n);

@@ -28,22 +28,22 @@ typedef struct umf_scalable_pool_t {
     umf_stripes_t out;
     _Atomic size_t direct_count;   /* live direct blocks */
     _Atomic bool has_written;      /* the CPU can write to the provider's memory, as was tried */
-    _Atomic bool has_taken;        /* oneTBB was asked for memory since the last decay pass */
+    _Atomic bool has_taken;        /* oneTBB was called for memory since the last decay pass */
     _Atomic bool has_given;        /* oneTBB got memory back since it was last trimmed */
     _Atomic(const void *) trimmer; /* the thread that trims: the hook gives it no memory. Cleared
                                       before it leaves oneTBB */
-    umf_withheld_t withheld; /* what the trimmer has taken, and memory on its way out of oneTBB */
+    umf_withheld_t withheld; /* memory that the trimmer has taken, or on its way out of oneTBB */
     /* Threads in a hook of oneTBB. oneTBB holds locks, so such a thread must not enter it again:
      * it gets no memory, and what it frees is deferred. */
     umf_withheld_t in_hook;
     _Atomic(void *) deferred; /* freed objects, linked through their first bytes */
     umf_lock_t lock;          /* of the records */
     umf_tbb_policy_t policy;  /* Immutable after create, as the next */
-    size_t granularity;       /* of requests to the provider; oneTBB knows a smaller one */
+    size_t granularity;       /* of requests to the provider; oneTBB has a smaller one */
     char name[UMF_NAME_MAX];
 } umf_scalable_pool_t;
 
-/* What a thread has. Libraries have little room for thread-local memory. */
+/* State of a thread. Libraries have little room for thread-local memory. */
 typedef struct umf_scalable_thread_t {
     /* It is set to UNKNOWN before a call of oneTBB that may fail. The hook changes
      * it if there is no memory. */
@@ -83,7 +83,7 @@ size_t umf_scalable_in_granules(const umf_scalable_pool_t *pool, size_t size);
  * NULL: there is no memory, and the thread's last error says so, or the CPU cannot write. */
 void *umf_scalable_span_take(umf_scalable_pool_t *pool, size_t size, umf_scalable_record_t *record,
                              bool tries_write);
-/* Returns a span that nobody uses for the first time. A failure is logged, and the span is lost. */
+/* Returns a span that is unused for the first time. A failure is logged, and the span is lost. */
 umf_result_t umf_scalable_span_give(umf_scalable_pool_t *pool, umf_span_t *span);
 /* Offers lost spans, or all, to the provider again until it refuses one. */
 void umf_scalable_spans_give_lost(umf_scalable_pool_t *pool);
@@ -95,7 +95,7 @@ void umf_scalable_spans_give_all(umf_scalable_pool_t *pool);
 umf_result_t umf_scalable_below_build(umf_scalable_pool_t *pool, size_t granularity,
                                       bool keeps_all);
 /* Takes up to `n` objects with states of their own. Alignment 0: none is needed. Returns how many;
- * if there are less, the thread's last error tells why. */
+ * if there are less, the thread's last error is the reason. */
 size_t umf_scalable_take(umf_scalable_pool_t *pool, uint32_t bin, size_t size, size_t alignment,
                          umf_item_t *items, size_t n);
 /* Returns objects without states. */
@@ -113,7 +113,7 @@ size_t umf_scalable_below_size(const umf_scalable_pool_t *pool, const void *ptr)
 /* --- blocks.c: blocks without bin --- */
 
 UMF_COLD void *umf_scalable_block_alloc(umf_scalable_pool_t *pool, size_t size, size_t alignment);
-/* `state` tells what the block is, not the span: if another thread frees the block as well, the
+/* `state` describes the block, not the span: if another thread frees the block as well, the
  * span may be gone. false: it is not live. */
 bool umf_scalable_block_free(umf_scalable_pool_t *pool, umf_span_t *span, void *ptr,
                              uint8_t *state);

@@ -1,6 +1,6 @@
 /*
  * Two gates, `calls` and `endings`. A thread that enters a gate is counted in one of its stripes. A
- * thread that closes it makes newcomers wait, and then waits until nobody is inside.
+ * thread that closes it makes newcomers wait, and then waits until no thread is inside.
  *
  * Every call of oneTBB enters `calls`. Fork closes it before it takes the locks of this library, so
  * that threads inside can finish: oneTBB calls the provider, and the provider takes locks. A thread
@@ -27,7 +27,7 @@
 #include "system/pause.h"
 
 /* Pauses before a wait gives up. The long wait takes about a second, because each pause takes
- * longer than it asks for. */
+ * longer than requested. */
 #define PAUSES_LONG 10000
 #define PAUSES_SHORT 40
 /* Of a thread that is inside itself: others may wait for a lock of oneTBB that it holds. */

@@ -1,14 +1,14 @@
 #include "pools/scalable/walk.h"
 
-/* oneTBB's own memory, and what it keeps free: nobody knows where that begins and ends. */
-static void gap_tell(uintptr_t *end, uintptr_t next, umf_walk_t *walk) {
+/* oneTBB's own memory, and memory that it keeps free: its bounds are unknown. */
+static void gap_report(uintptr_t *end, uintptr_t next, umf_walk_t *walk) {
     if (next > *end) {
         umf_walk_add(walk, *end, next - *end, 1, UMF_RECORD_STATE_UNKNOWN);
         *end = next;
     }
 }
 
-/* A block without bin has a size that only oneTBB knows, who must not be asked: the block may be
+/* A block without bin has a size that must not be queried: the block may be
  * freed meanwhile. */
 static void block_see(const umf_starts_seen_t *seen, umf_walk_t *walk) {
     walk->is_partial |= seen->count > 0 && seen->states[0] == UMF_STATE_LIVE;
@@ -19,7 +19,7 @@ static void objects_tell(const umf_starts_seen_t *seen, uintptr_t page, size_t s
     for (size_t i = 0; i < seen->count; i++) {
         uintptr_t object = page + seen->first + i * seen->step;
         if (seen->states[i] != UMF_STATE_NONE && object >= *end) {
-            gap_tell(end, object, walk);
+            gap_report(end, object, walk);
             umf_walk_add(walk, object, size, 1,
                          seen->states[i] == UMF_STATE_LIVE ? UMF_RECORD_STATE_LIVE
                                                            : UMF_RECORD_STATE_CACHED);
@@ -41,5 +41,5 @@ void umf_scalable_walk(const umf_scalable_walk_t *walked, const umf_span_t *span
                          walked->size[seen.kind - 1], &end, walk);
         }
     }
-    gap_tell(&end, span->base + span->size, walk);
+    gap_report(&end, span->base + span->size, walk);
 }

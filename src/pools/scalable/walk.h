@@ -1,4 +1,4 @@
-/* What spans are divided into, as far as the records of their pages tell. */
+/* The blocks of spans, as far as the records of their pages show them. */
 #ifndef UMF_SRC_POOLS_SCALABLE_WALK_H
 #define UMF_SRC_POOLS_SCALABLE_WALK_H
 
