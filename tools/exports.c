@@ -1,4 +1,4 @@
-/* umfctl trace --html, --chrome, --pytorch: a recording or snapshot as a file for other viewers. */
+/* umfctl trace --html, --chrome and others: a recording or snapshot as a file for other viewers. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +31,9 @@ static const struct {
     {"html", &umfctl_words.html, export_html},
     {"chrome", &umfctl_words.chrome, umf_reader_export_chrome},
     {"pytorch", &umfctl_words.pytorch, umf_reader_export_pytorch},
+    {"collapsed", &umfctl_words.collapsed, umf_reader_export_collapsed},
+    {"speedscope", &umfctl_words.speedscope, umf_reader_export_speedscope},
+    {"pprof", &umfctl_words.pprof, umf_reader_export_pprof},
 };
 
 #define EXPORTS (sizeof(exports) / sizeof(exports[0]))

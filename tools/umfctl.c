@@ -62,6 +62,11 @@ static const char usage[] =
     "             --chrome OUT for chrome://tracing and Perfetto\n"
     "             --pytorch OUT\n"
     "                          a snapshot of PyTorch, for its memory_viz\n"
+    "             --collapsed OUT\n"
+    "                          stacks at the highest point, for flame graph tools\n"
+    "             --speedscope OUT\n"
+    "                          the same for speedscope, and what lives at the end\n"
+    "             --pprof OUT  the same for pprof\n"
     "  leaks FILE live allocations, by the place that made them, the oldest first\n"
     "             --largest    the largest first\n"
     "             --fail       exit status 1 if anything lives\n"
@@ -113,6 +118,9 @@ static const struct {
     {"--html", " trace ", NULL, &umfctl_words.html, NULL},
     {"--chrome", " trace ", NULL, &umfctl_words.chrome, NULL},
     {"--pytorch", " trace ", NULL, &umfctl_words.pytorch, NULL},
+    {"--collapsed", " trace ", NULL, &umfctl_words.collapsed, NULL},
+    {"--speedscope", " trace ", NULL, &umfctl_words.speedscope, NULL},
+    {"--pprof", " trace ", NULL, &umfctl_words.pprof, NULL},
     {"--largest", " leaks ", &umfctl_words.largest, NULL, NULL},
     {"--fail", " leaks ", &umfctl_words.fail, NULL, NULL},
     {"-o", " snapshot record ", NULL, &umfctl_words.output, NULL},

@@ -31,7 +31,7 @@ typedef struct umfctl_words_t {
     size_t operand_count;
     char **program; /* the words after "--"; NULL: none */
     bool events, largest, fail;
-    const char *html, *chrome, *pytorch; /* files to write */
+    const char *html, *chrome, *pytorch, *collapsed, *speedscope, *pprof; /* files to write */
     bool stacks, leaks;
     const char *output;       /* of -o */
     double seconds, interval; /* 0: not given */

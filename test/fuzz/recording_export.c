@@ -20,11 +20,21 @@ static void check(umf_reader_t *reader, export_t *write, const char *begin, cons
     free(text);
 }
 
+/* A format without a frame: it may be empty. */
+static void check_any(umf_reader_t *reader, export_t *write) {
+    umf_reader_error_t error;
+    FILE *out = fopen("/dev/null", "we");
+    FUZZ_CHECK(out && write(reader, out, &error) && fclose(out) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     umf_reader_t *reader = umf_reader_open_bytes(data, size, "input", NULL);
     if (reader) {
         check(reader, umf_reader_export_chrome, "{", "]}\n");
         check(reader, umf_reader_export_pytorch, "\x80\x02}", "u.");
+        check(reader, umf_reader_export_speedscope, "{", "]}\n");
+        check_any(reader, umf_reader_export_collapsed);
+        check_any(reader, umf_reader_export_pprof);
         umf_reader_close(reader);
     }
     return 0;

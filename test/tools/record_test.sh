@@ -154,6 +154,12 @@ if [ -n "$python" ]; then
     "$python" -B "$here/pytorch_check.py" snapshot.pickle 3 1114624 "${viewers[@]}" >out 2>&1 ||
         fail "PyTorch's snapshot of the snapshot is not right: $(cat out)"
 fi
+expect_status 0 "$umfctl" trace demo.umfrec --collapsed demo.folded --speedscope demo.speedscope --pprof demo.pprof
+expect_in demo.folded '^weights #[0-9]+;.*;keep_batch \(umf_test_record_sample\).* [0-9]+$'
+if [ -n "$python" ]; then
+    "$python" -B "$here/stacks_check.py" demo.folded demo.speedscope demo.pprof weights keep_batch 13631488 >out 2>&1 ||
+        fail "the stacks for other viewers are not right: $(cat out)"
+fi
 expect_status 1 "$umfctl" trace demo.umfrec --chrome ./demo.umfrec
 expect_in err 'it is the recording'
 expect_status 1 "$umfctl" trace demo.umfrec --chrome none/x

@@ -21,4 +21,18 @@ bool umf_reader_export_chrome(umf_reader_t *reader, FILE *out, umf_reader_error_
  */
 bool umf_reader_export_pytorch(umf_reader_t *reader, FILE *out, umf_reader_error_t *error);
 
+/*
+ * Stacks with the bytes that lived at the highest point, one in a line, the pool first and the
+ * innermost function last: what flame graph tools read.
+ */
+bool umf_reader_export_collapsed(umf_reader_t *reader, FILE *out, umf_reader_error_t *error);
+
+/*
+ * The JSON of speedscope, with four profiles of the same stacks: bytes that live at the end, that
+ * lived at the highest point, that were allocated, and the number of allocations. The same as a
+ * profile of pprof, with four sample types.
+ */
+bool umf_reader_export_speedscope(umf_reader_t *reader, FILE *out, umf_reader_error_t *error);
+bool umf_reader_export_pprof(umf_reader_t *reader, FILE *out, umf_reader_error_t *error);
+
 #endif
