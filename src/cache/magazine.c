@@ -54,6 +54,7 @@ static umf_depots_t *depots_made(umf_magazines_t *m, uint32_t bin) {
         return depots;
     }
     depots = umf_depots_create(depot_capacity(m, bin));
+    atomic_store_explicit(&m->has_depots, true, memory_order_relaxed); /* before it is published */
     if (depots &&
         !atomic_compare_exchange_strong_explicit(&m->depots[bin], &other, depots,
                                                  memory_order_acq_rel, memory_order_acquire)) {
@@ -661,9 +662,8 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
     atomic_init(&m->decay.next, 0);
     atomic_init(&m->decay_goes_on, false);
     atomic_init(&m->passes, 0);
-    for (uint32_t bin = 0; bin < bins; bin++) {
-        atomic_init(&m->depots[bin], NULL);
-    }
+    atomic_init(&m->has_depots, false);
+    memset((void *)m->depots, 0, bins * sizeof(m->depots[0])); /* compilers store atomics singly */
     return umf_thread_slot_owner_init(
         &m->owner, index, sizeof(umf_cache_t) + bins * sizeof(umf_magazine_t), thread_exit);
 }
@@ -691,7 +691,8 @@ void umf_magazines_fini(umf_magazines_t *m) {
     umf_thread_slot_owner_close(&m->owner);
     umf_thread_slot_each(&m->owner, free_stacks, m);
     umf_thread_slot_owner_fini(&m->owner);
-    for (uint32_t bin = 0, bins = m->bins; bin < bins; bin++) {
+    bool has_depots = atomic_load_explicit(&m->has_depots, memory_order_relaxed);
+    for (uint32_t bin = 0, bins = has_depots ? m->bins : 0; bin < bins; bin++) {
         umf_depots_t *depots = depots_of(m, bin);
         if (depots) {
             umf_depots_destroy(depots);

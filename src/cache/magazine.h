@@ -103,6 +103,7 @@ typedef struct umf_magazines_t {
     umf_decay_t decay;
     _Atomic uint32_t passes;                               /* decay passes so far */
     _Atomic bool decay_goes_on;                            /* the last decay pass did not finish */
+    _Atomic bool has_depots;                               /* one was made */
     const umf_magazine_capacity_t *capacity;               /* by bin. Immutable after init */
     _Atomic(umf_depots_t *) depots[UMF_MAGAZINE_MAX_BINS]; /* made when a stack is full */
 } umf_magazines_t;

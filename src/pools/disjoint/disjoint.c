@@ -92,6 +92,7 @@ static umf_bin_t *bin_make(disjoint_pool_t *pool, uint32_t index) {
         umf_bin_create(&pool->slabs, index, umf_disjoint_stride(pool->layout->sizes[index]),
                        pool->params.slab_min_size, class_offset, stride, max_kept);
     umf_bin_t *other = NULL;
+    atomic_store_explicit(&pool->has_bins, true, memory_order_relaxed); /* before it is published */
     if (bin && !atomic_compare_exchange_strong_explicit(
                    &pool->bin[index], &other, bin, memory_order_acq_rel, memory_order_acquire)) {
         umf_bin_destroy(bin);
@@ -631,7 +632,8 @@ static umf_result_t disjoint_finalize(void *self) {
     umf_disjoint_log_summary(pool);
     umf_magazines_fini(&pool->magazines);
     umf_disjoint_reuse_fini(pool);
-    for (uint32_t i = 0, bins = pool->layout->bins; i < bins; i++) {
+    bool has_bins = atomic_load_explicit(&pool->has_bins, memory_order_relaxed);
+    for (uint32_t i = 0, bins = has_bins ? pool->layout->bins : 0; i < bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin) {
             umf_bin_destroy(bin);

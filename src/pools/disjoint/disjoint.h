@@ -37,6 +37,7 @@ typedef struct umf_disjoint_pool_t {
     size_t page_size;
     _Atomic bool cannot_purge; /* the provider said so at a decay pass */
     bool sealed;               /* created: parameters cannot change any more */
+    _Atomic bool has_bins;     /* one was made */
     _Atomic size_t direct;     /* live allocations that are provider allocations */
 } umf_disjoint_pool_t;
 
