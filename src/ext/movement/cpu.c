@@ -4,8 +4,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "ext/staging/crew.h"
 #include "ext/staging/stream.h"
+#include "ext/staging/workers.h"
 #include "system/os.h"
 
 /* Below this size one thread is as fast as several, because they must be started. */
@@ -76,7 +76,7 @@ static uint64_t now_ns(void) {
 
 static size_t most_threads(void) {
     size_t cpus = umf_os_cpu_count();
-    return cpus < CPU_MIN ? 1 : cpus < UMF_CREW_MAX ? cpus : UMF_CREW_MAX;
+    return cpus < CPU_MIN ? 1 : cpus < UMF_WORKERS_MAX ? cpus : UMF_WORKERS_MAX;
 }
 
 /* Nanoseconds for the next `pieces` of the work. */
@@ -85,7 +85,7 @@ static uint64_t time_pieces(cpu_work_t *work, size_t threads, size_t pieces) {
     size_t end = next + pieces * work->piece;
     uint64_t begin = now_ns();
     work->size = end < size ? end : size;
-    umf_crew_run(threads, do_pieces, work);
+    umf_workers_run(threads, do_pieces, work);
     work->size = size;
     atomic_store(&work->next, end);
     return now_ns() - begin;
@@ -110,7 +110,7 @@ static void run(cpu_work_t *work) {
         measure(work);
     }
     size_t known = atomic_load(&cpu_threads), threads = known ? known : most;
-    umf_crew_run(threads < pieces ? threads : pieces, do_pieces, work);
+    umf_workers_run(threads < pieces ? threads : pieces, do_pieces, work);
 }
 
 /* Use one thread: no more exist, or more are not faster. */

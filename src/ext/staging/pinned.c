@@ -13,8 +13,8 @@
 #include "base/place.h"
 #include "cache/decay.h"
 #include "ds/list.h"
-#include "ext/staging/crew.h"
 #include "ext/staging/undone.h"
+#include "ext/staging/workers.h"
 #include "system/os.h"
 
 #define PINNED_BLOCK_UNITS 8
@@ -306,7 +306,7 @@ umf_result_t umf_pinned_make(umf_pinned_t **units, size_t count, size_t ready,
                    .pinner = pthread_self(),
                    .next = ready};
     size_t cpus = umf_os_cpu_count(), fresh = count - ready;
-    umf_crew_run(1 + (fresh < cpus ? fresh : cpus), make_run, &make);
+    umf_workers_run(1 + (fresh < cpus ? fresh : cpus), make_run, &make);
     return make.result;
 }
 

@@ -4,9 +4,9 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "ext/staging/crew.h"
 #include "ext/staging/pinned.h"
 #include "ext/staging/queue.h"
+#include "ext/staging/workers.h"
 #include "system/os.h"
 
 /* Rows from this size on pass pinned memory. */
@@ -275,7 +275,7 @@ umf_result_t umf_stage_run(const umf_stage_end_t *to, const umf_stage_end_t *fro
                            size_t *done) {
     stage_t stage = {.to = to, .from = from, .size = size, .bad = size};
     if (stage_prepare(&stage)) {
-        umf_crew_run(stage.threads, thread_run, &stage);
+        umf_workers_run(stage.threads, thread_run, &stage);
     } else {
         UMF_LOG_ERROR("no memory for the buffers of a copy of %zu bytes", size);
         stage_fail(&stage, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, size);
