@@ -1,4 +1,5 @@
 /* providers/os/os: memory that pools free and allocate again, and keeps its content in between. */
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -128,16 +129,19 @@ TEST(os_reuse, WhatHasDecayedGoesInPortions) {
     }
 }
 
-/* Of those that pools take, which they touch piece by piece. */
+/* Of those that pools take, which they touch piece by piece: one for each CPU. */
 TEST(os_reuse, TheFirstMappingsUseSmallPages) {
     if (huge_pages_are_everywhere()) {
         GTEST_SKIP() << "this machine uses huge pages without being asked";
     }
     Os provider;
-    for (int i = 0; i < 2; i++) {
-        char *ptr = provider.any(2 * MiB);
-        ptr[MiB] = 'x';
-        EXPECT_EQ(resident_pages(ptr, 2 * MiB), 1u);
+    std::vector<char *> mappings;
+    for (size_t i = 0; i < std::clamp(umf_os_cpu_count(), size_t{2}, size_t{16}); i++) {
+        mappings.push_back(provider.any(2 * MiB));
+        mappings.back()[MiB] = 'x';
+        EXPECT_EQ(resident_pages(mappings.back(), 2 * MiB), 1u) << i;
+    }
+    for (char *ptr : mappings) {
         EXPECT_EQ(provider.free(ptr, 2 * MiB), UMF_RESULT_SUCCESS);
     }
 }
@@ -208,7 +212,7 @@ TEST(os_reuse, MappingsThatWaitAreNotFreedAgain) {
     }
     EXPECT_EQ(provider.keep(warm, 2 * MiB), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
     std::set<char *> all;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 20; i++) { /* the first ones, and more */
         EXPECT_TRUE(all.insert(provider.any(2 * MiB)).second) << "once only";
     }
     EXPECT_EQ(all.count(warm), 1u);

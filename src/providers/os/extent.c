@@ -20,7 +20,10 @@
 #define PIECE_ALIGN_MAX ((size_t)64 << 10)
 #define GUARDED_MAX ((size_t)64 << 10)
 #define HUGE_FROM 4u /* more extents than this request huge pages */
-#define SMALL_MAPPED_MAX ((size_t)4 << 20)
+/* The first mappings, one for each CPU: the threads of a pool take from as many parts of it, and
+ * seldom use all of the first one. */
+#define SMALL_MAPPED_MIN 2u
+#define SMALL_MAPPED_MAX 16u
 #define EMPTY_MAX 4u
 /* The size of a group. The map entries of a group fill one cache line, or two for single pages;
  * CPUs fetch lines in pairs. */
@@ -653,11 +656,18 @@ static void *alloc_dirty(umf_os_extents_t *extents, size_t size, size_t alignmen
     return ptr;
 }
 
+static size_t small_mapped_most(void) {
+    size_t cpus = umf_os_cpu_count();
+    size_t count = cpus < SMALL_MAPPED_MIN ? SMALL_MAPPED_MIN : cpus;
+    return (count < SMALL_MAPPED_MAX ? count : SMALL_MAPPED_MAX) * EXTENT_SIZE;
+}
+
 /* The first mappings that pools take use small pages: one touched byte must not cost 2 MiB. false:
  * this is not one of them. */
 static bool alloc_first(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {
+    size_t most = small_mapped_most();
     umf_lock(&extents->lock);
-    bool is_first = size >= EXTENT_SIZE && size <= SMALL_MAPPED_MAX - extents->small_mapped;
+    bool is_first = size >= EXTENT_SIZE && size <= most - extents->small_mapped;
     extents->small_mapped += is_first ? size : 0;
     umf_unlock(&extents->lock);
     return is_first && umf_os_place_plain(size, alignment, extents->protection, ptr) == 0;
