@@ -52,7 +52,7 @@ const std::vector<Program> threaded = {
     {"rptest",
      "rptest",
      {"T", "0", "1", "2", "500", "1000", "100", "8", "16000"},
-     "([0-9.]+) memory ops"},
+     "([0-9]+) memory ops"},
 };
 
 // With as many threads as there are CPUs.
