@@ -109,17 +109,17 @@ struct umf_lane_t {
     uint64_t aged;                 /* the count of frees at the last decay pass */
     uint64_t trimmed;              /* frees up to this one go back to the pool */
     umf_memory_pool_handle_t pool; /* Immutable */
-    umf_queue_t queue;             /* Sync: written with turn and lock, as the next two */
+    umf_queue_t queue;             /* Sync: written with polling lock and lock, as the next two */
     uint64_t id;
     uint64_t thread;         /* the only thread that may mark it; 0: any */
     _Atomic uint64_t passed; /* frees up to this one have passed */
     _Atomic unsigned pins;   /* uses that name the lane */
-    _Atomic unsigned turn;   /* the thread with the turn has the marks; see lane_mark.c */
+    _Atomic unsigned poller; /* the thread with the polling lock has the marks; see lane_mark.c */
     umf_lane_mark_t marks[UMF_LANE_MARKS + 1]; /* oldest first; one is the last of a queue that
-                                                  ends. Sync: turn, as the next two */
+                                                  ends. Sync: polling lock, as the next two */
     unsigned mark_count;
     unsigned awaited; /* a thread waits for the oldest: umf_fork_count() + 1; 0: none does */
-    umf_event_count_t passes;   /* advanced when that thread has the turn again */
+    umf_event_count_t passes;   /* advanced when that thread has the polling lock again */
     _Atomic(umf_lane_t *) next; /* of the pool */
 };
 

@@ -1,14 +1,14 @@
 /*
- * Marks of lanes: how far a queue is. One thread at a time has the turn, and the marks. It calls
- * the provider without a lock, and gives the turn away before it waits for a mark, so that no
- * other thread waits for that queue.
+ * Marks of lanes: how far a queue is. One thread at a time has the polling lock, and the marks. It
+ * calls the provider without a lock, and releases the polling lock before it waits for a mark, so
+ * that no other thread waits for that queue.
  */
 #include "ext/queue/lane.h"
 #include "system/pause.h"
 
-/* --- turns; those of the parent of a forked process have no thread any more --- */
+/* --- polling locks; those of the parent of a forked process have no thread any more --- */
 
-static unsigned turn_mine(void) {
+static unsigned poller_mine(void) {
     return umf_fork_count() + 1;
 }
 
@@ -19,9 +19,9 @@ static void marks_shift(umf_lane_t *lane) {
     }
 }
 
-static bool turn_try(umf_lane_t *lane) {
-    unsigned mine = turn_mine(), now = atomic_load(&lane->turn);
-    if (now == mine || !atomic_compare_exchange_strong(&lane->turn, &now, mine)) {
+static bool polling_try_lock(umf_lane_t *lane) {
+    unsigned mine = poller_mine(), now = atomic_load(&lane->poller);
+    if (now == mine || !atomic_compare_exchange_strong(&lane->poller, &now, mine)) {
         return false;
     }
     if (now != 0) {
@@ -35,14 +35,14 @@ static bool turn_try(umf_lane_t *lane) {
     return true;
 }
 
-static void turn_wait(umf_lane_t *lane) {
-    for (unsigned round = 0; !turn_try(lane); round++) {
+static void polling_lock(umf_lane_t *lane) {
+    for (unsigned round = 0; !polling_try_lock(lane); round++) {
         umf_pause(round);
     }
 }
 
-static void turn_end(umf_lane_t *lane) {
-    atomic_store(&lane->turn, 0);
+static void polling_unlock(umf_lane_t *lane) {
+    atomic_store(&lane->poller, 0);
 }
 
 /* --- marks --- */
@@ -77,14 +77,14 @@ static void poll(umf_lane_t *lane) {
     }
 }
 
-/* Waits for the oldest mark, without the turn. false: the provider cannot wait. */
+/* Waits for the oldest mark, without the polling lock. false: the provider cannot wait. */
 static bool await_as_owner(umf_lane_t *lane) {
     umf_memory_provider_handle_t provider = lane->pool->provider;
     umf_lane_mark_t oldest = lane->marks[0];
-    unsigned mine = lane->awaited = turn_mine();
-    turn_end(lane);
+    unsigned mine = lane->awaited = poller_mine();
+    polling_unlock(lane);
     bool has_passed = provider->ext->mark_wait(provider->self, oldest.mark, true);
-    turn_wait(lane);
+    polling_lock(lane);
     if (lane->awaited == mine) { /* else this is a child of fork, which has dropped the mark */
         lane->awaited = 0;
         if (has_passed) {
@@ -99,9 +99,9 @@ static bool await_as_owner(umf_lane_t *lane) {
 /* The same where another thread waits for it already. */
 static void await_other(umf_lane_t *lane) {
     uint32_t seen = umf_event_count_read(&lane->passes);
-    turn_end(lane);
+    polling_unlock(lane);
     umf_event_count_wait(&lane->passes, seen);
-    turn_wait(lane);
+    polling_lock(lane);
 }
 
 static bool await_oldest(umf_lane_t *lane) {
@@ -154,15 +154,15 @@ static void mark(umf_lane_t *lane) {
     }
 }
 
-/* The queues of others that have no handle any more have passed when all have. Without the turn,
- * because it may take as long as any work. */
+/* The queues of others that have no handle any more have passed when all have. Without the polling
+ * lock, because it may take as long as any work. */
 static void wait_for_all(umf_lane_t *lane) {
     umf_memory_provider_handle_t provider = lane->pool->provider;
     uint64_t freed = freed_of(lane);
-    turn_end(lane);
+    polling_unlock(lane);
     bool have_passed = provider->ext->wait &&
                        provider->ext->wait(provider->self, NULL, 0, NULL, 0) == UMF_RESULT_SUCCESS;
-    turn_wait(lane);
+    polling_lock(lane);
     if (have_passed) {
         pass(lane, freed);
     }
@@ -211,38 +211,38 @@ void umf_lane_update(umf_lane_t *lane, bool waits) {
         return;
     }
     if (waits) {
-        turn_wait(lane);
-    } else if (!turn_try(lane)) {
+        polling_lock(lane);
+    } else if (!polling_try_lock(lane)) {
         return;
     }
     update(lane, waits);
-    turn_end(lane);
+    polling_unlock(lane);
 }
 
 bool umf_lane_drain(umf_lane_t *lane) {
-    turn_wait(lane);
+    polling_lock(lane);
     poll(lane);
     while (lane->mark_count && await_oldest(lane)) {
     }
-    turn_end(lane);
+    polling_unlock(lane);
     return !is_behind(lane);
 }
 
 bool umf_lane_hold(umf_lane_t *lane) {
-    turn_wait(lane);
+    polling_lock(lane);
     bool is_open = lane->kind == UMF_LANE_OPEN;
     if (!is_open) {
-        turn_end(lane);
+        polling_unlock(lane);
     }
     return is_open;
 }
 
 bool umf_lane_try_hold(umf_lane_t *lane) {
-    return turn_try(lane);
+    return polling_try_lock(lane);
 }
 
 void umf_lane_release(umf_lane_t *lane) {
-    turn_end(lane);
+    polling_unlock(lane);
 }
 
 /* Makes the last mark of the queue, for which there always is room. Blocks that wait for other
@@ -260,14 +260,14 @@ static bool mark_last(umf_lane_t *lane) {
 }
 
 void umf_lane_end(umf_lane_t *lane, bool is_known) {
-    turn_wait(lane);
+    polling_lock(lane);
     if (lane->kind == UMF_LANE_OPEN) {
         bool is_marked = is_known && mark_last(lane);
         if (lane->kind == UMF_LANE_OPEN) { /* the mark may have failed */
             lane_close(lane, is_marked ? UMF_LANE_ENDED : UMF_LANE_LOST);
         }
     }
-    turn_end(lane);
+    polling_unlock(lane);
 }
 
 /* --- waiting on the device --- */
@@ -298,7 +298,7 @@ static bool follow(umf_lane_t *lane, umf_queue_t follower, uint64_t freed) {
 
 umf_lane_block_t *umf_lane_take_behind(umf_lane_t *lane, umf_queue_t follower, uint32_t class,
                                        uint32_t last, size_t alignment) {
-    if (!lane->pool->provider->ext->queue_follow || !turn_try(lane)) {
+    if (!lane->pool->provider->ext->queue_follow || !polling_try_lock(lane)) {
         return NULL;
     }
     umf_lock(&lane->lock);
@@ -310,6 +310,6 @@ umf_lane_block_t *umf_lane_take_behind(umf_lane_t *lane, umf_queue_t follower, u
         umf_unlock(&lane->lock);
         block = NULL;
     }
-    turn_end(lane);
+    polling_unlock(lane);
     return block;
 }
