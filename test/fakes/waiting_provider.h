@@ -123,10 +123,10 @@ struct WaitingProvider {
             if (may_block) {
                 of(provider)->waits.pass();
             }
-            bool has_passed =
+            bool has_completed =
                 may_block || !of(provider)->waits.is_closed || mark == of(provider)->passing;
-            of(provider)->marks -= has_passed;
-            return has_passed ? 1 : 0;
+            of(provider)->marks -= has_completed;
+            return has_completed ? 1 : 0;
         };
         ext.queue_id = [](void *provider, void *queue, uint64_t *id, int *is_of_thread,
                           int *is_captured) {

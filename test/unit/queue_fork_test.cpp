@@ -87,11 +87,11 @@ const umf_memory_provider_ops_t &mapping_ops() {
         };
         made.mark_wait = [](void *, void *mark, int may_block) {
             auto asked = static_cast<std::atomic<int> *>(mark);
-            int has_passed = may_block || ++*asked > 1;
-            if (has_passed) {
+            int has_completed = may_block || ++*asked > 1;
+            if (has_completed) {
                 delete asked;
             }
-            return has_passed;
+            return has_completed;
         };
         return made;
     }();

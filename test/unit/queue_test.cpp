@@ -105,12 +105,12 @@ class Device {
         DeviceQueue &queue = *queues[mark->id];
         blocking_waits += may_block;
         queue.passed = may_block ? std::max(queue.passed, mark->queued) : queue.passed;
-        bool has_passed = queue.passed >= mark->queued;
-        if (has_passed) {
+        bool has_completed = queue.passed >= mark->queued;
+        if (has_completed) {
             marks--;
             delete mark;
         }
-        return has_passed;
+        return has_completed;
     }
     umf_result_t follow(DeviceQueue *queue, Mark *mark) {
         std::lock_guard<std::mutex> guard(mutex);

@@ -72,7 +72,7 @@ static void run_child(shim_vmm_t *shim) {
     _exit(result != UMF_RESULT_SUCCESS || shim->asked_again || left || shim->unmapped != 1);
 }
 
-static bool shim_mark_passed(void *backend, void *mark, bool waits) {
+static bool shim_mark_completed(void *backend, void *mark, bool waits) {
     shim_vmm_t *shim = backend;
     (void)waits;
     shim->asked_again += (uintptr_t)mark <= shim->ended;
@@ -96,7 +96,7 @@ static const umf_vmm_backend_t shim_backend = {
     .unmap = shim_unmap,
     .settle = shim_settle,
     .mark = shim_mark,
-    .mark_passed = shim_mark_passed,
+    .mark_completed = shim_mark_completed,
 };
 
 int shim_fork_while_a_mark_ends(bool destroys) {

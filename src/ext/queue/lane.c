@@ -81,7 +81,7 @@ void umf_lane_wait_locked(umf_lane_t *lane, umf_lane_block_t *block, size_t uses
     umf_list_add_tail(&lane->waiting, &block->age);
 }
 
-/* The oldest is the first whose work has passed. */
+/* The oldest is the first whose work has completed. */
 static umf_lane_block_t *oldest_locked(umf_lane_t *lane, uint32_t class) {
     return umf_list_is_empty(&lane->bins[class])
                ? NULL
@@ -89,13 +89,13 @@ static umf_lane_block_t *oldest_locked(umf_lane_t *lane, uint32_t class) {
 }
 
 umf_lane_block_t *umf_lane_take_locked(umf_lane_t *lane, uint32_t class, uint32_t last,
-                                       size_t alignment, bool is_passed) {
-    uint64_t passed = atomic_load_explicit(&lane->passed, memory_order_relaxed);
+                                       size_t alignment, bool is_completed) {
+    uint64_t completed = atomic_load_explicit(&lane->completed, memory_order_relaxed);
     umf_assert_locked(&lane->lock);
     for (; class <= last && class < UMF_LANE_CLASSES; class ++) {
         umf_lane_block_t *block =
-            is_passed ? oldest_locked(lane, class) : umf_lane_newest_locked(lane, class);
-        if (block && (!is_passed || block->freed <= passed) &&
+            is_completed ? oldest_locked(lane, class) : umf_lane_newest_locked(lane, class);
+        if (block && (!is_completed || block->freed <= completed) &&
             (alignment == 0 || block->addr % alignment == 0)) {
             umf_lane_pull_locked(lane, block);
             return block;
@@ -135,15 +135,15 @@ static void settle_locked(umf_lane_t *lane, umf_lane_block_t *block) {
     }
 }
 
-/* Takes the uses out of the lane that have passed. Those that were the last of their block go into
- * the list. */
+/* Takes the uses out of the lane that have completed. Those that were the last of their block go
+ * into the list. */
 static void uses_pass(umf_lane_t *lane, umf_list_t *last) {
-    uint64_t passed = atomic_load_explicit(&lane->passed, memory_order_acquire);
+    uint64_t completed = atomic_load_explicit(&lane->completed, memory_order_acquire);
     umf_lock(&lane->lock);
     for (umf_list_t *at = lane->uses.next, *next; at != &lane->uses; at = next) {
         umf_lane_use_t *use = UMF_CONTAINER_OF(at, umf_lane_use_t, link);
         next = at->next;
-        if (use->freed > passed) {
+        if (use->freed > completed) {
             break; /* so have all behind it */
         }
         umf_list_remove(at);
@@ -178,14 +178,14 @@ void umf_lane_settle_all(umf_lane_t *lane) {
 
 /* --- back to the pool --- */
 
-static void collect_locked(umf_lane_t *lane, umf_lane_block_t *block, umf_list_t *passed) {
+static void collect_locked(umf_lane_t *lane, umf_lane_block_t *block, umf_list_t *completed) {
     umf_lane_pull_locked(lane, block);
     umf_lane_remove_locked(lane, block);
-    umf_list_add_tail(passed, &block->age);
+    umf_list_add_tail(completed, &block->age);
 }
 
-void umf_lane_collect(umf_lane_t *lane, uint64_t freed, umf_list_t *passed) {
-    uint64_t now = atomic_load_explicit(&lane->passed, memory_order_acquire);
+void umf_lane_collect(umf_lane_t *lane, uint64_t freed, umf_list_t *completed) {
+    uint64_t now = atomic_load_explicit(&lane->completed, memory_order_acquire);
     uint64_t limit = freed < now ? freed : now;
     umf_lock(&lane->lock);
     while (!umf_list_is_empty(&lane->oldest)) {
@@ -193,7 +193,7 @@ void umf_lane_collect(umf_lane_t *lane, uint64_t freed, umf_list_t *passed) {
         if (block->freed > limit) {
             break;
         }
-        collect_locked(lane, block, passed);
+        collect_locked(lane, block, completed);
     }
     umf_unlock(&lane->lock);
 }
@@ -207,14 +207,14 @@ static uint32_t next_filled_locked(const umf_lane_t *lane, uint32_t class) {
     return class < UMF_LANE_CLASSES ? class : UMF_LANE_CLASSES;
 }
 
-void umf_lane_collect_large(umf_lane_t *lane, size_t size, umf_list_t *passed) {
-    uint64_t now = atomic_load_explicit(&lane->passed, memory_order_acquire);
+void umf_lane_collect_large(umf_lane_t *lane, size_t size, umf_list_t *completed) {
+    uint64_t now = atomic_load_explicit(&lane->completed, memory_order_acquire);
     umf_lock(&lane->lock);
     for (uint32_t class = umf_lane_class(size);
          (class = next_filled_locked(lane, class)) < UMF_LANE_CLASSES; class ++) {
         umf_lane_block_t *block;
         while ((block = oldest_locked(lane, class)) && block->freed <= now) {
-            collect_locked(lane, block, passed);
+            collect_locked(lane, block, completed);
         }
     }
     umf_unlock(&lane->lock);
@@ -223,10 +223,10 @@ void umf_lane_collect_large(umf_lane_t *lane, size_t size, umf_list_t *passed) {
 size_t umf_lane_pending(umf_lane_t *lane) {
     umf_lock(&lane->lock);
     size_t bytes = lane->waiting_bytes;
-    uint64_t passed = atomic_load_explicit(&lane->passed, memory_order_relaxed);
+    uint64_t completed = atomic_load_explicit(&lane->completed, memory_order_relaxed);
     for (umf_list_t *at = lane->oldest.prev; at != &lane->oldest; at = at->prev) {
         const umf_lane_block_t *block = UMF_CONTAINER_OF(at, umf_lane_block_t, age);
-        if (block->freed <= passed) {
+        if (block->freed <= completed) {
             break;
         }
         bytes += block->size;
@@ -237,10 +237,11 @@ size_t umf_lane_pending(umf_lane_t *lane) {
 
 bool umf_lane_is_pending(umf_lane_t *lane) {
     umf_lock(&lane->lock);
-    uint64_t passed = atomic_load_explicit(&lane->passed, memory_order_relaxed);
-    bool is_pending = lane->waiting_bytes ||
-                      (!umf_list_is_empty(&lane->oldest) &&
-                       UMF_CONTAINER_OF(lane->oldest.prev, umf_lane_block_t, age)->freed > passed);
+    uint64_t completed = atomic_load_explicit(&lane->completed, memory_order_relaxed);
+    bool is_pending =
+        lane->waiting_bytes ||
+        (!umf_list_is_empty(&lane->oldest) &&
+         UMF_CONTAINER_OF(lane->oldest.prev, umf_lane_block_t, age)->freed > completed);
     umf_unlock(&lane->lock);
     return is_pending;
 }

@@ -47,7 +47,7 @@ static inline size_t umf_lane_class_size(uint32_t class) {
 typedef enum umf_lane_state_t {
     UMF_LANE_USED,
     UMF_LANE_FREE,    /* in its bin */
-    UMF_LANE_WAITING, /* freed, but queues of umfUseOn have not passed */
+    UMF_LANE_WAITING, /* freed, but queues of umfUseOn have not completed */
     UMF_LANE_LEAVING, /* freed, in no bin: it is not handed out again here */
 } umf_lane_state_t;
 
@@ -111,9 +111,9 @@ struct umf_lane_t {
     umf_memory_pool_handle_t pool; /* Immutable */
     umf_queue_t queue;             /* Sync: written with polling lock and lock, as the next two */
     uint64_t id;
-    uint64_t thread;         /* the only thread that may mark it; 0: any */
-    _Atomic uint64_t passed; /* frees up to this one have passed */
-    _Atomic unsigned pins;   /* uses that name the lane */
+    uint64_t thread;            /* the only thread that may mark it; 0: any */
+    _Atomic uint64_t completed; /* frees up to this one have completed */
+    _Atomic unsigned pins;      /* uses that name the lane */
     _Atomic unsigned poller; /* the thread with the polling lock has the marks; see lane_mark.c */
     umf_lane_mark_t marks[UMF_LANE_MARKS + 1]; /* oldest first; one is the last of a queue that
                                                   ends. Sync: polling lock, as the next two */
@@ -175,10 +175,10 @@ UMF_INLINE umf_lane_block_t *umf_lane_newest_locked(umf_lane_t *lane, uint32_t c
 bool umf_lane_add_locked(umf_lane_t *lane, umf_lane_block_t *block);
 void umf_lane_remove_locked(umf_lane_t *lane, umf_lane_block_t *block);
 
-/* A free block of one of the classes [class, last] that fits the alignment; `is_passed`: whose work
- * has passed. It is used then. NULL: there is none. */
+/* A free block of one of the classes [class, last] that fits the alignment; `is_completed`: whose
+ * work has completed. It is used then. NULL: there is none. */
 umf_lane_block_t *umf_lane_take_locked(umf_lane_t *lane, uint32_t class, uint32_t last,
-                                       size_t alignment, bool is_passed);
+                                       size_t alignment, bool is_completed);
 /* As push, of a block that is not handed out again. */
 void umf_lane_leave_locked(umf_lane_t *lane, umf_lane_block_t *block);
 /* As push, of a block that waits for its uses, which umf_lane_await lists afterwards. */
@@ -193,16 +193,16 @@ bool umf_lane_is_waiting(umf_lane_t *lane);
 /* The uses of a block that waits count as frees in their lanes. */
 void umf_lane_await(umf_lane_block_t *block);
 /* Blocks of any lane go into their bins that have waited for this one last, as far as it has
- * passed.
+ * completed.
  */
 void umf_lane_settle(umf_lane_t *lane);
 /* All blocks of the lane that wait go into their bins. No other thread uses the pool. */
 void umf_lane_settle_all(umf_lane_t *lane);
-/* Takes the oldest freed blocks out of the lane whose work has passed, of the frees up to `freed`.
- * They go into the list, by `age`. */
-void umf_lane_collect(umf_lane_t *lane, uint64_t freed, umf_list_t *passed);
+/* Takes the oldest freed blocks out of the lane whose work has completed, of the frees up to
+ * `freed`. They go into the list, by `age`. */
+void umf_lane_collect(umf_lane_t *lane, uint64_t freed, umf_list_t *completed);
 /* The same of all frees, for blocks of at least `size` bytes that may be handed out again. */
-void umf_lane_collect_large(umf_lane_t *lane, size_t size, umf_list_t *passed);
+void umf_lane_collect_large(umf_lane_t *lane, size_t size, umf_list_t *completed);
 /* Bytes that were freed and wait. */
 size_t umf_lane_pending(umf_lane_t *lane);
 /* Are there some? */
@@ -214,8 +214,8 @@ void umf_lane_block_delete(umf_lane_block_t *block);
 
 /* --- marks: lane_mark.c (no lock is held) --- */
 
-/* Looks how far the queue is. `waits`: until all frees so far have passed. A captured queue never
- * passes. */
+/* Looks how far the queue is. `waits`: until all frees so far have completed. A captured queue
+ * never passes. */
 void umf_lane_update(umf_lane_t *lane, bool waits);
 /* Waits for recorded marks only; does not query the driver. true: all frees are complete. */
 bool umf_lane_drain(umf_lane_t *lane);

@@ -55,12 +55,12 @@ static uint64_t freed_of(umf_lane_t *lane) {
 }
 
 static void pass(umf_lane_t *lane, uint64_t freed) {
-    if (atomic_load_explicit(&lane->passed, memory_order_relaxed) < freed) {
-        atomic_store_explicit(&lane->passed, freed, memory_order_release);
+    if (atomic_load_explicit(&lane->completed, memory_order_relaxed) < freed) {
+        atomic_store_explicit(&lane->completed, freed, memory_order_release);
     }
 }
 
-/* Asks for the oldest mark. true: it has passed, and is ended. */
+/* Asks for the oldest mark. true: it has completed, and is ended. */
 static bool ask_oldest(umf_lane_t *lane) {
     umf_memory_provider_handle_t provider = lane->pool->provider;
     if (!provider->ext->mark_wait(provider->self, lane->marks[0].mark, false)) {
@@ -71,7 +71,8 @@ static bool ask_oldest(umf_lane_t *lane) {
     return true;
 }
 
-/* Ends the marks that have passed, oldest first. One that a thread waits for is that thread's. */
+/* Ends the marks that have completed, oldest first. One that a thread waits for is that thread's.
+ */
 static void poll(umf_lane_t *lane) {
     while (lane->mark_count && !lane->awaited && ask_oldest(lane)) {
     }
@@ -83,17 +84,17 @@ static bool await_as_owner(umf_lane_t *lane) {
     umf_lane_mark_t oldest = lane->marks[0];
     unsigned mine = lane->awaited = poller_mine();
     polling_unlock(lane);
-    bool has_passed = provider->ext->mark_wait(provider->self, oldest.mark, true);
+    bool has_completed = provider->ext->mark_wait(provider->self, oldest.mark, true);
     polling_lock(lane);
     if (lane->awaited == mine) { /* else this is a child of fork, which has dropped the mark */
         lane->awaited = 0;
-        if (has_passed) {
+        if (has_completed) {
             pass(lane, oldest.freed);
             marks_shift(lane);
         }
     }
     umf_event_count_advance(&lane->passes);
-    return has_passed;
+    return has_completed;
 }
 
 /* The same where another thread waits for it already. */
@@ -143,7 +144,7 @@ static void mark_behind(umf_lane_t *lane, uint64_t freed) {
 
 static uint64_t marked_of(const umf_lane_t *lane) {
     return lane->mark_count ? lane->marks[lane->mark_count - 1].freed
-                            : atomic_load_explicit(&lane->passed, memory_order_relaxed);
+                            : atomic_load_explicit(&lane->completed, memory_order_relaxed);
 }
 
 /* Makes a mark behind all frees so far, if the last one is not. */
@@ -154,16 +155,16 @@ static void mark(umf_lane_t *lane) {
     }
 }
 
-/* The queues of others that have no handle any more have passed when all have. Without the polling
- * lock, because it may take as long as any work. */
+/* The queues of others that have no handle any more have completed when all have. Without the
+ * polling lock, because it may take as long as any work. */
 static void wait_for_all(umf_lane_t *lane) {
     umf_memory_provider_handle_t provider = lane->pool->provider;
     uint64_t freed = freed_of(lane);
     polling_unlock(lane);
-    bool have_passed = provider->ext->wait &&
-                       provider->ext->wait(provider->self, NULL, 0, NULL, 0) == UMF_RESULT_SUCCESS;
+    bool have_completed = provider->ext->wait && provider->ext->wait(provider->self, NULL, 0, NULL,
+                                                                     0) == UMF_RESULT_SUCCESS;
     polling_lock(lane);
-    if (have_passed) {
+    if (have_completed) {
         pass(lane, freed);
     }
 }
@@ -173,8 +174,8 @@ static bool is_unmarkable(const umf_lane_t *lane) {
            (lane->thread && lane->thread != umf_thread_slot_number());
 }
 
-static bool has_passed(const umf_lane_t *lane, uint64_t freed) {
-    return atomic_load_explicit(&lane->passed, memory_order_relaxed) >= freed;
+static bool has_completed(const umf_lane_t *lane, uint64_t freed) {
+    return atomic_load_explicit(&lane->completed, memory_order_relaxed) >= freed;
 }
 
 /* Marks the queue and looks how far it is; twice, because there may have been no room for a mark.
@@ -193,17 +194,17 @@ static void update(umf_lane_t *lane, bool waits) {
     uint64_t wanted = freed_of(lane);
     bool goes_on = waits;
     look(lane);
-    while (goes_on && !has_passed(lane, wanted) && lane->mark_count) {
+    while (goes_on && !has_completed(lane, wanted) && lane->mark_count) {
         goes_on = await_oldest(lane);
         look(lane);
     }
-    if (waits && is_unmarkable(lane) && !has_passed(lane, wanted)) {
+    if (waits && is_unmarkable(lane) && !has_completed(lane, wanted)) {
         wait_for_all(lane);
     }
 }
 
 static bool is_behind(umf_lane_t *lane) {
-    return atomic_load_explicit(&lane->passed, memory_order_acquire) < freed_of(lane);
+    return atomic_load_explicit(&lane->completed, memory_order_acquire) < freed_of(lane);
 }
 
 void umf_lane_update(umf_lane_t *lane, bool waits) {
@@ -280,7 +281,7 @@ static const umf_lane_mark_t *mark_to_follow(umf_lane_t *lane, uint64_t freed) {
             return &lane->marks[i];
         }
     }
-    if (!has_passed(lane, freed) && may_mark(lane)) {
+    if (!has_completed(lane, freed) && may_mark(lane)) {
         unsigned before = lane->mark_count;
         mark_behind(lane, freed_of(lane));
         return lane->mark_count > before ? &lane->marks[before] : NULL;
@@ -293,7 +294,7 @@ static bool follow(umf_lane_t *lane, umf_queue_t follower, uint64_t freed) {
     const umf_lane_mark_t *mark = mark_to_follow(lane, freed);
     return mark ? provider->ext->queue_follow(provider->self, follower, mark->mark) ==
                       UMF_RESULT_SUCCESS
-                : has_passed(lane, freed);
+                : has_completed(lane, freed);
 }
 
 umf_lane_block_t *umf_lane_take_behind(umf_lane_t *lane, umf_queue_t follower, uint32_t class,

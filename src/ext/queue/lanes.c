@@ -181,7 +181,7 @@ static void lane_open_locked(umf_lane_t *lane, const queue_facts_t *facts) {
     lane->queue = facts->queue;
     lane->id = facts->id;
     lane->thread = thread_of(facts);
-    atomic_store(&lane->passed, lane->freed);
+    atomic_store(&lane->completed, lane->freed);
 }
 
 static umf_lane_t *lane_reuse_locked(umf_lanes_t *lanes, const queue_facts_t *facts) {

@@ -111,7 +111,7 @@ void *umf_lanes_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size);
 
 /* --- memory that waits: waiting.c --- */
 
-/* Looks how far all queues are; `waits`: until they have passed. */
+/* Looks how far all queues are; `waits`: until they have completed. */
 void umf_lanes_update(umf_lanes_t *lanes, bool waits);
 /* Returns completed blocks of at least `size` bytes to the pool. true: there was one. */
 bool umf_lanes_give_back(umf_lanes_t *lanes, size_t size);

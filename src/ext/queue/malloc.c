@@ -48,7 +48,7 @@ static bool has_some(umf_lane_t *lane, const want_t *want) {
     return has;
 }
 
-static umf_lane_block_t *take_passed_of(umf_lane_t *lane, const want_t *want) {
+static umf_lane_block_t *take_completed_of(umf_lane_t *lane, const want_t *want) {
     umf_lane_update(lane, false);
     umf_lock(&lane->lock);
     umf_lane_block_t *block =
@@ -61,12 +61,12 @@ static umf_lane_block_t *take_passed_of(umf_lane_t *lane, const want_t *want) {
 }
 
 /* Blocks freed on other queues, whose work has completed. */
-static umf_lane_block_t *take_passed(umf_lanes_t *lanes, const umf_lane_t *own,
-                                     const want_t *want) {
+static umf_lane_block_t *take_completed(umf_lanes_t *lanes, const umf_lane_t *own,
+                                        const want_t *want) {
     umf_lane_block_t *block = NULL;
     UMF_LANES_EACH(lanes, lane) {
         if (!block && lane != own && has_some(lane, want)) {
-            block = take_passed_of(lane, want);
+            block = take_completed_of(lane, want);
         }
     }
     return block;
@@ -105,8 +105,8 @@ static umf_lane_block_t *take_new(umf_lanes_t *lanes, const want_t *want) {
     return block;
 }
 
-/* Large blocks of any lane whose work has passed go back to the pool, where they merge. */
-static void merge_passed(umf_lanes_t *lanes) {
+/* Large blocks of any lane whose work has completed go back to the pool, where they merge. */
+static void merge_completed(umf_lanes_t *lanes) {
     umf_lanes_update(lanes, false);
     umf_lanes_give_back(lanes, LARGE);
 }
@@ -126,7 +126,7 @@ static bool must_wait(umf_lanes_t *lanes, const want_t *want) {
 }
 
 static umf_lane_block_t *take_large(umf_lanes_t *lanes, const umf_lane_t *own, const want_t *want) {
-    merge_passed(lanes);
+    merge_completed(lanes);
     umf_lane_block_t *block = take_behind(lanes, own, want);
     if (!block && must_wait(lanes, want)) {
         umf_lanes_update(lanes, true);
@@ -148,7 +148,7 @@ static umf_lane_block_t *take_last(umf_lanes_t *lanes, const umf_lane_t *own, co
 /* The record is in no lane. */
 static umf_lane_block_t *take_elsewhere(umf_lanes_t *lanes, const umf_lane_t *own,
                                         const want_t *want) {
-    umf_lane_block_t *block = take_passed(lanes, own, want);
+    umf_lane_block_t *block = take_completed(lanes, own, want);
     if (!block) {
         block = want->size >= LARGE ? take_large(lanes, own, want) : take_new(lanes, want);
     }

@@ -11,10 +11,10 @@ void umf_lanes_update(umf_lanes_t *lanes, bool waits) {
     }
 }
 
-static void give(umf_lanes_t *lanes, umf_list_t *passed) {
+static void give(umf_lanes_t *lanes, umf_list_t *completed) {
     umf_provider_free_batch(lanes->pool->provider, true);
-    while (!umf_list_is_empty(passed)) {
-        umf_lane_block_t *block = UMF_CONTAINER_OF(passed->next, umf_lane_block_t, age);
+    while (!umf_list_is_empty(completed)) {
+        umf_lane_block_t *block = UMF_CONTAINER_OF(completed->next, umf_lane_block_t, age);
         void *ptr = (void *)block->addr;
         umf_list_remove(&block->age);
         umf_lanes_forget(lanes, block);
@@ -25,24 +25,24 @@ static void give(umf_lanes_t *lanes, umf_list_t *passed) {
 
 /* Returns completed blocks of a lane, of its frees up to `freed`, to the pool. */
 static void give_back_of(umf_lanes_t *lanes, umf_lane_t *lane, uint64_t freed) {
-    umf_list_t passed;
-    umf_list_init(&passed);
-    umf_lane_collect(lane, freed, &passed);
-    give(lanes, &passed);
+    umf_list_t completed;
+    umf_list_init(&completed);
+    umf_lane_collect(lane, freed, &completed);
+    give(lanes, &completed);
 }
 
 bool umf_lanes_give_back(umf_lanes_t *lanes, size_t size) {
-    umf_list_t passed;
-    umf_list_init(&passed);
+    umf_list_t completed;
+    umf_list_init(&completed);
     UMF_LANES_EACH(lanes, lane) {
         if (size) {
-            umf_lane_collect_large(lane, size, &passed);
+            umf_lane_collect_large(lane, size, &completed);
         } else {
-            umf_lane_collect(lane, UINT64_MAX, &passed);
+            umf_lane_collect(lane, UINT64_MAX, &completed);
         }
     }
-    bool is_any = !umf_list_is_empty(&passed);
-    give(lanes, &passed);
+    bool is_any = !umf_list_is_empty(&completed);
+    give(lanes, &completed);
     return is_any;
 }
 
@@ -102,7 +102,7 @@ void umf_lanes_tick(umf_memory_pool_handle_t pool) {
 /* Blocks freed in a capture are released without waiting: the caller launches no graph any more. */
 static void lane_close(umf_lane_t *lane) {
     umf_lock(&lane->lock);
-    atomic_store(&lane->passed, lane->freed);
+    atomic_store(&lane->completed, lane->freed);
     umf_unlock(&lane->lock);
 }
 
@@ -125,11 +125,11 @@ static void close_all(umf_lanes_t *lanes) {
  * for, unless the recorded marks cover all frees. false: that is not possible, as in a capture. */
 static bool wait_unasked(umf_lanes_t *lanes) {
     umf_memory_provider_handle_t provider = lanes->pool->provider;
-    bool have_passed = true;
+    bool have_completed = true;
     UMF_LANES_EACH(lanes, lane) {
-        have_passed = umf_lane_drain(lane) && have_passed;
+        have_completed = umf_lane_drain(lane) && have_completed;
     }
-    return have_passed ||
+    return have_completed ||
            (provider->ext->settle && provider->ext->settle(provider->self) == UMF_RESULT_SUCCESS);
 }
 

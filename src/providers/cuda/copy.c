@@ -141,8 +141,8 @@ umf_result_t umf_cuda_op_event_record(void *provider, void *event, void *queue) 
 }
 
 /* The mark of an idle stream. */
-static char mark_passed;
-#define MARK_PASSED ((CUevent)(void *)&mark_passed)
+static char mark_completed;
+#define MARK_COMPLETED ((CUevent)(void *)&mark_completed)
 
 /* The next work of a blocking stream waits for the default stream, and that for all blocking ones:
  * the queue of the stream itself does not show that. */
@@ -164,7 +164,7 @@ static CUresult mark_make(const umf_cuda_driver_t *driver, CUstream stream, CUev
     }
     /* An event that is recorded on an idle stream passes only some time later. */
     if (is_idle(driver, stream)) {
-        *mark = MARK_PASSED;
+        *mark = MARK_COMPLETED;
         return CUDA_SUCCESS;
     }
     result = driver->cuEventCreate(&made, CU_EVENT_DISABLE_TIMING);
@@ -204,7 +204,7 @@ umf_result_t umf_cuda_op_queue_mark(void *provider, void *queue, void **mark) {
 int umf_cuda_op_mark_wait(void *provider, void *mark, int may_block) {
     const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;
-    if (mark == MARK_PASSED) {
+    if (mark == MARK_COMPLETED) {
         return 1;
     }
     CUresult entered = umf_cuda_enter(context, &scope), result = CUDA_ERROR_NOT_READY;
@@ -213,14 +213,14 @@ int umf_cuda_op_mark_wait(void *provider, void *mark, int may_block) {
     } else if (may_block || entered == CUDA_SUCCESS) {
         result = umf_cuda_ask_event(context->driver, mark, may_block);
     }
-    bool has_passed = umf_cuda_runs_nothing(result);
-    if (has_passed) {
+    bool has_completed = umf_cuda_runs_nothing(result);
+    if (has_completed) {
         context->driver->cuEventDestroy(mark);
     }
     if (entered == CUDA_SUCCESS) {
         umf_cuda_leave(&scope, CUDA_SUCCESS);
     }
-    return has_passed;
+    return has_completed;
 }
 
 /* --- queues of pools -------------------------------------------------------------------------- */
@@ -307,7 +307,7 @@ static CUresult follow(const umf_cuda_driver_t *driver, CUstream stream, CUevent
     if (result != CUDA_SUCCESS || is_captured) {
         return is_captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
     }
-    return mark == MARK_PASSED ? CUDA_SUCCESS : driver->cuStreamWaitEvent(stream, mark, 0);
+    return mark == MARK_COMPLETED ? CUDA_SUCCESS : driver->cuStreamWaitEvent(stream, mark, 0);
 }
 
 umf_result_t umf_cuda_op_queue_follow(void *provider, void *queue, void *mark) {

@@ -187,7 +187,7 @@ static umf_result_t cuda_vmm_import_fabric(void *backend, const unsigned char *t
     .reserve = cuda_vmm_reserve, .unreserve = cuda_vmm_unreserve, .create = cuda_vmm_create,       \
     .destroy = cuda_vmm_destroy, .map = cuda_vmm_map, .allow = cuda_vmm_allow,                     \
     .unmap = cuda_vmm_unmap, .settle = cuda_vmm_settle, .mark = cuda_vmm_mark,                     \
-    .mark_passed = umf_cuda_mark_passed, .memory = cuda_vmm_memory, .is_device = true
+    .mark_completed = umf_cuda_mark_completed, .memory = cuda_vmm_memory, .is_device = true
 
 static const umf_vmm_backend_t cuda_vmm_backend = {
     BACKEND_COMMON,

@@ -136,7 +136,7 @@ umf_result_t umf_cuda_mark_all(const umf_cuda_context_t *context, void **mark) {
     return result;
 }
 
-static bool has_passed(const umf_cuda_driver_t *driver, const mark_t *mark, bool waits) {
+static bool has_completed(const umf_cuda_driver_t *driver, const mark_t *mark, bool waits) {
     for (size_t i = 0; i < mark->count; i++) {
         CUevent event = mark->events[i].event;
         if (event && !umf_cuda_runs_nothing(umf_cuda_ask_event(driver, event, waits))) {
@@ -148,12 +148,12 @@ static bool has_passed(const umf_cuda_driver_t *driver, const mark_t *mark, bool
 
 /* A mark has completed, too, if its context has ended or work on it failed. One that cannot be
  * queried has not, and one whose context cannot be entered. */
-bool umf_cuda_mark_passed(void *provider, void *mark, bool waits) {
+bool umf_cuda_mark_completed(void *provider, void *mark, bool waits) {
     const umf_cuda_context_t *context = provider;
     umf_cuda_scope_t scope;
     CUresult entered = umf_cuda_enter(context, &scope);
     bool is_alive = !umf_cuda_has_ended(entered), may_ask = entered == CUDA_SUCCESS || waits;
-    bool passed = !is_alive || (may_ask && has_passed(context->driver, mark, waits));
+    bool passed = !is_alive || (may_ask && has_completed(context->driver, mark, waits));
     if (passed) {
         end(context->driver, mark, is_alive);
     }

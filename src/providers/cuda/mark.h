@@ -12,6 +12,6 @@
  * a capture, and the log says so. */
 umf_result_t umf_cuda_mark_all(const umf_cuda_context_t *context, void **mark);
 /* true: all has passed, or runs no more, and the mark is ended. */
-bool umf_cuda_mark_passed(void *provider, void *mark, bool waits);
+bool umf_cuda_mark_completed(void *provider, void *mark, bool waits);
 
 #endif

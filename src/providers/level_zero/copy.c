@@ -191,11 +191,11 @@ int umf_ze_op_mark_wait(void *provider, void *mark, int may_block) {
     if (result != ZE_RESULT_SUCCESS && result != ZE_RESULT_NOT_READY) {
         result = umf_ze.zeEventHostSynchronize(made->event, timeout);
     }
-    bool has_passed = runs_nothing(result);
-    if (has_passed) {
+    bool has_completed = runs_nothing(result);
+    if (has_completed) {
         mark_end(made);
     }
-    return has_passed;
+    return has_completed;
 }
 
 /* Handles of command lists are not used again while the program holds them. */

@@ -170,7 +170,7 @@ static umf_result_t mark_retired(umf_vmm_t *vmm) {
 static umf_result_t finish(umf_vmm_t *vmm, bool waits) {
     umf_result_t failure = UMF_RESULT_SUCCESS;
     for (umf_vmm_pending_t *next;
-         (next = oldest(vmm)) && vmm->ops->mark_passed(vmm, next->mark, waits);) {
+         (next = oldest(vmm)) && vmm->ops->mark_completed(vmm, next->mark, waits);) {
         umf_result_t result = unmake_all(vmm, remove_oldest(vmm));
         failure = failure ? failure : result;
     }

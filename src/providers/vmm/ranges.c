@@ -176,5 +176,5 @@ umf_result_t umf_vmm_mark_all(void *provider, void **mark) {
 
 int umf_vmm_mark_all_wait(void *provider, void *mark, int may_block) {
     umf_vmm_t *vmm = provider;
-    return vmm->ops->mark_passed(vmm, mark, may_block != 0);
+    return vmm->ops->mark_completed(vmm, mark, may_block != 0);
 }

@@ -56,7 +56,7 @@ typedef struct umf_vmm_backend_t {
      * now. NOT_SUPPORTED: only settle is. */
     umf_result_t (*mark)(void *backend, void **mark);
     /* Asks whether a mark has passed, or waits until it has. true: it has, and is ended. */
-    bool (*mark_passed)(void *backend, void *mark, bool waits);
+    bool (*mark_completed)(void *backend, void *mark, bool waits);
 
     /* Ranges. The bytes of physical memory that there are at all; NULL: no ranges. */
     umf_result_t (*memory)(void *backend, size_t *bytes);

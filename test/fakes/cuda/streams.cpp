@@ -25,12 +25,12 @@ Point last_of(const Stream *stream) {
     return {const_cast<Stream *>(stream), stream->queued};
 }
 
-static bool has_passed(const Point &point) {
+static bool has_completed(const Point &point) {
     return point.stream->done >= point.number || point.stream->is_dropped;
 }
 
 bool have_passed(const Points &points) {
-    return std::all_of(points.begin(), points.end(), has_passed);
+    return std::all_of(points.begin(), points.end(), has_completed);
 }
 
 Points points_of(const CUctx_st *context) {
