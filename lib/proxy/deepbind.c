@@ -36,7 +36,7 @@ static UMF_PROXY_COLD int without_deepbind(const char *file, int mode) {
     return mode & ~RTLD_DEEPBIND;
 }
 
-/* The loader searches for `file` by the paths of the caller, which it knows from the return
+/* The loader searches for `file` by the paths of the caller, which it finds by the return
  * address: the call must be a jump, whatever the optimisation of the build. */
 #if defined(__clang__)
 #define TAIL __attribute__((musttail))

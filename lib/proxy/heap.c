@@ -47,7 +47,7 @@ static void make_pool(const char *text) {
     atomic_store_explicit(&umf_proxy_heap.pool, NULL, memory_order_release);
     umf_proxy_heap.is_missing = true;
     umf_proxy_complain("the heap could not be made (%s: %s); the C library's is used instead. "
-                       "UMF_LOG=\"output:stderr\" tells more",
+                       "UMF_LOG=\"output:stderr\" has details",
                        umfResultName(result), umfTextError());
 }
 

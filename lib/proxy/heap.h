@@ -12,7 +12,7 @@
 
 typedef struct umf_proxy_heap_t {
     _Atomic(umf_memory_pool_handle_t) pool; /* NULL: not made yet, or it could not be made */
-    atomic_bool is_started;                 /* libumf may be asked for the owner of a pointer */
+    atomic_bool is_started;                 /* libumf can be called for the owner of a pointer */
     bool is_missing;                        /* the pool could not be made */
     bool is_shared;                         /* Immutable after start */
     size_t threshold;                       /* smaller requests go to the C library. Immutable

@@ -7,8 +7,8 @@
  * from inside, or before the pool exists, is served from the arena, or by the C library when the
  * arena is used up. Memory that is freed from inside is kept in a list until the thread is outside.
  *
- * Memory that is freed, resized or asked for its size may belong to the pool, to the arena, to
- * another pool (of the parent before a fork), or to the C library. The pointer map tells which. A
+ * Memory in calls of free, realloc and malloc_usable_size may belong to the pool, to the arena, to
+ * another pool (of the parent before a fork), or to the C library. The pointer map has the owner. A
  * pointer that is not in the map belongs to the C library, which checks it itself.
  *
  * A program that has a malloc of its own (proxy/other.h) gets no pool: all is as without this
@@ -47,7 +47,7 @@ typedef struct freed_t {
 typedef struct here_t {
     umf_memory_pool_handle_t at_hand; /* the pool whose magazines may be used without entering it;
                                          NULL: none, or some sizes go to the C library */
-    umf_memory_pool_handle_t pool;    /* the pool to enter; INSIDE; NULL: not asked for yet */
+    umf_memory_pool_handle_t pool;    /* the pool to enter; INSIDE; NULL: not looked up yet */
     freed_t *freed;                   /* memory freed while inside */
 } here_t;
 
@@ -248,7 +248,7 @@ static size_t pool_usable_size(umf_memory_pool_handle_t pool, const void *ptr) {
     return size;
 }
 
-/* libumf must not be asked before it is started. */
+/* libumf must not be called before it is started. */
 static umf_memory_pool_handle_t owner_if_started(const void *ptr) {
     return atomic_load_explicit(&umf_proxy_heap.is_started, memory_order_acquire) ? owner_of(ptr)
                                                                                   : NULL;

@@ -19,7 +19,7 @@ void umf_proxy_shm_name(pid_t pid, char name[UMF_PROXY_SHM_NAME_SIZE]) {
 }
 
 /* Does a live process use the object? A provider holds a lock on its object as long as it or a
- * child of it lives. The process id cannot tell, because it means nothing in another container. */
+ * child of it lives. The process id is no proof, because it means nothing in another container. */
 static bool is_free(int fd, const char *name) {
     struct stat locked, named;
     int now = flock(fd, LOCK_EX | LOCK_NB) == 0 ? shm_open(name, O_RDONLY | O_CLOEXEC, 0) : -1;

@@ -9,7 +9,7 @@
 /* The name of a process's heap. Consumers of the memory use it. */
 void umf_proxy_shm_name(pid_t pid, char name[UMF_PROXY_SHM_NAME_SIZE]);
 
-/* Removes the names that killed processes left behind. */
+/* Removes the names of killed processes. */
 void umf_proxy_shm_sweep(void);
 
 #endif

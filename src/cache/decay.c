@@ -60,8 +60,8 @@ size_t umf_decay_bytes(void) {
 static bool is_due(umf_decay_t *decay, uint64_t length) {
     uint64_t next = atomic_load_explicit(&decay->next, memory_order_acquire);
     uint64_t now = umf_decay_now(); /* after `next`, which is then at most a period ahead */
-    /* One thread wins the exchange and makes the pass. The first question only starts the clock:
-     * a new pool has nothing that could have decayed. */
+    /* One thread wins the exchange and makes the pass. The first call only starts the clock:
+     * a new pool has no decayed memory. */
     bool is_over = (now >= next && now - next >= (next ? patience(length) : 0)) ||
                    (next > now && next - now > length); /* it was longer when it was set */
     return is_over &&

@@ -15,7 +15,7 @@ typedef struct umf_decay_t {
     _Atomic uint64_t next; /* when the next pass is due, in nanoseconds; 0: the clock is not set */
 } umf_decay_t;
 
-/* The period in nanoseconds: 2 s. What a thread keeps, the slab it lies in and what the provider
+/* The period in nanoseconds: 2 s. Objects of a thread, their slab and memory that the provider
  * keeps decay one after the other, within five periods. Tests make it shorter. */
 extern _Atomic uint64_t umf_decay_period;
 
@@ -32,7 +32,7 @@ bool umf_decay_is_due(umf_decay_t *decay);
 /* The last decay pass did not finish: the next one, and the next tick, are due soon. */
 void umf_decay_go_on(umf_decay_t *decay);
 
-/* Ticks ask every pool whether its pass is due, several times in a period. */
+/* Ticks check every pool for a pass that is due, several times in a period. */
 
 /* true: the caller must make a tick. */
 bool umf_decay_is_tick_due(void);

@@ -42,7 +42,7 @@ static void depot_set_kept(umf_depot_t *depot, size_t kept) {
     atomic_store_explicit(&depot->kept, kept, memory_order_relaxed);
 }
 
-/* What others may take. `user`: as for umf_depots_take. */
+/* Objects that others may take. `user`: as for umf_depots_take. */
 static size_t depot_surplus(const umf_depot_t *depot, const umf_depot_user_t *user) {
     size_t count = depot_count(depot), kept = user ? depot_kept(depot) : 0;
     return count > kept ? count - kept : 0;

@@ -5,11 +5,11 @@
  * uses the depots of others only while its own is empty or full. It therefore gets back
  * what it gave, which is still in its CPU's cache.
  *
- * From the depot of another, a thread takes only what its owner is not about to need: what is more
- * than the owner took, from here or the pool, before it gave. Otherwise threads that
- * allocate and free in turn would pass the same objects around, and would then write the states of
- * objects that lie side by side, in the same cache line: 16 threads with 1,000 objects each took
- * 90 ns instead of 12 for a pair.
+ * From the depot of another, a thread takes only objects that its owner is not about to need: those
+ * beyond the count that the owner took, from here or the pool, before it gave. Otherwise threads
+ * that allocate and free in turn would pass the same objects around, and would then write the
+ * states of objects that lie side by side, in the same cache line: 16 threads with 1,000 objects
+ * each took 90 ns instead of 12 for a pair.
  *
  * Thread-safe.
  */
@@ -23,7 +23,7 @@
 #define UMF_DEPOTS_MAX 32u
 
 /*
- * A free object. `state` is the byte that tells whether a user owns the object. It lies in the
+ * A free object. `state` is the byte that records whether a user owns the object. It lies in the
  * pool's bookkeeping, away from the object's memory. NULL: the pool keeps no states.
  */
 typedef struct umf_item_t {
@@ -60,7 +60,7 @@ size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_user_t *
 bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_user_t *user,
                      const umf_item_t *items, size_t n);
 
-/* Lets the system have memory that empty depots have used for objects. */
+/* Returns memory that empty depots have used for objects to the system. */
 void umf_depots_trim(umf_depots_t *depots);
 
 /* Objects in all depots. */

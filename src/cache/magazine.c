@@ -47,7 +47,7 @@ static size_t waiting(const umf_magazines_t *m, uint32_t bin) {
     return depots ? umf_depots_count(depots) : 0;
 }
 
-/* NULL: the pool asked for no depots, or there is no memory. */
+/* NULL: the pool has no depots, or there is no memory. */
 static umf_depots_t *depots_made(umf_magazines_t *m, uint32_t bin) {
     umf_depots_t *depots = depots_of(m, bin), *other = NULL;
     if (depots || m->depot_batches == 0) {

@@ -4,7 +4,7 @@
  *
  * A hit is a pop or a push on the calling thread's own stack: no lock, no shared counter. A miss
  * moves a batch of half a stack between the thread and the pool (`refill`, `flush`). If the pool
- * asks for depots, batches move between threads through them (cache/depot.h); a thread gets back
+ * has depots, batches move between threads through them (cache/depot.h); a thread gets back
  * what it gave there, which is still in its CPU's cache. A stack that alternates between full and
  * empty, or whose thread contends for the depots, grows up to the limit of the pool. The stacks of
  * a thread are flushed when it ends. Misses also drive the decay of the pool (cache/decay.h):
@@ -62,7 +62,7 @@ typedef struct umf_magazine_ops_t {
     /* The calling thread begins to use the pool. It may call `flush` when it ends, even if it has
      * never called `refill` because all its objects came from other threads. May be NULL. */
     void (*thread_begins)(void *pool);
-    /* Makes a decay pass: gives back what has decayed. Called once in a period, and again soon
+    /* Makes a decay pass: releases decayed memory. Called once in a period, and again soon
      * while it returns true. `is_new`: a period has passed; else the call continues the last pass.
      * Called with no lock held, by any thread that uses the pool, rarely by two at once. May be
      * NULL. */
@@ -153,7 +153,7 @@ static inline void umf_magazines_decay(umf_magazines_t *m) {
     }
 }
 
-/* What the stacks of all threads have room for, in bytes of objects. A stack that would bring it
+/* The room of the stacks of all threads, in bytes of objects. A stack that would bring it
  * above `bytes_max` is made smaller, or not at all: its thread goes to the depots then. */
 #define UMF_MAGAZINE_BYTES_MAX ((size_t)128 << 20)
 static inline size_t umf_magazines_bytes(const umf_magazines_t *m) {
@@ -170,7 +170,7 @@ size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin);
 
 /* If the depots of large objects hold `most` bytes or more, flushes them and the calling thread's
  * stacks of these bins, except the bin `except`; with a `most` above 0 not much more than half as
- * much again in one call. A pool calls it before it asks for memory, so that
+ * much again in one call. A pool calls it before it calls the provider, so that
  * the caches of different sizes do not add up. false: there was nothing, or less. The bins of large
  * objects are the last ones of a pool. */
 #define UMF_MAGAZINE_WAITING_MAX ((size_t)64 << 20)
@@ -392,7 +392,7 @@ static inline void umf_magazine_push(umf_magazines_t *m, size_t bin, umf_item_t 
 
 #define UMF_SMALL_MAX 1024
 
-/* By size: umf_magazine_offset() of the bin. 0: the pool must be asked. */
+/* By size: umf_magazine_offset() of the bin. 0: the pool must be called. */
 typedef struct umf_small_sizes_t {
     uint16_t magazine[UMF_SMALL_MAX + 1];
 } umf_small_sizes_t;

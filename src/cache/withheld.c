@@ -98,7 +98,7 @@ void umf_withheld_end(part_t *part) {
 
 static void wait_until_released(part_t *part) {
     uint64_t *at_work = &part->withheld->at_work;
-    /* One value tells both: that nothing is withheld, and when that was. */
+    /* One value has both: that nothing is withheld, and when that was. */
     while ((part->seen = word_read(at_work)) & COUNT_MASK && part->round < LOOK_PAUSES) {
         umf_pause(part->round++);
     }

@@ -22,7 +22,7 @@
  * in all. A begin gives way to looks for about five milliseconds, so looks without an end do not
  * stop the trims. Call none of these functions with a lock held.
  *
- * In a child of fork only what the forking thread itself withholds is withheld.
+ * In a child of fork only memory of the forking thread itself is withheld.
  */
 #ifndef UMF_SRC_CACHE_WITHHELD_H
 #define UMF_SRC_CACHE_WITHHELD_H

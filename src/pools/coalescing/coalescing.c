@@ -3,7 +3,7 @@
  * spans of the provider. All bookkeeping is out of line.
  *
  * Threads that contend go to different shards (pools/coalescing/shards.h). A request that does not
- * fit in the thread's own shard is tried in every other shard before the provider is asked. For a
+ * fit in the thread's own shard is tried in every other shard before the provider is called. For a
  * small request, a span that another shard does not use moves to the thread's shard as a whole, so
  * that each thread comes to have what it needs in its own shard. Small requests do not wait for the
  * locks of other shards. If these are taken, or if the thread has contended and a good part of the
@@ -92,7 +92,7 @@ UMF_INLINE umf_result_t take_and_unlock(coalescing_pool_t *pool, shard_t *shard,
     return result;
 }
 
-/* Takes from another shard than `own`. false: some shards were not asked because their locks were
+/* Takes from another shard than `own`. false: some shards were not tried because their locks were
  * taken. */
 static bool take_elsewhere(coalescing_pool_t *pool, const shard_t *own, const request_t *request,
                            bool may_block, void **ptr) {
@@ -253,7 +253,7 @@ static bool is_well_used(coalescing_pool_t *pool) {
 }
 
 /* Serves the request from a new span. `are_asked`: no shard had room. Then wholly free spans, which
- * are too small, are given back in exchange. If shards were not asked, they may still have room, so
+ * are too small, are given back in exchange. If shards were not tried, they may still have room, so
  * the pool grows by the smallest span only. */
 static umf_result_t take_new(coalescing_pool_t *pool, shard_t *shard, const request_t *request,
                              size_t least, bool are_asked, void **ptr) {
@@ -278,7 +278,7 @@ static shard_t *take_of_locked(coalescing_pool_t *pool, size_t count, const requ
 }
 
 /* Takes from any shard. All locks are held at once, so that no free memory is missed because it
- * moves to a shard that was asked before. */
+ * moves to a shard that was tried before. */
 static void *take_anywhere(coalescing_pool_t *pool, const request_t *request) {
     void *ptr = NULL;
     size_t count = 0;
@@ -315,7 +315,7 @@ static bool take_last(void *self, void *request) {
     return last->ptr != NULL;
 }
 
-/* What is free and does not fit goes back to the provider, where it can be joined. */
+/* Free memory that does not fit is returned to the provider, where it can be joined. */
 static void give_back(void *pool) {
     umf_coalescing_release(pool, SIZE_MAX);
 }
@@ -498,7 +498,7 @@ UMF_BLOCK_OPS(coalescing)
 static umf_result_t read_page(coalescing_pool_t *pool) {
     umf_result_t result = umf_provider_page_size(pool->tracked, &pool->page);
     if (result != UMF_RESULT_SUCCESS) {
-        UMF_LOG_ERROR("the provider does not tell its smallest page: %s", umfResultName(result));
+        UMF_LOG_ERROR("the provider does not report its smallest page: %s", umfResultName(result));
     } else if (pool->page > PAGE_MAX) {
         UMF_LOG_ERROR("the provider's smallest page is %zu bytes", pool->page);
         result = UMF_RESULT_ERROR_INVALID_ARGUMENT;

@@ -28,8 +28,9 @@ typedef struct umf_coalescing_shard_t {
     umf_range_t *range; /* Immutable. What it points to: Sync: lock */
     uint32_t index;     /* Immutable. The cookie of its spans */
     uint32_t threads;   /* that allocate here, of those that have contended. Sync: atomic */
-    _Alignas(UMF_CACHE_ISOLATION) umf_lock_t lock; /* isolated from what others read without it */
-    size_t live; /* blocks in use, and withheld ones. Sync: lock */
+    _Alignas(UMF_CACHE_ISOLATION)
+        umf_lock_t lock; /* isolated from words that others read without it */
+    size_t live;         /* blocks in use, and withheld ones. Sync: lock */
     umf_purge_part_t part;
 } umf_coalescing_shard_t;
 
@@ -58,7 +59,8 @@ void umf_coalescing_walk(void *pool, const umf_span_t *span, struct umf_walk_t *
 /* settings.c */
 void umf_coalescing_choose_granule(umf_coalescing_pool_params_t *params,
                                    umf_tracked_provider_t *tracked);
-/* Derives from the provider what the parameters leave open; `tracked` and `page` must be set. */
+/* Derives from the provider the values that the parameters leave open; `tracked` and `page` must be
+ * set. */
 void umf_coalescing_choose_defaults(umf_coalescing_pool_t *pool);
 umf_result_t umf_coalescing_ctl(void *pool, umf_ctl_query_source_t source, const char *name,
                                 void *arg, size_t size, umf_ctl_query_type_t type, va_list args);

@@ -1,4 +1,4 @@
-/* The reuse slots of a coalescing pool: what is done under a lock. */
+/* The reuse slots of a coalescing pool: functions under a lock. */
 #include "pools/coalescing/release.h"
 
 typedef umf_coalescing_pool_t coalescing_pool_t;

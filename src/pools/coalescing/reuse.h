@@ -5,7 +5,7 @@
  * A thread that allocates the very block that it has just freed is likely to repeat this. The next
  * free of such a block withholds it (ds/range.h), and its thread takes it back without the lock.
  * All withheld blocks are reclaimed before a request fails, before spans are given back and before
- * anything is counted, so users cannot tell them from free blocks. A second free of a withheld
+ * anything is counted, so they look like free blocks to users. A second free of a withheld
  * block is refused like any other. Nothing is withheld if the pool does not keep all free spans
  * (`retain`).
  *
@@ -17,7 +17,7 @@
 
 #include "pools/coalescing/coalescing.h"
 
-/* What a thread has in a pool. */
+/* State of a thread in a pool. */
 typedef struct umf_coalescing_thread_t {
     umf_thread_slot_t head;
     uint32_t shard;     /* where the thread allocates */
@@ -51,8 +51,8 @@ void umf_coalescing_reuse_note_locked(umf_coalescing_shard_t *shard,
 void umf_coalescing_reuse_note(umf_coalescing_pool_t *pool, umf_coalescing_shard_t *shard,
                                uintptr_t base, size_t size);
 
-/* Frees the blocks of this shard that any thread withholds, and what a trim of the parent process
- * has isolated. false: there was nothing. */
+/* Frees the blocks of this shard that any thread withholds, and blocks that a trim of the parent
+ * process has isolated. false: there was nothing. */
 bool umf_coalescing_reclaim_locked(umf_coalescing_shard_t *shard);
 
 /* Tells the range, under its lock, which leases threads hold. */
@@ -69,7 +69,7 @@ static inline void *umf_coalescing_reuse_take(const umf_coalescing_pool_t *pool,
         return NULL;
     }
     thread->is_withheld = false;
-    /* Fails if another thread has reclaimed the block: the lease tells. */
+    /* Fails if another thread has reclaimed the block: the lease shows it. */
     return umf_likely(umf_range_take_back(&thread->lease)) ? (void *)thread->base : NULL;
 }
 

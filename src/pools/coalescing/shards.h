@@ -78,7 +78,7 @@ static inline void umf_coalescing_shard_own(const umf_coalescing_shard_t *shard,
 
 /*
  * The shard of the block at `ptr`. `entry` is its map entry, or 0 if it is not looked up yet. For a
- * wrong pointer it is any shard, which does not know the block: the span may belong to another pool
+ * wrong pointer it is any shard, which does not have the block: the span may belong to another pool
  * by now.
  */
 static inline umf_coalescing_shard_t *

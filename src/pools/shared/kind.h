@@ -15,7 +15,7 @@
     .malloc_usable_size = kind##_usable_size, .free = kind##_free,                                 \
     .get_last_allocation_error = kind##_last_allocation_error
 
-/* The descriptor by which the registry knows a kind, see pools.def. The arguments after the kind
+/* The descriptor of a kind for the registry, see pools.def. The arguments after the kind
  * are further members. */
 #define UMF_POOL_DESCRIPTOR(kind, ...)                                                             \
     extern const umf_memory_pool_descriptor_t umf_##kind##_pool_descriptor;                        \

@@ -175,7 +175,7 @@ void umf_purge_part_fini(umf_purge_part_t *part) {
     }
 }
 
-/* Where the provider cannot purge at all, it is not asked again. */
+/* Where the provider cannot purge at all, it is not called again. */
 static bool needs_no_further(umf_result_t result) {
     return result == UMF_RESULT_SUCCESS || result == UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
@@ -209,7 +209,7 @@ static bool purge_next(umf_purge_part_t *part, choice_t choice, uintptr_t *curso
     return isolated != NULL;
 }
 
-/* Where the provider cannot purge, a pool may still want to know which regions are idle. */
+/* Where the provider cannot purge, a pool may still need the list of idle regions. */
 static bool is_useful(const umf_purge_t *purge) {
     return purge_mode(purge) != PURGE_NONE || purge->fell_free;
 }

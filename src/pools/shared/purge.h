@@ -1,5 +1,5 @@
 /*
- * Purging what is free: on a trim all of it, at a decay pass what has not been in use for a while.
+ * Purging free memory: on a trim all of it, at a decay pass memory that was unused for a while.
  *
  * A pool has one or more parts, ranges with a lock each. Free segments of a range are isolated
  * while they are purged without the lock: for the range they are used, so no thread allocates them,
@@ -29,8 +29,7 @@ typedef struct umf_purge_t {
      * NULL. */
     void (*fell_free)(void *pool, umf_purge_part_t *part, uintptr_t base);
     umf_withheld_t *withheld;
-    _Atomic int
-        mode; /* the operations that the provider does not support are not asked for again */
+    _Atomic int mode; /* the operations that the provider does not support are not called again */
     _Atomic uint32_t decay_part; /* where the next decay pass begins */
 } umf_purge_t;
 
@@ -49,13 +48,13 @@ umf_result_t umf_purge(umf_purge_t *purge, uintptr_t base, size_t size);
 
 void umf_purge_part_init(umf_purge_part_t *part, umf_purge_t *purge, umf_lock_t *lock,
                          umf_range_t **range);
-/* Forgets what a child of fork has not inherited. */
+/* Drops state that a child of fork has not inherited. */
 void umf_purge_part_fini(umf_purge_part_t *part);
 
 /* Purges all free segments of all parts. */
 void umf_purge_all(umf_purge_t *purge);
 /* Before a pool takes `bytes` from its provider because nothing fits: purges as many bytes of large
- * free segments, so that what is resident grows only by what is used. */
+ * free segments, so that resident memory grows only by used memory. */
 void umf_purge_before_growth(umf_purge_t *purge, size_t bytes);
 /* A decay pass (cache/decay.h): purges segments that have been free for a while. true: there may be
  * more. */

@@ -58,7 +58,7 @@ static UMF_COLD uint8_t *make_slow(umf_starts_t *page, const umf_starts_sizes_t 
 static uint8_t *find_again(umf_starts_t *page, const umf_starts_sizes_t *sizes, uint32_t kind,
                            size_t offset) {
     if (sizes->step[kind] > UMF_STARTS_PAGE) {
-        /* No other object starts in the page, so nobody else changes its record. */
+        /* No other object starts in the page, so no other thread changes its record. */
         __atomic_store_n(&page->bias, bias_for(sizes->step[kind], offset), __ATOMIC_RELAXED);
     }
     return umf_starts_find(page, sizes, offset);

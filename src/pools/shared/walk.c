@@ -67,8 +67,8 @@ static void piece_tell(const umf_walk_range_t *divided, const umf_range_piece_t 
     }
 }
 
-static void pieces_tell(const umf_walk_range_t *divided, const portion_t *portion, size_t count,
-                        umf_walk_t *walk) {
+static void pieces_report(const umf_walk_range_t *divided, const portion_t *portion, size_t count,
+                          umf_walk_t *walk) {
     for (size_t i = 0; i < count; i++) {
         piece_tell(divided, &portion->pieces[i], walk);
     }
@@ -79,15 +79,15 @@ bool umf_walk_range(const umf_walk_range_t *divided, uintptr_t region, umf_walk_
     portion_t *last = &portions[0], *next = &portions[1];
     bool is_there = first_read(divided, region, last);
     while (is_there && last->count > 0) {
-        size_t told = last->count;
+        size_t reported = last->count;
         next->count = 0;
-        if (!last->is_last && (told = next_read(divided, region, last, next)) == 0) {
-            pieces_tell(divided, last, last->count, walk);
+        if (!last->is_last && (reported = next_read(divided, region, last, next)) == 0) {
+            pieces_report(divided, last, last->count, walk);
             uintptr_t lowest = last->pieces[last->count - 1].base;
             umf_walk_add(walk, region, lowest - region, 1, UMF_RECORD_STATE_UNKNOWN);
             break;
         }
-        pieces_tell(divided, last, told, walk);
+        pieces_report(divided, last, reported, walk);
         portion_t *read = next;
         next = last;
         last = read;

@@ -8,13 +8,13 @@
 
 typedef struct umf_walk_range_t {
     const umf_purge_part_t *part;
-    /* Tells what a used piece has in it, with no lock held. */
+    /* Reports the blocks of a used piece, with no lock held. */
     void (*used)(const umf_range_piece_t *piece, umf_walk_t *walk, void *arg);
     void *arg;
 } umf_walk_range_t;
 
-/* Tells of the region that starts at `region`, from high addresses to low. false: the range has no
- * such region; nothing is told. */
+/* Reports the region that starts at `region`, from high addresses to low. false: the range has no
+ * such region; nothing is reported. */
 bool umf_walk_range(const umf_walk_range_t *divided, uintptr_t region, umf_walk_t *walk);
 
 /* A used piece that is one live block. */

@@ -166,7 +166,7 @@ static umf_result_t board_open(umf_board_source_t *source, const umf_fd_ticket_t
     }
     int error = umf_os_file_id(fd, &dev, &ino, &size);
     if (!error && (size != UMF_VMM_BOARD_SIZE || umf_memory_file_check(fd) != 0)) {
-        UMF_LOG_ERROR("descriptor %d of process %u is not what the description says", ticket->fd,
+        UMF_LOG_ERROR("descriptor %d of process %u does not match the description", ticket->fd,
                       ticket->pid);
         result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     } else if (!error) {
@@ -174,7 +174,7 @@ static umf_result_t board_open(umf_board_source_t *source, const umf_fd_ticket_t
     }
     if (error) {
         umf_log_write(UMF_LOG_LEVEL_ERROR, error, __func__,
-                      "opening the file that tells which descriptions still hold failed");
+                      "opening the file that shows which descriptions are valid failed");
         result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     umf_os_close(fd);
@@ -386,7 +386,7 @@ static umf_result_t open_from(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
 }
 
 /* Checks the board first: the descriptor of a stale description may be closed already. A block of a
- * piece that is already mapped opens without a message to the producer, so the board alone tells
+ * piece that is already mapped opens without a message to the producer, so the board alone shows
  * whether the description is valid. */
 static umf_result_t open_watched(umf_vmm_t *vmm, const umf_vmm_handle_t *handle, void **ptr) {
     umf_board_source_t *source;

@@ -1,5 +1,5 @@
 /*
- * Vmm_import: what a vmm provider has opened of other processes, see share.h.
+ * Vmm_import: memory of other processes that a vmm provider has opened, see share.h.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_IMPORT_H
 #define UMF_SRC_PROVIDERS_VMM_IMPORT_H

@@ -166,7 +166,7 @@ static umf_result_t mark_retired(umf_vmm_t *vmm) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Releases what has passed, oldest first. */
+/* Releases completed pieces, oldest first. */
 static umf_result_t finish(umf_vmm_t *vmm, bool waits) {
     umf_result_t failure = UMF_RESULT_SUCCESS;
     for (umf_vmm_pending_t *next;
@@ -225,7 +225,7 @@ umf_result_t umf_vmm_free_pending(void *provider, int may_block, size_t *left) {
     return result;
 }
 
-/* All work has been waited for, so a mark that cannot be asked has passed. It stays. */
+/* All work has been waited for, so a mark that cannot be queried has completed. It stays. */
 void umf_vmm_unmake_pending(umf_vmm_t *vmm) {
     turn_take(vmm, true);
     finish(vmm, true);

@@ -29,7 +29,7 @@ static bool board_is_mine(const umf_vmm_share_t *share) {
 
 static umf_result_t board_fail(int error, const char *what) {
     umf_log_write(UMF_LOG_LEVEL_ERROR, error, "umf_vmm_get_handle",
-                  "%s the file that tells which descriptions still hold failed", what);
+                  "%s the file that shows which descriptions are valid failed", what);
     return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
@@ -177,8 +177,8 @@ umf_result_t umf_vmm_share_take_locked(umf_vmm_piece_share_t *piece, int fd) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Nobody must get what the program has opened under the number of a file of ours. A forked child
- * makes tickets of its own. */
+/* No process may get a file that the program has opened under the number of a file of ours. A
+ * forked child makes tickets of its own. */
 static umf_result_t share_check_files_locked(umf_vmm_share_t *share, umf_vmm_piece_share_t *piece) {
     if ((share->board.words && umf_kept_fd_check(&share->file, "the board of shared memory")) ||
         (piece->descriptor.is_kept &&

@@ -11,7 +11,7 @@
  *
  * A back end may use tokens instead of descriptors: bytes that name physical memory on every
  * machine. It has a board all the same. A boardless back end has none: its descriptions can be
- * opened on other machines, and nothing tells whether they are still valid.
+ * opened on other machines, and nothing shows whether they are still valid.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_SHARE_H
 #define UMF_SRC_PROVIDERS_VMM_SHARE_H

@@ -486,7 +486,7 @@ static umf_result_t vmm_export_token(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     return result;
 }
 
-/* Exports a piece; the back end is asked once for each. The caller shares an allocation, which
+/* Exports a piece; the back end is called once for each. The caller shares an allocation, which
  * keeps the piece alive meanwhile. */
 static umf_result_t vmm_export(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     int fd;

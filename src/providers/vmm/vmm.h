@@ -52,8 +52,8 @@ typedef struct umf_vmm_backend_t {
      * once before a group of freed pieces is unmapped. A failure: waiting is not possible now, and
      * the memory stays mapped until it is. */
     umf_result_t (*settle)(void *backend);
-    /* NULL, or the same without a wait: marks what is queued so far. OUT_OF_RESOURCES: not possible
-     * now. NOT_SUPPORTED: only settle is. */
+    /* NULL, or the same without a wait: marks the work queued so far. OUT_OF_RESOURCES: not
+     * possible now. NOT_SUPPORTED: only settle is. */
     umf_result_t (*mark)(void *backend, void **mark);
     /* Asks whether a mark has passed, or waits until it has. true: it has, and is ended. */
     bool (*mark_completed)(void *backend, void *mark, bool waits);
@@ -85,7 +85,7 @@ typedef struct umf_vmm_backend_t {
     uint16_t kind;         /* identifies the back end in descriptions */
     bool is_device;        /* opening the file of a descriptor again does not give the memory */
     bool is_boardless; /* tokens without a board: a consumer need not reach the producer, and cannot
-                          tell whether a description is still valid */
+                          check whether a description is still valid */
 } umf_vmm_backend_t;
 
 typedef struct umf_vmm_piece_t umf_vmm_piece_t;
@@ -99,8 +99,8 @@ struct umf_vmm_t {
     umf_carve_t carve;            /* of all pieces; its pages are the granularity */
     umf_vmm_piece_t **pieces;     /* by address. Sync: carve.lock, as all members below */
     size_t piece_count, piece_room;
-    size_t found;             /* the index of the piece that was asked for last; only a hint */
-    umf_vmm_piece_t *retired; /* without allocations, still mapped */
+    size_t found;                      /* the index of the piece of the last query; only a hint */
+    umf_vmm_piece_t *retired;          /* without allocations, still mapped */
     struct umf_vmm_pending_t *pending; /* the same behind marks, oldest first: pending.c */
     _Atomic unsigned finishing;        /* a thread finishes them; see pending.c */
     struct umf_vmm_ranges_t *ranges;   /* addresses that pools have reserved: ranges.c */
