@@ -1,14 +1,30 @@
 #include "proxy/other.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
 #include <stdbool.h>
 #include <string.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
+/* A program that is not position-independent and takes the address of a function has a stub for it,
+ * at which its symbol has no section. */
+static bool is_stub(const void *address) {
+#ifdef __GLIBC__
+    Dl_info info;
+    ElfW(Sym) *symbol = NULL;
+    return dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol &&
+           symbol->st_shndx == SHN_UNDEF;
+#else
+    (void)address;
+    return false;
+#endif
+}
+
 static bool is_bound_to(const char *name, const void *function, size_t size) {
     void *bound = dlsym(RTLD_DEFAULT, name);
-    return memcmp(&bound, function, size) == 0;
+    return memcmp(&bound, function, size) == 0 || is_stub(bound);
 }
 
 /* Each sees only memory of its own malloc. */

@@ -26,6 +26,22 @@ expect "own malloc" "left alone: it has a malloc of its own" "$own"
 grep -qx "some text" "$work/out" || { echo "own malloc: $(cat "$work/out")"; failed=1; }
 expect RTLD_DEEPBIND "without RTLD_DEEPBIND" "$deepbind" "$plugin" "$outer"
 
+# A program that has a stub for malloc, whose address it takes, is served.
+cat >"$work/stub.c" <<'END'
+#include <stdlib.h>
+int main(void) {
+    void *(*volatile make)(size_t) = malloc;
+    void (*volatile drop)(void *) = free;
+    drop(make(100));
+    return 0;
+}
+END
+if gcc -no-pie -fno-pie "$work/stub.c" -o "$work/stub" 2>/dev/null; then
+    : >"$work/log"
+    UMF_LOG="level:warning;output:file,$work/log" LD_PRELOAD=$library "$work/stub"
+    [ ! -s "$work/log" ] || { echo "stub: $(cat "$work/log")"; failed=1; }
+fi
+
 # With the runtime of the sanitizer as a shared library (gcc) and in the program (clang).
 cat >"$work/a.c" <<'END'
 #include <pthread.h>
