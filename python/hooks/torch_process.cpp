@@ -1,8 +1,9 @@
 /*
- * Pools of libumf as the allocator of all of PyTorch. Each stream of a device has a pool of its
- * own, so that freed memory is used again in the order of its stream; all pools of a device share
- * a provider, and give free memory to each other before a request fails. A graph gets pools
- * of its own, which live as long as torch keeps the graph: a replay finds its memory unchanged.
+ * Pools of libumf as the allocator of all of PyTorch. Each device has an arena for all its streams;
+ * or, without arenas, each stream has a pool of its own, so that freed memory is used again in the
+ * order of its stream. All pools of a device share a provider, and give free memory to each other
+ * before a request fails. A graph gets pools of its own, which live as long as torch keeps the
+ * graph: a replay finds its memory unchanged.
  */
 #include <atomic>
 #include <functional>
@@ -53,6 +54,7 @@ struct process_t {
     std::string provider; /* text, without the device */
     umf_suspend_keep_t keep = UMF_SUSPEND_KEEP_PINNED;
     bool can_suspend = true;
+    bool has_arenas = false;
     std::map<int, device_t> devices;
     std::map<key_t, umf_memory_pool_handle_t> pools;
     std::vector<std::pair<int, umf_memory_pool_handle_t>> retired; /* of graphs that are gone */
@@ -64,6 +66,9 @@ struct process_t {
 process_t &process = *new process_t;
 std::atomic<size_t> capture_count{0}, recorded_count{0};
 std::atomic<bool> has_pending{false}; /* frees may wait for other streams */
+
+constexpr int MAX_DEVICES = 64;
+std::atomic<umf_memory_pool_handle_t> arenas[MAX_DEVICES]; /* never destroyed */
 
 /* The pool of this thread's last allocation, outside of captures. Such pools are never destroyed.
  */
@@ -99,18 +104,32 @@ device_t &device_locked(int number) {
     return device;
 }
 
-umf_memory_pool_handle_t pool_create_locked(int number) {
+umf_result_t coalescing_create(umf_memory_provider_handle_t provider, bool is_arena,
+                               umf_memory_pool_handle_t *pool) {
+    umf_coalescing_pool_params_handle_t params = nullptr;
+    umf_result_t result = umfCoalescingPoolParamsCreate(&params);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umfCoalescingPoolParamsSetArena(params, is_arena);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umfPoolCreate(umfCoalescingPoolOps(), provider, params, UMF_POOL_CREATE_FLAG_NONE,
+                               pool);
+    }
+    umfCoalescingPoolParamsDestroy(params);
+    return result;
+}
+
+umf_memory_pool_handle_t pool_create_locked(int number, bool is_arena) {
     device_t &device = device_locked(number);
     umf_memory_pool_handle_t pool = nullptr;
-    umf_result_t result = umfPoolCreate(umfCoalescingPoolOps(), device.provider, nullptr,
-                                        UMF_POOL_CREATE_FLAG_NONE, &pool);
+    umf_result_t result = coalescing_create(device.provider, is_arena, &pool);
     if (result != UMF_RESULT_SUCCESS) {
         throw_error(std::string("umf: a pool cannot be made: ") + umfResultText(result));
     }
     if (device.group) {
         umfPoolGroupAdd(device.group, pool);
     }
-    if (process.can_suspend) {
+    if (process.can_suspend && !is_arena) {
         umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
         policy.keep = process.keep;
         process.can_suspend = umfPoolSetSuspendPolicy(pool, &policy) == UMF_RESULT_SUCCESS;
@@ -133,14 +152,46 @@ umf_memory_pool_handle_t pool_of(int device, void *stream) {
     }
     std::lock_guard<std::mutex> lock(process.mutex);
     graph_t graph = graph_of_locked(device, stream);
-    umf_memory_pool_handle_t &pool = process.pools[{device, graph, stream}];
+    bool is_arena = process.has_arenas && graph == graph_t{0, 0} && device < MAX_DEVICES;
+    umf_memory_pool_handle_t &pool = process.pools[{device, graph, is_arena ? nullptr : stream}];
     if (!pool) {
-        pool = pool_create_locked(device);
+        pool = pool_create_locked(device, is_arena);
+        if (is_arena) {
+            arenas[device] = pool;
+        }
     }
     if (graph == graph_t{0, 0}) {
         last = {device, stream, pool};
     }
     return pool;
+}
+
+bool is_arena_of(umf_memory_pool_handle_t pool, int device) {
+    return pool && device >= 0 && device < MAX_DEVICES && arenas[device] == pool;
+}
+
+/* Whether the arena of the device has the memory. */
+bool is_in_arena(const void *ptr, int device) {
+    umf_memory_pool_handle_t pool = nullptr;
+    return device >= 0 && device < MAX_DEVICES && arenas[device] &&
+           umfPoolByPtr(ptr, &pool) == UMF_RESULT_SUCCESS && pool == arenas[device];
+}
+
+bool is_in_any_arena(const void *ptr) {
+    umf_memory_pool_handle_t pool = nullptr;
+    bool is_found = false;
+    if (process.has_arenas && umfPoolByPtr(ptr, &pool) == UMF_RESULT_SUCCESS) {
+        for (const auto &arena : arenas) {
+            is_found = is_found || (pool && arena == pool);
+        }
+    }
+    return is_found;
+}
+
+/* Memory of an arena is of all streams, in their order. */
+void *malloc_on(umf_memory_pool_handle_t pool, size_t size, int device, void *stream) {
+    return is_arena_of(pool, device) ? umfPoolMallocOn(pool, size, 0, stream)
+                                     : umfPoolMalloc(pool, size);
 }
 
 /* Destroys pools of graphs that are gone as soon as no tensor is in them. */
@@ -222,9 +273,9 @@ bool take_recorded(void *ptr) {
 }
 
 /* Other pools on the provider have released memory already. */
-void *malloc_again(umf_memory_pool_handle_t pool, size_t size, int device) {
+void *malloc_again(umf_memory_pool_handle_t pool, size_t size, int device, void *stream) {
     give_back_all();
-    void *ptr = umfPoolMalloc(pool, size);
+    void *ptr = malloc_on(pool, size, device, stream);
     return ptr ? ptr : (fail(pool, size, device), nullptr);
 }
 
@@ -236,12 +287,19 @@ EXPORTED void *umf_torch_process_malloc(ssize_t size, int device, void *stream) 
     }
     poll();
     umf_memory_pool_handle_t pool = pool_of(device, stream);
-    void *ptr = umfPoolMalloc(pool, static_cast<size_t>(size));
-    return ptr ? ptr : malloc_again(pool, static_cast<size_t>(size), device);
+    void *ptr = malloc_on(pool, static_cast<size_t>(size), device, stream);
+    return ptr ? ptr : malloc_again(pool, static_cast<size_t>(size), device, stream);
 }
 
 EXPORTED void umf_torch_process_free(void *ptr, ssize_t size, int device, void *stream) {
     (void)size;
+    if (ptr && is_in_arena(ptr, device)) {
+        if (take_recorded(ptr) || umfFreeOn(ptr, stream) != UMF_RESULT_SUCCESS) {
+            cuda_drain(device);
+            umfFree(ptr);
+        }
+        return;
+    }
     if (!ptr || !take_recorded(ptr)) {
         umfFree(ptr);
         return;
@@ -262,8 +320,9 @@ EXPORTED void umf_torch_process_free(void *ptr, ssize_t size, int device, void *
  * -------------------------------------------------------------- */
 
 EXPORTED void umf_torch_process_record_stream(void *ptr, void *stream) {
-    if (ptr) {
-        umfUseOn(ptr, stream); /* where it fails the free waits for the device */
+    /* An arena adds the stream to those behind which the memory is used again. */
+    if (ptr && (umfUseOn(ptr, stream) != UMF_RESULT_SUCCESS || !is_in_any_arena(ptr))) {
+        /* where it failed, the free waits for the device */
         std::lock_guard<std::mutex> lock(process.mutex);
         process.recorded.insert(ptr);
         recorded_count = process.recorded.size();
@@ -340,9 +399,10 @@ EXPORTED void umf_torch_process_release(int device, graph_t graph) {
 /* --- for umf.torch ---------------------------------------------------------------------------- */
 
 /* Before the first allocation. `keep` below 0: the pools are not suspended. */
-EXPORTED void umf_torch_process_configure(const char *provider, int keep) {
+EXPORTED void umf_torch_process_configure(const char *provider, int keep, bool has_arenas) {
     std::lock_guard<std::mutex> lock(process.mutex);
     process.provider = provider;
+    process.has_arenas = has_arenas;
     process.can_suspend = keep >= 0;
     process.keep = static_cast<umf_suspend_keep_t>(keep < 0 ? 0 : keep);
 }

@@ -1,14 +1,15 @@
 """Pools of libumf as the allocator of all of torch."""
 
+import contextlib
 import ctypes
 import operator
 from pathlib import Path
-from typing import Any, Iterable, List, Optional
+from typing import Any, Iterable, List, NamedTuple, Optional
 
 import torch
 
 from . import _core, _memory, _suspend, _torch_pools
-from ._errors import OutOfResourcesError
+from ._errors import Error, NotSupportedError, OutOfResourcesError
 
 _FILE = Path(__file__).parent / "umf_torch_process.abi3.so"
 _KINDS = ("cuda_vmm", "cuda")
@@ -22,14 +23,27 @@ _SETTERS = (
 )
 
 
+class ArenaStatistics(NamedTuple):
+    """Bytes of an arena."""
+
+    used: int  #: of tensors
+    used_peak: int  #: the highest sum of them
+    reserved: int  #: of pages of the GPU
+    reserved_peak: int  #: the highest sum of them
+    spare: int  #: of pages that are mapped nowhere
+    stale: int  #: of old addresses that queued work may still use
+    donated: int  #: of all pages that were moved so far
+
+
 class ProcessAllocator:
     """The allocator of torch in this process; `install` makes it.
 
-    Each stream of a GPU has a ``coalescing`` pool; all pools of a GPU share a provider, and memory that one
-    holds free serves the others before a request fails. A graph has pools of its own.
+    Each GPU has an arena, or each of its streams a ``coalescing`` pool; all pools of a GPU share a
+    provider, and memory that one holds free serves the others before a request fails. A graph has
+    pools of its own.
     """
 
-    def __init__(self, provider: str, keep: Optional[str]) -> None:
+    def __init__(self, provider: str, keep: Optional[str], arena: bool) -> None:
         if not _FILE.exists():
             raise RuntimeError("libumf was built without CUDA, so it cannot be torch's allocator")
         if keep is not None and keep not in _memory._KEEPS:
@@ -38,8 +52,11 @@ class ProcessAllocator:
             raise ValueError(
                 f"provider must be {' or '.join(_KINDS)}, with settings as it goes; it is {provider!r}"
             )
+        if arena and provider.partition(":")[0].strip() != "cuda_vmm":
+            raise ValueError(f"an arena needs the provider cuda_vmm, whose pages move; it is {provider!r}")
         _torch_pools.watch_captures()
         self.provider = provider
+        self.arena = arena
         self._library = ctypes.CDLL(str(_FILE))
         self._library.umf_torch_process_pools.restype = ctypes.c_size_t
         self._library.umf_torch_process_pools.argtypes = [
@@ -47,8 +64,14 @@ class ProcessAllocator:
             ctypes.c_void_p,
             ctypes.c_size_t,
         ]
+        self._library.umf_torch_process_configure.restype = None
+        self._library.umf_torch_process_configure.argtypes = [
+            ctypes.c_char_p,
+            ctypes.c_int,
+            ctypes.c_bool,
+        ]
         self._library.umf_torch_process_configure(
-            provider.encode(), -1 if keep is None else _memory._KEEPS.index(keep)
+            provider.encode(), -1 if keep is None else _memory._KEEPS.index(keep), arena
         )
         self.allocator = torch.cuda.memory.CUDAPluggableAllocator(
             str(_FILE), "umf_torch_process_malloc", "umf_torch_process_free"
@@ -69,6 +92,10 @@ class ProcessAllocator:
     def _move(
         self, device: Optional[int], streams: Iterable[Any], is_resume: bool
     ) -> _suspend.Report:
+        if self.arena:
+            raise NotSupportedError(
+                "the arena of umf.torch.install cannot be suspended: use arena=False, or umf.torch.Pool"
+            )
         handles, queues = tuple(self._handles(device)), tuple(one.cuda_stream for one in streams)
         with _torch_pools.refuse_captures("memory of torch", OutOfResourcesError):
             moved = _core.move(handles, queues, (), is_resume) if handles else (0,) * 5
@@ -84,6 +111,7 @@ class ProcessAllocator:
         An allocation meanwhile is ``torch.OutOfMemoryError``.
 
         Raises:
+            umf.NotSupportedError: it has arenas.
             umf.OutOfResourcesError: a thread captures a graph.
             umf.Error: as for ``umf.suspend``.
         """
@@ -106,8 +134,26 @@ class ProcessAllocator:
             reserved=total("reserved_memory"),
         )
 
+    def arena_statistics(self, device: Optional[int] = None) -> ArenaStatistics:
+        """Counters of the arena of a GPU, or the sums over all GPUs; all 0 before the first tensor.
+
+        Raises:
+            umf.NotSupportedError: it has no arenas.
+        """
+        if not self.arena:
+            raise NotSupportedError("this allocator has no arenas: umf.torch.install(arena=True)")
+        names = ["used_memory", "used_peak", "reserved_memory", "reserved_peak"]
+        names += ["spare_memory", "stale_memory", "donated_memory"]
+        sums = [0] * len(names)
+        for handle in self._handles(device):
+            for at, name in enumerate(names):
+                with contextlib.suppress(Error):  # pools of graphs are no arenas
+                    sums[at] += _core.ctl_get(f"umf.pool.by_handle.{{}}.stats.{name}", handle) or 0
+        return ArenaStatistics(*sums)
+
     def __repr__(self) -> str:
-        return f"<umf.torch.ProcessAllocator over {self.provider!r}>"
+        arena = ", arena" if self.arena else ""
+        return f"<umf.torch.ProcessAllocator over {self.provider!r}{arena}>"
 
 
 def check_torch(name: str) -> None:
@@ -120,19 +166,26 @@ def check_torch(name: str) -> None:
 _installed: Optional[ProcessAllocator] = None
 
 
-def install(provider: str = "cuda_vmm", keep: Optional[str] = "pinned") -> ProcessAllocator:
+def install(
+    provider: str = "cuda_vmm", keep: Optional[str] = "pinned", arena: bool = False
+) -> ProcessAllocator:
     """All GPU memory of torch comes from pools of libumf from now on.
 
     Args:
         provider: text of the provider, without ``device``, which each GPU adds.
         keep: where a suspend keeps the content (``umf.Pool.set_policy``); None: the provider
             cannot be suspended.
+        arena: all streams of a GPU share an arena, whose free pages are moved to where tensors need
+            them. It holds about 1 % more than the tensors of its highest moment, and
+            ``record_stream`` delays no free. It cannot be suspended, and name streams: a tensor
+            that is used on a stream without ``record_stream`` may lose its address too early.
 
     Returns:
         the allocator, the same at each call.
 
     Raises:
-        ValueError: the provider is no memory of GPUs by NVIDIA, or ``keep`` is unknown.
+        ValueError: the provider is no memory of GPUs by NVIDIA, or no ``cuda_vmm`` with an arena, or
+            ``keep`` is unknown.
         RuntimeError: torch has no CUDA, or has allocated already: call this first.
 
     Frees follow the order of streams; ``record_stream`` delays them until the other streams are done.
@@ -143,12 +196,12 @@ def install(provider: str = "cuda_vmm", keep: Optional[str] = "pinned") -> Proce
     global _installed
     check_torch("umf.torch.install")
     if _installed is None:
-        made = ProcessAllocator(provider, keep)
+        made = ProcessAllocator(provider, keep, bool(arena))
         try:
             torch.cuda.memory.change_current_allocator(made.allocator)
         except RuntimeError as error:
             raise RuntimeError(f"call umf.torch.install before torch has allocated: {error}") from error
         _installed = made
-    elif _installed.provider != provider:
+    elif (_installed.provider, _installed.arena) != (provider, bool(arena)):
         raise RuntimeError(f"torch allocates from {_installed!r} already")
     return _installed

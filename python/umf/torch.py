@@ -28,9 +28,9 @@ import torch
 
 from . import _core, _memory, _suspend, _torch_pools, _torch_process
 from ._errors import Error, NotSupportedError, OutOfResourcesError
-from ._torch_process import ProcessAllocator, install
+from ._torch_process import ArenaStatistics, ProcessAllocator, install
 
-__all__ = ["Pool", "ProcessAllocator", "SharedTensor", "buffer", "install", "share", "tensor"]
+__all__ = ["ArenaStatistics", "Pool", "ProcessAllocator", "SharedTensor", "buffer", "install", "share", "tensor"]
 
 
 class _Hooks:

@@ -419,7 +419,7 @@ class CuMemAllocator(MemAllocator):
         Raises:
             ValueError: set to another number than 0 to 3600.
         """
-        return _module._lease()
+        return float(_module._lease())
 
     @backup_lease.setter
     def backup_lease(self, value: float) -> None:
