@@ -83,8 +83,17 @@ umf_result_t policy(void *handle) {
 #name, [](void *h) { return name(pool_of(h), __VA_ARGS__); }                               \
     }
 
+const umf_memory_callbacks_t callbacks = {
+    sizeof(umf_memory_callbacks_t),
+    [](void *, umf_memory_pool_handle_t, const umf_memory_run_t *) { return OK; }, nullptr,
+    nullptr};
+
 std::vector<Entrance> pool_entrances() {
     return {
+        {"umfPoolAddMemoryCallback",
+         [](void *h) { return umfPoolAddMemoryCallback(pool_of(h), &callbacks); }},
+        {"umfPoolRemoveMemoryCallback",
+         [](void *h) { return umfPoolRemoveMemoryCallback(pool_of(h), &callbacks); }},
         {"umfMirrorCreate",
          [](void *h) {
              umf_mirror_handle_t mirror = nullptr;
@@ -286,10 +295,76 @@ std::vector<Entrance> other_entrances() {
     };
 }
 
+std::vector<Entrance> remote_entrances() {
+    using Export = umf_remote_export_handle_t;
+    using Memory = umf_remote_memory_handle_t;
+    using Remote = umf_remote_handle_t;
+    using Op = umf_remote_op_handle_t;
+    static Export exported;
+    static Memory memory;
+    static Op op;
+    return {
+        {"umfRemoteDestroy", [](void *h) { return umfRemoteDestroy(as<Remote>(h)); }, OK},
+        {"umfRemotePublish",
+         [](void *h) { return umfRemotePublish(as<Remote>(h), out.bytes, 1, 0, &exported); }},
+        {"umfRemoteGetHandle",
+         [](void *h) { return umfRemoteGetHandle(as<Export>(h), out.bytes, &out.size); }},
+        {"umfRemoteWithdraw", [](void *h) { return umfRemoteWithdraw(as<Export>(h)); }},
+        {"umfRemoteOpen",
+         [](void *h) { return umfRemoteOpen(as<Remote>(h), out.bytes, 1, &memory); }},
+        {"umfRemoteGetSize", [](void *h) { return umfRemoteGetSize(as<Memory>(h), &out.size); }},
+        {"umfRemoteClose", [](void *h) { return umfRemoteClose(as<Memory>(h)); }},
+        {"umfRemoteGet", [](void *h) { return umfRemoteGet(as<Memory>(h), 0, out.bytes, 1, &op); }},
+        {"umfRemotePut", [](void *h) { return umfRemotePut(as<Memory>(h), 0, out.bytes, 1, &op); }},
+        {"umfRemoteWait", [](void *h) { return umfRemoteWait(as<Op>(h), 0); }},
+        {"umfRemoteCancel", [](void *h) { return umfRemoteCancel(as<Op>(h)); }},
+    };
+}
+
+std::vector<Entrance> vault_entrances() {
+    using Vault = umf_vault_handle_t;
+    using Draft = umf_vault_draft_handle_t;
+    using View = umf_vault_view_handle_t;
+    static Draft draft;
+    static View view;
+    static uint64_t generation;
+    static umf_memory_pool_handle_t pool;
+    static umf_vault_entry_t entry = UMF_VAULT_ENTRY_INIT;
+    static umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
+    static umf_vault_event_t event = UMF_VAULT_EVENT_INIT;
+    return {
+        {"umfVaultClose", [](void *h) { return umfVaultClose(as<Vault>(h)); }},
+        {"umfVaultBegin", [](void *h) { return umfVaultBegin(as<Vault>(h), nullptr, &draft); }},
+        {"umfVaultDraftPool",
+         [](void *h) { return umfVaultDraftPool(as<Draft>(h), nullptr, &pool); }},
+        {"umfVaultPut",
+         [](void *h) { return umfVaultPut(as<Draft>(h), "name", out.bytes, 1, nullptr, 0, 0); }},
+        {"umfVaultKeep", [](void *h) { return umfVaultKeep(as<Draft>(h), "name"); }},
+        {"umfVaultCommit",
+         [](void *h) { return umfVaultCommit(as<Draft>(h), nullptr, &generation); }},
+        {"umfVaultAbort", [](void *h) { return umfVaultAbort(as<Draft>(h)); }},
+        {"umfVaultAttach", [](void *h) { return umfVaultAttach(as<Vault>(h), nullptr, &view); }},
+        {"umfVaultFind", [](void *h) { return umfVaultFind(as<View>(h), "name", &entry); }},
+        {"umfVaultEach",
+         [](void *h) {
+             return umfVaultEach(
+                 as<View>(h), nullptr, [](const umf_vault_entry_t *, void *) { return 0; },
+                 nullptr);
+         }},
+        {"umfVaultViewGeneration",
+         [](void *h) { return umfVaultViewGeneration(as<View>(h), &generation); }},
+        {"umfVaultDetach", [](void *h) { return umfVaultDetach(as<View>(h)); }},
+        {"umfVaultStat", [](void *h) { return umfVaultStat(as<Vault>(h), &stat); }},
+        {"umfVaultWait", [](void *h) { return umfVaultWait(as<Vault>(h), 0, 0, &event); }},
+        {"umfVaultDrop", [](void *h) { return umfVaultDrop(as<Vault>(h), 1); }},
+        {"umfVaultDropDraft", [](void *h) { return umfVaultDropDraft(as<Vault>(h)); }},
+    };
+}
+
 std::vector<Entrance> all_entrances() {
     std::vector<Entrance> all;
-    for (auto part :
-         {pool_entrances(), provider_entrances(), numa_entrances(), other_entrances()}) {
+    for (auto part : {pool_entrances(), provider_entrances(), numa_entrances(), other_entrances(),
+                      remote_entrances(), vault_entrances()}) {
         all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -403,6 +478,8 @@ TEST_F(Bad, WhatIsOfAnotherKindIsRefused) {
     for (void *other : {static_cast<void *>(pool), static_cast<void *>(provider)}) {
         refused(other, numa_entrances(), "no memspace");
         refused(other, other_entrances(), "a pool or a provider");
+        refused(other, remote_entrances(), "a pool or a provider");
+        refused(other, vault_entrances(), "a pool or a provider");
     }
     EXPECT_EQ(umfMemoryProviderDestroy(provider), BAD); /* the pool stands on it */
     EXPECT_EQ(umfMemspaceDestroy(memspace), OK);
