@@ -374,7 +374,7 @@ struct Program {
 
 TEST_F(Arena, KeepsContentInRandomPrograms) {
     ONE_THREAD_ONLY()
-    for (size_t seed = 0; seed < scaled(200); seed++) {
+    for (size_t seed = 0; seed < scaled(1000); seed++) {
         SCOPED_TRACE(seed);
         make(seed % 4 == 3 ? ",donate=trim" : seed % 4 == 2 ? ",watermark=0" : "");
         Program program(pool, static_cast<unsigned>(seed));

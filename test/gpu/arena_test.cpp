@@ -1,0 +1,118 @@
+// Arenas with streams: pages that queued work uses are mapped elsewhere, and the oracle of the
+// software driver looks whether the next use comes after that work.
+
+#include <string>
+#include <vector>
+
+#include "fakes/scale.h"
+#include "fakes/vmm_kinds.h"
+#include "program.h"
+
+#include <umf/experimental/ctl.h>
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr size_t MiB = size_t{1} << 20;
+
+class GpuArena : public testing::Test {
+  protected:
+    umf_memory_pool_handle_t pool = nullptr;
+    Kernels kernels;
+
+    void SetUp() override {
+        start_cuda_vmm();
+        kernels.load();
+    }
+    void TearDown() override {
+        if (!driver().is_real) {
+            EXPECT_EQ(driver().control()->illegal_accesses, 0);
+            EXPECT_EQ(driver().control()->unordered_unmaps, 0);
+            EXPECT_STREQ(driver().faults(), "");
+        }
+        stop_cuda_vmm();
+    }
+    void make(const std::string &settings) {
+        const std::string text = "coalescing:arena=yes" + settings + " over cuda_vmm:device=0";
+        ASSERT_EQ(umfPoolCreateFromText(text.c_str(), &pool), OK) << umfTextError();
+    }
+    size_t counter(const char *name) {
+        size_t value = SIZE_MAX;
+        const std::string path = std::string("umf.pool.by_handle.{}.stats.") + name;
+        EXPECT_EQ(umfCtlGet(path.c_str(), &value, sizeof(value), pool), OK) << name;
+        return value;
+    }
+    void *take(size_t size, CUstream stream) {
+        void *ptr = umfPoolMallocOn(pool, size, 0, stream);
+        EXPECT_NE(ptr, nullptr);
+        if (!driver().is_real) {
+            driver().handed_out(ptr, size, stream);
+        }
+        CU_work(ptr, size, stream);
+        return ptr;
+    }
+    static void CU_work(void *ptr, size_t size, CUstream stream) {
+        EXPECT_EQ(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(ptr), 1, size, stream),
+                  CUDA_SUCCESS);
+    }
+    static void drop(void *ptr, size_t size, CUstream stream) {
+        if (!driver().is_real) {
+            driver().given_back(ptr, size);
+        }
+        EXPECT_EQ(umfFreeOn(ptr, stream), OK);
+    }
+};
+
+} // namespace
+
+// Pages of one stream, with work on them, serve the other one.
+TEST_F(GpuArena, DonatesPagesThatQueuedWorkUses) {
+    CUstream streams[2] = {};
+    for (CUstream &stream : streams) {
+        CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    }
+    make(",watermark=0");
+    std::vector<void *> blocks;
+    for (int i = 0; i < 8; i++) {
+        blocks.push_back(take(4 * MiB, streams[0]));
+    }
+    const size_t held = counter("reserved_memory");
+    for (size_t i = 0; i < blocks.size(); i += 2) {
+        drop(blocks[i], 4 * MiB, streams[0]);
+    }
+    void *large = take(12 * MiB, streams[1]);
+    EXPECT_GT(counter("donated_memory"), 8 * MiB);
+    EXPECT_LE(counter("reserved_memory"), held + 2 * MiB);
+    drop(large, 12 * MiB, streams[1]);
+    for (size_t i = 1; i < blocks.size(); i += 2) {
+        drop(blocks[i], 4 * MiB, streams[0]);
+    }
+    size_t bytes = 0;
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, &bytes), OK);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(counter("stale_memory"), 0U);
+    EXPECT_EQ(counter("reserved_memory"), 0U);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    for (CUstream stream : streams) {
+        CU(cuStreamDestroy(stream));
+    }
+}
+
+TEST_F(GpuArena, KeepsItsOrderInManyPrograms) {
+    NEEDS_FAKE()
+    ONE_THREAD_ONLY()
+    const char *settings[] = {"", ",watermark=0", ",donate=trim", ",watermark=0"};
+    for (unsigned seed = 0; seed < scaled(1000); seed++) {
+        SCOPED_TRACE(seed);
+        make(settings[seed % 4]);
+        if (seed % 4 == 3) {
+            limit_cuda(24 * MiB);
+        }
+        Program program("coalescing:arena=yes over cuda_vmm:device=0", pool, kernels, 7000 + seed,
+                        true);
+        program.run(60);
+        limit_cuda(SIZE_MAX);
+        ASSERT_EQ(umfPoolDestroy(pool), OK);
+        ASSERT_STREQ(driver().faults(), "");
+    }
+}
