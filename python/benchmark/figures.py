@@ -57,6 +57,14 @@ def training(_, __, end, options):
     yield from training.rows(end, options.verbose, options.trace)
 
 
+def peak(_, __, end):
+    import peak as trainings
+
+    if os.environ.get("UMF_TEST_GPU") == "soft":
+        raise RuntimeError("left out: the software runtime has no kernels")
+    yield from trainings.rows(end)
+
+
 def parts(options):
     """What there is: a name, and a function of bytes, a peer and the end that yields rows."""
     yield "package", package
@@ -65,6 +73,7 @@ def parts(options):
     for name in SLEEP:
         yield name, getattr(sleep, name)
     yield "training", functools.partial(training, options=options)
+    yield "peak", peak
 
 
 class Lazy:

@@ -49,3 +49,15 @@ def test_the_host_is_touched_and_pinned(monkeypatch):
 
     assert warm_host((1 << 30) + 1) == 1 << 30
     assert warm_host(1) == 0
+
+
+@needs_fake
+@pytest.mark.parametrize("workload", ["training", "checkpointing", "fixed"])
+@pytest.mark.parametrize("allocator", ["native", "arena"])
+def test_a_peak_is_told(workload, allocator, monkeypatch):
+    monkeypatch.setenv("UMF_TEST_GPU", "soft")
+    command = [sys.executable, BENCHMARK / "peak.py", workload, allocator, "--steps", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    reserved, live, _, losses = done.stdout.splitlines()[-1].split()
+    assert int(reserved) >= int(live) > 0 and len(losses.split("-")) >= 4
