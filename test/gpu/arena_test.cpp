@@ -98,6 +98,33 @@ TEST_F(GpuArena, DonatesPagesThatQueuedWorkUses) {
     }
 }
 
+// However far the host is ahead: each block that the second stream takes needs a mark of its own.
+TEST_F(GpuArena, IsFarAheadOfTheDeviceWithoutAWait) {
+    NEEDS_FAKE()
+    CUstream streams[2] = {};
+    for (CUstream &stream : streams) {
+        CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    }
+    make("");
+    std::vector<void *> blocks(100);
+    for (void *&block : blocks) {
+        block = take(MiB, streams[0]);
+    }
+    const long before = driver().control()->calls[FAKE_cuEventSynchronize];
+    for (void *block : blocks) {
+        drop(block, MiB, streams[0]);
+        EXPECT_EQ(take(MiB, streams[1]), block) << "all else is in use";
+    }
+    EXPECT_EQ(driver().control()->calls[FAKE_cuEventSynchronize], before);
+    for (void *block : blocks) {
+        drop(block, MiB, streams[1]);
+    }
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    for (CUstream stream : streams) {
+        CU(cuStreamDestroy(stream));
+    }
+}
+
 TEST_F(GpuArena, KeepsItsOrderInManyPrograms) {
     NEEDS_FAKE()
     ONE_THREAD_ONLY()

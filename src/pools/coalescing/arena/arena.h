@@ -60,7 +60,8 @@ typedef struct umf_arena_mark_t {
     bool is_of_all; /* of the device, not of the queue */
 } umf_arena_mark_t;
 
-#define UMF_ARENA_MARKS 8u
+/* Of one queue: the host is so many marks ahead of the device before it waits. */
+#define UMF_ARENA_MARKS 1024u
 
 typedef enum umf_arena_queue_state_t {
     UMF_ARENA_QUEUE_UNUSED,
@@ -73,12 +74,12 @@ typedef enum umf_arena_queue_state_t {
 typedef struct umf_arena_queue_t {
     umf_arena_queue_state_t state;
     void *handle;
-    uint64_t id, thread; /* of the provider; the only thread that may mark it, 0: any */
-    uint64_t freed;      /* the count of its last free */
-    uint64_t passed;     /* so far it has come */
-    unsigned pins;       /* calls that use the number */
-    umf_arena_mark_t marks[UMF_ARENA_MARKS]; /* oldest first. Sync: turn */
-    unsigned mark_count;
+    uint64_t id, thread;     /* of the provider; the only thread that may mark it, 0: any */
+    uint64_t freed;          /* the count of its last free */
+    uint64_t passed;         /* so far it has come */
+    unsigned pins;           /* calls that use the number */
+    umf_arena_mark_t *marks; /* oldest first. Sync: turn, as the next two */
+    unsigned mark_count, mark_room;
     uint64_t follows[UMF_WHO_QUEUES]; /* so far it is in order behind each other queue */
 } umf_arena_queue_t;
 
@@ -190,6 +191,7 @@ void umf_arena_poll(umf_arena_t *arena);
 void umf_arena_queue_ends(umf_arena_t *arena, unsigned queue);
 /* Ends all marks, after all work has completed. */
 void umf_arena_queues_fini(umf_arena_t *arena);
+void umf_arena_queues_free(umf_arena_t *arena);
 
 /* --- settings.c --- */
 

@@ -532,6 +532,7 @@ static umf_result_t range_init(umf_arena_t *arena) {
 }
 
 static void arena_dispose(umf_arena_t *arena) {
+    umf_arena_queues_free(arena);
     umf_segments_fini(&arena->areas[UMF_ARENA_LARGE]);
     umf_segments_fini(&arena->areas[UMF_ARENA_LITTLE]);
     umf_hash_fini(&arena->blocks);

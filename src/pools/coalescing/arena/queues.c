@@ -1,7 +1,10 @@
 /* Queues of an arena: how far they are, and their order. */
 #include "pools/coalescing/arena/arena.h"
 
+#include <string.h>
+
 #include "base/log.h"
+#include "base/meta.h"
 #include "base/thread_slot.h"
 #include "system/pause.h"
 
@@ -70,9 +73,7 @@ static bool wait_mark(umf_arena_t *arena, const umf_arena_mark_t *mark, bool wai
 static void pop_mark(umf_arena_t *arena, umf_arena_queue_t *queue) {
     uint64_t count = queue->marks[0].count;
     queue->mark_count--;
-    for (unsigned i = 0; i < queue->mark_count; i++) {
-        queue->marks[i] = queue->marks[i + 1];
-    }
+    memmove(queue->marks, queue->marks + 1, queue->mark_count * sizeof(*queue->marks));
     set_passed(arena, queue, count);
 }
 
@@ -109,6 +110,29 @@ static umf_result_t make_mark(umf_arena_t *arena, const umf_arena_queue_t *queue
                                    : UMF_RESULT_SUCCESS;
 }
 
+/* Has room for one more mark, after a wait for the oldest if there are too many. */
+static bool make_room(umf_arena_t *arena, umf_arena_queue_t *queue) {
+    unsigned more = queue->mark_room ? 2 * queue->mark_room : 8;
+    if (queue->mark_count < queue->mark_room) {
+        return true;
+    }
+    umf_arena_mark_t *made = more <= UMF_ARENA_MARKS ? umf_meta_alloc(more * sizeof(*made)) : NULL;
+    if (made) {
+        if (queue->mark_count) {
+            memcpy(made, queue->marks, queue->mark_count * sizeof(*made));
+        }
+        umf_meta_free(queue->marks, queue->mark_room * sizeof(*made));
+        queue->marks = made;
+        queue->mark_room = more;
+        return true;
+    }
+    if (!queue->mark_count || !wait_mark(arena, &queue->marks[0], true)) {
+        return false;
+    }
+    pop_mark(arena, queue);
+    return true;
+}
+
 /* Marks what is queued now. false: not possible now. */
 static bool mark_now(umf_arena_t *arena, unsigned index) {
     umf_arena_queue_t *queue = &arena->queues[index];
@@ -116,11 +140,8 @@ static bool mark_now(umf_arena_t *arena, unsigned index) {
     umf_lock(&arena->lock);
     mark.count = arena->clock;
     umf_unlock(&arena->lock);
-    if (queue->mark_count == UMF_ARENA_MARKS) {
-        if (!wait_mark(arena, &queue->marks[0], true)) {
-            return false;
-        }
-        pop_mark(arena, queue);
+    if (!make_room(arena, queue)) {
+        return false;
     }
     if (make_mark(arena, queue, index == UMF_WHO_DEVICE, &mark) != UMF_RESULT_SUCCESS) {
         return false;
@@ -242,7 +263,9 @@ static void open_locked(umf_arena_t *arena, unsigned index, const facts_t *facts
                                  .id = facts->id,
                                  .thread = facts->thread,
                                  .freed = arena->clock,
-                                 .passed = arena->clock};
+                                 .passed = arena->clock,
+                                 .marks = queue->marks,
+                                 .mark_room = queue->mark_room};
     for (unsigned i = 0; i < UMF_WHO_QUEUES; i++) {
         arena->queues[i].follows[index] = 0;
     }
@@ -348,5 +371,12 @@ void umf_arena_queue_ends(umf_arena_t *arena, unsigned index) {
 void umf_arena_queues_fini(umf_arena_t *arena) {
     for (unsigned i = 0; i < UMF_WHO_QUEUES; i++) {
         look_at(arena, &arena->queues[i], UINT64_MAX);
+    }
+}
+
+void umf_arena_queues_free(umf_arena_t *arena) {
+    for (unsigned i = 0; i < UMF_WHO_QUEUES; i++) {
+        umf_arena_queue_t *queue = &arena->queues[i];
+        umf_meta_free(queue->marks, queue->mark_room * sizeof(*queue->marks));
     }
 }
