@@ -20,6 +20,7 @@
 #include <umf/ipc.h>
 #include <umf/pools/pool_coalescing.h>
 #include <umf/providers/provider_linux_vmm.h>
+#include <umf/queue.h>
 #include <umf/reclaim.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
@@ -141,6 +142,7 @@ TEST_F(Arena, LeavesOldAddressesMappedUntilATrim) {
     EXPECT_GT(counter(pool, "stale_memory"), 6 * MiB);
     free_all({take(15 * MiB)});
     EXPECT_EQ(RangedVmm::calls("page_unmap"), 0U);
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK) << "no work uses them";
     EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
     EXPECT_EQ(counter(pool, "stale_memory"), 0U);
     EXPECT_GT(RangedVmm::calls("page_unmap"), 0U);

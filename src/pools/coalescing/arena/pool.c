@@ -410,8 +410,15 @@ static void arena_queue_ends(void *self, void *queue) {
     umf_arena_turn_end(arena);
 }
 
+/* Bytes that are free or stale, and in use by work; `all` gets its queues. */
 static size_t pending_locked(const umf_arena_t *arena, umf_who_t *all) {
-    size_t bytes = arena->stale_bytes;
+    size_t bytes = 0;
+    for (const umf_arena_stale_t *at = arena->stale; at; at = at->next) {
+        if (!umf_arena_is_idle_locked(arena, &at->segment->who)) {
+            bytes += at->segment->size;
+            umf_who_merge(all, &at->segment->who);
+        }
+    }
     for (size_t i = 0; i < UMF_ARENA_AREAS; i++) {
         const umf_segments_t *area = &arena->areas[i];
         for (umf_segment_t *at = umf_segments_largest(area); at;

@@ -93,16 +93,15 @@ static bool may_be_marked(const umf_arena_queue_t *queue) {
            (queue->thread == 0 || queue->thread == umf_thread_slot_number());
 }
 
-/* A queue that cannot be marked itself is marked with the whole device. */
+/* A queue that cannot be marked itself is marked with the whole device: one that was destroyed, or
+ * for whose mark there is no memory. A queue that is captured is not. */
 static umf_result_t make_mark(umf_arena_t *arena, const umf_arena_queue_t *queue, bool is_device,
                               umf_arena_mark_t *mark) {
     const umf_tracked_ops_t *provider = &arena->provider;
-    umf_result_t result = UMF_RESULT_ERROR_NOT_SUPPORTED;
-    if (!is_device && may_be_marked(queue)) {
-        result = provider->ext->queue_mark(provider->self, queue->handle, &mark->mark);
-        mark->is_of_all = false;
-        return result == UMF_RESULT_SUCCESS && !mark->mark ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
-                                                           : result;
+    if (!is_device && may_be_marked(queue) &&
+        provider->ext->queue_mark(provider->self, queue->handle, &mark->mark) ==
+            UMF_RESULT_SUCCESS) {
+        return mark->mark ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     mark->is_of_all = true;
     mark->mark = NULL;
