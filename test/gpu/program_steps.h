@@ -390,6 +390,9 @@ inline void Program::end() {
     for (Queue &queue : queues) {
         CU(cuStreamSynchronize(queue.stream));
     }
+    if (is_alone) {
+        CU(cuCtxSynchronize()); // also for streams that were destroyed with work on them
+    }
     EXPECT_EQ(changed_words(), 0u) << "words that kernels did not find as they left them";
     for (Queue &queue : queues) {
         EXPECT_EQ(umfQueueEnds(queue.stream), UMF_RESULT_SUCCESS);
