@@ -378,6 +378,8 @@ umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat);
 
 /// @brief Waits for the next event of a vault.
 ///
+/// When the service was started again in the middle of a commit, its event may come twice.
+///
 /// @param hVault the vault
 /// @param after number of the last event that the caller knows; 0: the oldest that is still known.
 ///        ::umfVaultStat has the last one. The service knows the last 1024 of all vaults

@@ -54,6 +54,7 @@ TEST_F(VaultKills, TheKeeperIsKilledAndNothingIsLost) {
     EXPECT_EQ(view.wrong(10, 3), 0u);
     expect_another(first, false);
     EXPECT_EQ(daemon(), serving);
+    EXPECT_EQ(vault.stat().current, 1u); // answered when the new keeper has everything
     // The new keeper has everything: now the daemon may go.
     ASSERT_EQ(kill(serving, SIGKILL), 0);
     EXPECT_EQ(View(vault).wrong(10, 3), 0u);

@@ -95,22 +95,30 @@ class Vaults : public ::testing::Test {
         }
         return !*role || (strcmp(role, "serve") == 0) == serves;
     }
+    // "": the process has ended, maybe in the middle.
+    static std::string content_of(const std::string &path) {
+        std::string content;
+        char bytes[4096];
+        int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        for (ssize_t got; fd != -1 && (got = read(fd, bytes, sizeof(bytes))) > 0;) {
+            content.append(bytes, size_t(got));
+        }
+        if (fd != -1) {
+            close(fd);
+        }
+        return content;
+    }
     static std::string command_line(pid_t pid) {
-        std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
-        std::string words((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-        return words;
+        return content_of("/proc/" + std::to_string(pid) + "/cmdline");
     }
     static char state_of(pid_t pid) {
-        std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-        std::string line;
-        std::getline(file, line);
+        std::string line = content_of("/proc/" + std::to_string(pid) + "/stat");
         size_t at = line.rfind(')');
         return at == std::string::npos || at + 2 >= line.size() ? 'Z' : line[at + 2];
     }
     // Names of tests are not in the command line of a daemon; its environment has the place.
     bool has_lock(pid_t pid) const {
-        std::ifstream file("/proc/" + std::to_string(pid) + "/environ");
-        std::string words((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+        std::string words = content_of("/proc/" + std::to_string(pid) + "/environ");
         return words.find("UMF_VAULT_DIR=" + place) != std::string::npos;
     }
 };

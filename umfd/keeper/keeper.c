@@ -202,6 +202,11 @@ static nfds_t fill_polled(bool watches) {
     return count;
 }
 
+static bool is_complete(void) {
+    return slots[UMFD_SLOT_LOCK].fd && slots[UMFD_SLOT_LISTEN].fd && slots[UMFD_SLOT_STATE].fd &&
+           slots[UMFD_SLOT_PROGRAM].fd;
+}
+
 static void on_signal(int number) {
     (void)number;
     is_ending = 1;
@@ -239,6 +244,9 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
             everything_ends();
         }
         if (daemon_pair == -1) {
+            if (!is_complete()) {
+                _exit(1); /* the daemon ended while it gave us everything: both have ended */
+            }
             if (started && now_ms() - started < 20) { /* one that ends at once is not hurried */
                 struct timespec nap = {.tv_nsec = 20 * 1000000};
                 nanosleep(&nap, NULL);

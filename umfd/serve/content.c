@@ -6,18 +6,6 @@
 
 /* --- events ----------------------------------------------------------------------------------- */
 
-void umfd_emit(umfd_state_t *state, const char *name, umf_vault_event_type_t type,
-               uint64_t generation) {
-    uint64_t number = state->event + 1;
-    umfd_event_t *event = &state->events[number % UMFD_EVENTS];
-    atomic_store(&event->number, 0);
-    event->vault = umf_sum(name, strlen(name));
-    event->generation = generation;
-    event->type = (uint32_t)type;
-    atomic_store(&event->number, number);
-    state->event = number;
-}
-
 bool umfd_event_after(const umfd_t *daemon, uint32_t lease, uint64_t after,
                       umf_vault_message_t *answer) {
     const umfd_state_t *state = daemon->state;
@@ -57,6 +45,7 @@ uint32_t umfd_vault_make(umfd_state_t *state, const umfd_lease_t *lease) {
             vault->keep = lease->keep;
             vault->next = 1;
             memcpy(vault->name, lease->name, sizeof(vault->name));
+            umfd_step();
             atomic_store(&vault->state, UMFD_LIVE);
             return i;
         }
@@ -126,7 +115,9 @@ void umfd_sweep(umfd_t *daemon, uint32_t place) {
             state->generations[i].number != atomic_load(&vault->current) &&
             !is_attached(state, i) && newer(state, i) >= vault->keep) {
             umfd_emit(state, vault->name, UMF_VAULT_EVENT_DROPPED, state->generations[i].number);
+            umfd_step();
             umfd_generation_end(state, i);
+            umfd_step();
         } else {
             left++;
         }
@@ -180,7 +171,9 @@ void umfd_lease_left(umfd_t *daemon, uint32_t place) {
     if (read) {
         umfd_emit(state, lease->name, UMF_VAULT_EVENT_READER_ENDED, read);
     }
+    umfd_step();
     atomic_store(&lease->state, UMFD_FREE);
+    umfd_step();
     for (uint32_t i = 0; i < UMFD_VAULTS; i++) { /* members of its group may be of any */
         if (atomic_load(&state->vaults[i].state) == UMFD_LIVE) {
             umfd_sweep(daemon, i);

@@ -16,9 +16,6 @@ typedef struct umfd_context_t {
 
 typedef umf_vault_answer_t umfd_handler_t(const umfd_context_t *c);
 
-void umfd_emit(umfd_state_t *state, const char *name, umf_vault_event_type_t type,
-               uint64_t generation);
-
 /* UMFD_VAULTS: none. */
 uint32_t umfd_vault_find(const umfd_state_t *state, const char *name);
 uint32_t umfd_vault_make(umfd_state_t *state, const umfd_lease_t *lease);

@@ -78,9 +78,12 @@ static umf_vault_answer_t begin(const umfd_context_t *c) {
     made->writer = c->lease->serial;
     made->lease = c->request->lease;
     made->table = made->group = 0;
+    umfd_step();
     atomic_store(&made->phase, UMFD_DRAFT);
+    umfd_step();
     if (c->request->head.words[1] && atomic_load(&state->vaults[vault].current)) {
         atomic_store(&state->vaults[vault].current, 0);
+        umfd_step();
         umfd_sweep(c->daemon, vault);
     }
     c->words[0] = made->number;
@@ -153,6 +156,7 @@ static umf_vault_answer_t slab_add(const umfd_context_t *c, uint32_t draft, uint
     if (answer != UMF_VAULT_OK) {
         return answer;
     }
+    umfd_step();
     umfd_slab_t *slab = &state->slabs[place];
     memset(slab, 0, sizeof(*slab));
     slab->role = wanted->role;
@@ -164,16 +168,16 @@ static umf_vault_answer_t slab_add(const umfd_context_t *c, uint32_t draft, uint
     slab->serial = ++state->serial;
     umfd_set_add(&slab->generations, draft);
     state->slab_top = place == state->slab_top ? place + 1 : state->slab_top;
+    umfd_step();
     if (!umfd_keep_fd(c->daemon, UMFD_SLOT_SLAB + place, slab->serial, kept)) {
         close(kept);
         return UMF_VAULT_DESCRIPTORS;
     }
     c->daemon->slabs[place] = kept;
     c->daemon->open++;
+    umfd_step();
     atomic_store(&slab->state, UMFD_LIVE);
-    if (slab->role == UMF_VAULT_CLASS_TABLE) {
-        state->generations[draft].table = place + 1;
-    }
+    umfd_step();
     *serial = slab->serial;
     return UMF_VAULT_OK;
 }
@@ -207,6 +211,10 @@ static umf_vault_answer_t give(const umfd_context_t *c) {
             if (answer != UMF_VAULT_OK) {
                 return answer;
             }
+        }
+        given = given ? given : slab_given(c, draft, first + i);
+        if (given->role == UMF_VAULT_CLASS_TABLE) { /* again, if a daemon ended before it */
+            c->state->generations[draft].table = (uint32_t)(given - c->state->slabs) + 1;
         }
         memcpy(c->reply->body + i * sizeof(serial), &serial, sizeof(serial));
     }
@@ -242,19 +250,6 @@ static umf_vault_answer_t keep(const umfd_context_t *c) {
     return UMF_VAULT_OK;
 }
 
-/* After the store that made it current. */
-static void committed(const umfd_context_t *c, uint32_t place) {
-    umfd_generation_t *generation = &c->state->generations[place];
-    umfd_lease_t *writer = &c->state->leases[generation->lease];
-    if (atomic_load(&writer->state) == UMFD_LIVE && writer->serial == generation->writer) {
-        umfd_set_add(&writer->generations, place); /* the writer goes on reading it */
-    }
-    atomic_store(&generation->phase, UMFD_READY);
-    umfd_emit(c->state, c->state->vaults[generation->vault].name, UMF_VAULT_EVENT_COMMITTED,
-              generation->number);
-    umfd_sweep(c->daemon, generation->vault);
-}
-
 static bool is_member(const umfd_state_t *state, uint32_t i, uint32_t group) {
     return umfd_phase_of(state, i) == UMFD_GROUPED && state->generations[i].group == group + 1;
 }
@@ -279,6 +274,33 @@ static uint32_t group_find(umfd_state_t *state, const char *name, uint32_t membe
     return free_one;
 }
 
+/* Commits all members of a group, if they are there. */
+static umf_vault_answer_t group_complete(const umfd_context_t *c, uint32_t group) {
+    umfd_state_t *state = c->state;
+    uint32_t complete = 0;
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        complete += is_member(state, i, group);
+    }
+    if (complete < state->groups[group].members) {
+        return UMF_VAULT_PENDING;
+    }
+    umfd_step();
+    atomic_store(&state->groups[group].is_done, 1); /* the commit of all */
+    umfd_step();
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        if (is_member(state, i, group)) {
+            atomic_store(&state->vaults[state->generations[i].vault].current,
+                         state->generations[i].number);
+            umfd_generation_committed(state, i);
+            umfd_sweep(c->daemon, state->generations[i].vault);
+        }
+    }
+    umfd_step();
+    atomic_store(&state->groups[group].state, UMFD_FREE);
+    umfd_step();
+    return UMF_VAULT_OK;
+}
+
 static umf_vault_answer_t commit_member(const umfd_context_t *c, uint32_t draft, uint32_t members) {
     char name[UMF_VAULT_NAME_MAX + 1] = {0};
     umfd_state_t *state = c->state;
@@ -297,24 +319,10 @@ static umf_vault_answer_t commit_member(const umfd_context_t *c, uint32_t draft,
         return UMF_VAULT_INVALID;
     }
     state->generations[draft].group = group + 1;
+    umfd_step();
     atomic_store(&state->generations[draft].phase, UMFD_GROUPED);
-    uint32_t complete = 0;
-    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
-        complete += is_member(state, i, group);
-    }
-    if (complete < members) {
-        return UMF_VAULT_PENDING;
-    }
-    atomic_store(&state->groups[group].is_done, 1); /* the commit of all */
-    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
-        if (is_member(state, i, group)) {
-            atomic_store(&state->vaults[state->generations[i].vault].current,
-                         state->generations[i].number);
-            committed(c, i);
-        }
-    }
-    atomic_store(&state->groups[group].state, UMFD_FREE);
-    return UMF_VAULT_OK;
+    umfd_step();
+    return group_complete(c, group);
 }
 
 static umf_vault_answer_t commit(const umfd_context_t *c) {
@@ -325,8 +333,11 @@ static umf_vault_answer_t commit(const umfd_context_t *c) {
         return UMF_VAULT_ENDED;
     }
     umfd_phase_t phase = umfd_phase_of(c->state, draft);
-    if (phase != UMFD_DRAFT) { /* asked again */
-        return phase == UMFD_READY ? UMF_VAULT_OK : UMF_VAULT_PENDING;
+    if (phase == UMFD_READY) { /* asked again */
+        return UMF_VAULT_OK;
+    }
+    if (phase == UMFD_GROUPED) { /* the last one may have come before a daemon ended */
+        return group_complete(c, c->state->generations[draft].group - 1);
     }
     if (c->state->generations[draft].table == 0) {
         return UMF_VAULT_INVALID;
@@ -335,7 +346,10 @@ static umf_vault_answer_t commit(const umfd_context_t *c) {
         return commit_member(c, draft, (uint32_t)c->request->head.words[1]);
     }
     atomic_store(&c->state->vaults[c->state->generations[draft].vault].current, number);
-    committed(c, draft);
+    umfd_step();
+    umfd_generation_committed(c->state, draft);
+    umfd_sweep(c->daemon, c->state->generations[draft].vault);
+    umfd_step();
     return UMF_VAULT_OK;
 }
 

@@ -143,12 +143,15 @@ static bool lease_begin(umfd_t *daemon, int fd) {
     lease->uid = peer.uid;
     lease->pid = (uint32_t)peer.pid;
     lease->serial = ++daemon->state->serial;
+    umfd_step();
     if (!umfd_keep_fd(daemon, UMFD_SLOT_LEASE + place, lease->serial, fd)) {
         return false;
     }
     daemon->leases[place] = fd;
     daemon->open++;
+    umfd_step();
     atomic_store(&lease->state, UMFD_LIVE);
+    umfd_step();
     lease_watch(daemon, place);
     return true;
 }
@@ -202,7 +205,9 @@ static void lease_serve(umfd_t *daemon, uint32_t place) {
     if (received == ENDED) {
         lease_end(daemon, place);
     } else if (!reply.is_later) {
+        umfd_step();
         send_reply(daemon->leases[place], &reply);
+        umfd_step();
     }
     umfd_wake(daemon);
 }
@@ -238,13 +243,16 @@ static void close_dying(umfd_t *daemon) {
         if (atomic_load(&slab->state) != UMFD_DYING) {
             continue;
         }
+        umfd_step();
         umfd_forget_fd(daemon, UMFD_SLOT_SLAB + i, slab->serial);
+        umfd_step();
         if (daemon->slabs[i] != -1) {
             close(daemon->slabs[i]);
             daemon->slabs[i] = -1;
             daemon->open--;
         }
         atomic_store(&slab->state, UMFD_FREE);
+        umfd_step();
         daemon->dying--;
         closed++;
     }
@@ -338,6 +346,7 @@ static void start(umfd_t *daemon) {
         fprintf(stderr, "umfd: %u records of the state contradict others and were dropped\n",
                 dropped);
     }
+    umfd_step();
     match(daemon, leases, slabs);
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = EVENT_LISTENER};
     epoll_ctl(daemon->events, EPOLL_CTL_ADD, daemon->listener, &event);

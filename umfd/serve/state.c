@@ -2,10 +2,40 @@
 
 #include <string.h>
 
+#include "system/checksum.h"
+
 void umfd_state_init(umfd_state_t *state, uint64_t nonce) {
     state->size = sizeof(*state);
     state->nonce = nonce ? nonce : 1;
     atomic_store(&state->magic, UMFD_STATE_MAGIC);
+}
+
+/* --- events and commits ----------------------------------------------------------------------- */
+
+void umfd_emit(umfd_state_t *state, const char *name, umf_vault_event_type_t type,
+               uint64_t generation) {
+    uint64_t number = state->event + 1;
+    umfd_event_t *event = &state->events[number % UMFD_EVENTS];
+    atomic_store(&event->number, 0);
+    event->vault = umf_sum(name, strlen(name));
+    event->generation = generation;
+    event->type = (uint32_t)type;
+    atomic_store(&event->number, number);
+    state->event = number;
+}
+
+void umfd_generation_committed(umfd_state_t *state, uint32_t place) {
+    umfd_generation_t *generation = &state->generations[place];
+    umfd_lease_t *writer = &state->leases[generation->lease];
+    if (atomic_load(&writer->state) == UMFD_LIVE && writer->serial == generation->writer) {
+        umfd_set_add(&writer->generations, place);
+    }
+    umfd_step();
+    umfd_emit(state, state->vaults[generation->vault].name, UMF_VAULT_EVENT_COMMITTED,
+              generation->number);
+    umfd_step();
+    atomic_store(&generation->phase, UMFD_READY);
+    umfd_step();
 }
 
 /* --- the end of a generation ------------------------------------------------------------------ */
@@ -32,6 +62,7 @@ void umfd_generation_end(umfd_state_t *state, uint32_t place) {
     uint32_t phase = atomic_load(&generation->phase);
     uint32_t group = generation->group;
     atomic_store(&generation->phase, UMFD_FREE);
+    umfd_step();
     for (uint32_t i = 0; i < state->slab_top; i++) {
         umfd_slab_t *slab = &state->slabs[i];
         if (atomic_load_explicit(&slab->state, memory_order_relaxed) == UMFD_LIVE &&
@@ -189,10 +220,10 @@ static void finish_commits(umfd_state_t *state) {
             umfd_generation_end(state, i);
         } else if (phase == UMFD_GROUPED && atomic_load(&group->is_done)) {
             atomic_store(&vault->current, generation->number);
-            atomic_store(&generation->phase, UMFD_READY);
+            umfd_generation_committed(state, i);
         } else if (phase == UMFD_DRAFT && atomic_load(&vault->current) == generation->number) {
             if (generation->table) {
-                atomic_store(&generation->phase, UMFD_READY);
+                umfd_generation_committed(state, i);
             }
         }
     }

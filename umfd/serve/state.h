@@ -130,6 +130,21 @@ void umfd_state_init(umfd_state_t *state, uint64_t nonce);
  */
 unsigned umfd_state_check(umfd_state_t *state);
 
+/* Records an event for clients that wait. */
+void umfd_emit(umfd_state_t *state, const char *name, umf_vault_event_type_t type,
+               uint64_t generation);
+
+/* What follows the store that made a generation current: its writer goes on reading it, and clients
+ * are told. If a daemon ends in the middle the next one does it again. */
+void umfd_generation_committed(umfd_state_t *state, uint32_t place);
+
+/* A test lets the daemon or its keeper end at each of these (test/vault/steps.c). */
+#ifdef UMFD_WITH_STEPS
+void umfd_step(void);
+#else
+static inline void umfd_step(void) {}
+#endif
+
 /* Ends a generation: its slabs lose it, those without another one are dying. Ends its group if that
  * is not done. */
 void umfd_generation_end(umfd_state_t *state, uint32_t place);
