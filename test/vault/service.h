@@ -3,6 +3,7 @@
 #define UMF_TEST_VAULT_SERVICE_H
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -43,18 +44,33 @@ class Vaults : public ::testing::Test {
         place = folder;
         setenv("UMF_VAULT_DIR", folder, 1);
         setenv("UMF_UMFD", UMF_TEST_UMFD, 1);
+        // If this process is killed or crashes, a child removes the place; without place and
+        // clients the service ends.
+        int ends[2];
+        ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+        guard = fork();
+        if (guard == 0) {
+            char byte;
+            close(ends[1]);
+            while (read(ends[0], &byte, 1) == -1 && errno == EINTR) {
+            }
+            execlp("rm", "rm", "-rf", folder, nullptr);
+            _exit(1);
+        }
+        close(ends[0]);
+        alive = ends[1];
     }
 
-    // Its processes end when nobody can come any more, even if this one is killed: without a place
-    // and without clients the daemon ends.
     void TearDown() override {
         umfVaultStop(nullptr, 1);
         EXPECT_TRUE(until([&] { return processes().empty(); })) << "a process stays";
         for (pid_t pid : processes()) {
             kill(pid, SIGKILL);
         }
-        std::string command = "rm -rf " + place;
-        EXPECT_EQ(system(command.c_str()), 0);
+        int status;
+        close(alive);
+        EXPECT_EQ(waitpid(guard, &status, 0), guard);
+        EXPECT_NE(access(place.c_str(), F_OK), 0);
     }
 
     // The processes of the service: their current folder is the place.
@@ -83,6 +99,9 @@ class Vaults : public ::testing::Test {
     std::string place;
 
   private:
+    pid_t guard = 0;
+    int alive = -1;
+
     // Both are not dumpable, so /proc shows only their command line: the first keeper has the place
     // in it, the others are its children or those of a daemon.
     bool is_service(pid_t pid, const char *role) const {
