@@ -37,7 +37,7 @@ static int write_handle(const char *path, const void *bytes, size_t size) {
 }
 
 int main(int argc, char **argv) {
-    char text[256];
+    char text[256] = "this build of the library is without remote memory";
     if (argc != 2 && argc != 4) {
         fprintf(stderr, "usage: %s FILE [DEVICES KEY_FILE]\n", argv[0]);
         return 1;
