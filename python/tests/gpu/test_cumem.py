@@ -103,7 +103,7 @@ def test_a_sleep_that_fails_midway_brings_content_back(allocator, function, at):
 
 @needs_fake
 def test_calls_of_the_driver(allocator):
-    count = 12
+    count = 10
     with allocator.use_memory_pool("weights"):
         tensors = [full(12, value) for value in range(count)]
     allocator.backup_lease = 0

@@ -335,7 +335,7 @@ def test_pinned_memory_that_the_driver_keeps_stays_mapped(saver, stays, no_lease
 @needs_fake
 def test_calls_of_the_driver(saver):
     """Of a pause and a resume that retain: one of each kind for a block."""
-    count = 12
+    count = 10
     with saver.region("counted", enable_cpu_backup=True):
         tensors = [full(12, value) for value in range(count)]
     saver.retain_cpu_backup = True
