@@ -14,7 +14,9 @@ expect() { # <file> <what it should say> <what it says>
 }
 
 expect CHANGELOG.md "$2" "$(sed -nE 's/^## \[([^]]+)\].*/\1/p' CHANGELOG.md | head -n 1)"
-expect docs/man/umfctl.1 "$2" "$(sed -nE '1s/.*"libumf ([^"]+)".*/\1/p' docs/man/umfctl.1)"
+for page in umfctl umfd; do
+    expect docs/man/$page.1 "$2" "$(sed -nE '1s/.*"libumf ([^"]+)".*/\1/p' docs/man/$page.1)"
+done
 expect packaging/debian/changelog "$3" "$(sed -nE '1s/^umf \(([^)]+)\).*/\1/p' packaging/debian/changelog)"
 recipe=packaging/conda/recipe.yaml
 expect $recipe "$4" "$(sed -nE 's/^  version: ([0-9].*)/\1/p' $recipe)"
