@@ -14,7 +14,7 @@ TOP = {
     "CONTRIBUTING.md": "contributing",
     "benchmark/README.md": "benchmark",
 }
-INSIDE = ["ARCHITECTURE", "decisions", "results", "recording", "ipc", "ipc-security", "Benchmarks </benchmark>", "contributing"]
+INSIDE = ["ARCHITECTURE", "decisions", "results", "recording", "ipc", "ipc-security", "vault", "Benchmarks </benchmark>", "contributing"]
 WHOLE_NAMESPACE = "\n```{doxygennamespace} umf\n:members:\n```\n"  # of C++: all of its headers
 LINK = re.compile(r"```.*?```|(?P<image>!?)\[(?P<words>[^][]*)\]\((?P<target>[^()\s]+)\)|`[^`\n]*`", re.DOTALL)
 
