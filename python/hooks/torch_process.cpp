@@ -150,6 +150,9 @@ umf_memory_pool_handle_t pool_of(int device, void *stream) {
     if (last.pool && last.device == device && last.stream == stream && capture_count == 0) {
         return last.pool;
     }
+    if (capture_count == 0 && device >= 0 && device < MAX_DEVICES && arenas[device]) {
+        return arenas[device]; /* of all streams */
+    }
     std::lock_guard<std::mutex> lock(process.mutex);
     graph_t graph = graph_of_locked(device, stream);
     bool is_arena = process.has_arenas && graph == graph_t{0, 0} && device < MAX_DEVICES;

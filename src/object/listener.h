@@ -18,8 +18,7 @@ typedef struct umf_listener_t {
     void (*pool_ends)(umf_memory_pool_handle_t pool);
     /* The provider is about to be destroyed. */
     void (*provider_ends)(umf_memory_provider_handle_t provider);
-    /* The background thread ticks: memory that was unused for a while goes back. May take a second.
-     */
+    /* The background thread ticks: memory that was unused for a while goes back. */
     void (*ticks)(void);
     struct umf_listener_t *next;
 } umf_listener_t;

@@ -1,11 +1,15 @@
 // Remote memory (umf/remote.h) between processes of this machine, over UCX: what is right, what
 // ends, and what must be refused.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <umf.h>
 #include <umf/reason.h>
@@ -507,6 +511,55 @@ TEST_F(Remote, KeysOfAGroup) {
     }
     for (const std::string &path : {key, another, open_key}) {
         unlink(path.c_str());
+    }
+}
+
+// Numbers of the pipes of this process.
+std::vector<int> pipes() {
+    std::vector<int> found;
+    for (int fd = 3; fd < 1024; fd++) {
+        struct stat file;
+        if (fstat(fd, &file) == 0 && S_ISFIFO(file.st_mode)) {
+            found.push_back(fd);
+        }
+    }
+    return found;
+}
+
+TEST_F(Remote, AProgramThatHasClosedThePipesKeepsItsOwn) {
+    std::vector<int> before = pipes(), own;
+    start("disjoint over os", MiB, UMF_REMOTE_GET);
+    for (int fd : pipes()) {
+        int pair[2];
+        char byte = 'x';
+        // The context opens its pipe first; UCX opens others.
+        if (std::find(before.begin(), before.end(), fd) != before.end() || own.size() == 4) {
+            continue;
+        }
+        ASSERT_EQ(pipe(pair), 0);
+        ASSERT_EQ(write(pair[1], &byte, 1), 1);
+        ASSERT_EQ(dup2(pair[0], fd), fd); // the number is the program's now
+        close(pair[0]);
+        own.push_back(pair[1]);
+        own.push_back(fd);
+    }
+    ASSERT_EQ(own.size(), 4u) << "the context has two ends of a pipe";
+    open();
+    std::vector<char> bytes(MiB);
+    for (int round = 0; round < 3; round++) {
+        EXPECT_EQ(umfRemoteGet(memory, 0, bytes.data(), bytes.size(), nullptr), OK);
+    }
+    EXPECT_EQ(bytes[MiB - 1], 'a');
+    EXPECT_EQ(umfRemoteClose(memory), OK);
+    EXPECT_EQ(umfRemoteDestroy(remote), OK);
+    memory = nullptr;
+    remote = nullptr;
+    for (size_t i = 0; i < own.size(); i += 2) {
+        int waiting = 0;
+        EXPECT_EQ(ioctl(own[i + 1], FIONREAD, &waiting), 0) << "it was closed";
+        EXPECT_EQ(waiting, 1) << "it was read or written";
+        close(own[i]);
+        close(own[i + 1]);
     }
 }
 

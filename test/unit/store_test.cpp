@@ -2,8 +2,10 @@
 // taken to have as many CPUs as that needs.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -170,6 +172,29 @@ TEST_P(Store, without_a_lease_a_resume_unpins) {
     EXPECT_EQ(kind.pinned(), 0u);
     EXPECT_TRUE(is_as_it_was());
     set_lease(5000);
+}
+
+// A provider is not destroyed while another thread unpins a block of it.
+TEST_P(Store, providers_end_while_others_trim) {
+    std::atomic<bool> is_over{false};
+    std::thread other([&] {
+        while (!is_over) {
+            EXPECT_EQ(umfSuspendTrim(), OK);
+        }
+    });
+    for (int round = 0; round < 20; round++) {
+        umf_memory_pool_handle_t own = nullptr;
+        ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), kind.create(4 * MiB), nullptr,
+                                UMF_POOL_CREATE_FLAG_OWN_PROVIDER, &own),
+                  OK);
+        void *ptr = umfPoolMalloc(own, MiB);
+        EXPECT_EQ(umfPoolsSuspend(&own, 1, nullptr, nullptr), OK);
+        EXPECT_EQ(umfPoolsResume(&own, 1, nullptr, nullptr), OK);
+        EXPECT_EQ(umfPoolFree(own, ptr), OK);
+        EXPECT_EQ(umfPoolDestroy(own), OK);
+    }
+    is_over = true;
+    other.join();
 }
 
 TEST_P(Store, a_lease_is_at_most_an_hour) {

@@ -19,9 +19,10 @@ uint64_t umf_remote_now(void) {
 }
 
 void umf_remote_wake(umf_remote_handle_t remote) {
-    uint64_t one = 1;
-    ssize_t written = write(remote->wake_fd, &one, sizeof(one));
-    (void)written; /* a full counter wakes, too */
+    if (umf_kept_fd_is_open(&remote->wakes[1])) {
+        ssize_t written = write(remote->wakes[1].number, "", 1);
+        (void)written; /* a full pipe wakes, too */
+    }
 }
 
 /* --- endpoints -------------------------------------------------------------------------------- */
@@ -193,10 +194,19 @@ static bool is_idle(umf_remote_handle_t remote) {
     return umf_remote_owner_is_idle(remote) && umf_remote_peer_is_idle(remote);
 }
 
-/* How long a turn without an event may sleep. */
+/* How long a turn without an event may sleep. Without its pipe nobody wakes the thread. */
 static int sleep_for(umf_remote_handle_t remote) {
     uint64_t step = remote->deadline / 8;
-    return is_idle(remote) ? TICK : step < 1 ? 1 : step < 50 ? (int)step : 50;
+    return is_idle(remote) && !remote->is_deaf ? TICK : step < 1 ? 1 : step < 50 ? (int)step : 50;
+}
+
+/* The end of the pipe that the thread reads; -1 if the program has closed it. */
+static int wake_read(umf_remote_handle_t remote) {
+    if (!remote->is_deaf && !umf_kept_fd_is_open(&remote->wakes[0])) {
+        umf_kept_fd_check(&remote->wakes[0], "the pipe that wakes the thread of a context");
+        remote->is_deaf = true; /* once in the log */
+    }
+    return remote->is_deaf ? -1 : remote->wakes[0].number;
 }
 
 static void turn(umf_remote_handle_t remote) {
@@ -208,14 +218,14 @@ static void turn(umf_remote_handle_t remote) {
 
 static void wait_for_event(umf_remote_handle_t remote) {
     struct pollfd polled[] = {{.fd = remote->efd, .events = POLLIN},
-                              {.fd = remote->wake_fd, .events = POLLIN}};
-    uint64_t count;
+                              {.fd = wake_read(remote), .events = POLLIN}};
+    char bytes[64];
     if (remote->ucx.ucp_worker_arm(remote->worker) != UMF_UCS_OK) {
         return; /* something has arrived */
     }
     poll(polled, 2, sleep_for(remote));
     if (polled[1].revents) {
-        ssize_t got = read(remote->wake_fd, &count, sizeof(count));
+        ssize_t got = wake_read(remote) != -1 ? read(polled[1].fd, bytes, sizeof(bytes)) : 0;
         (void)got; /* it does not block, and may have been read */
     }
 }

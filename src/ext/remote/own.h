@@ -14,6 +14,7 @@
 #include <umf/remote.h>
 
 #include "base/event_count.h"
+#include "base/kept_fd.h"
 #include "base/lock.h"
 #include "ds/list.h"
 #include "ext/remote/auth.h"
@@ -221,7 +222,9 @@ struct umf_remote_t {
     umf_list_t exports;     /* Sync: lock */
     umf_ucx_t ucx;          /* Immutable, as those without a note */
     void *context, *worker; /* the thread's after the start */
-    int efd, wake_fd;
+    int efd;
+    umf_kept_fd_t wakes[2]; /* a pipe: it is read by the thread, and written to wake it */
+    bool is_deaf;           /* the program has closed it. The thread's */
     unsigned forks;
     uint64_t deadline; /* in ms */
     size_t limit;

@@ -1,9 +1,9 @@
 /* Contexts: start and stop, and the calls of peers. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/last_error.h"
@@ -116,9 +116,8 @@ static void remote_delete(umf_remote_handle_t remote) {
     if (remote->context) {
         remote->ucx.ucp_cleanup(remote->context);
     }
-    if (remote->wake_fd >= 0) {
-        umf_os_close(remote->wake_fd);
-    }
+    umf_kept_fd_close(&remote->wakes[0]);
+    umf_kept_fd_close(&remote->wakes[1]);
     umf_lock_destroy(&remote->lock);
     umf_meta_free(remote, sizeof(*remote));
 }
@@ -138,6 +137,19 @@ static umf_result_t remote_check(const umf_remote_params_t *params, umf_remote_h
     return UMF_RESULT_SUCCESS;
 }
 
+/* A pipe has a file of its own, by which it is told from one that the program opens later under the
+ * same number; event descriptors share one file. */
+static bool wakes_open(umf_remote_handle_t remote) {
+    int pair[2];
+    if (pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) {
+        return false;
+    }
+    int error = umf_kept_fd_take(&remote->wakes[0], pair[0]);
+    int other = umf_kept_fd_take(&remote->wakes[1], pair[1]);
+    errno = error ? error : other;
+    return errno == 0;
+}
+
 static umf_result_t remote_fill(umf_remote_handle_t remote, const umf_remote_params_t *params) {
     char why[256];
     remote->deadline = params->deadline_ms ? params->deadline_ms : DEADLINE_MS;
@@ -154,8 +166,7 @@ static umf_result_t remote_fill(umf_remote_handle_t remote, const umf_remote_par
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    remote->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (remote->wake_fd < 0 || umf_os_random(remote->id, REMOTE_ID) != 0) {
+    if (!wakes_open(remote) || umf_os_random(remote->id, REMOTE_ID) != 0) {
         UMF_LOG_PERROR("no descriptor, or no random numbers");
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
@@ -185,7 +196,6 @@ UMF_API_EXT_1 umf_result_t umfRemoteCreate(const umf_remote_params_t *params,
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     umf_lock_init(&remote->lock, UMF_RANK_REMOTE);
-    remote->wake_fd = -1;
     remote->forks = umf_fork_count();
     umf_list_t *lists[] = {&remote->commands,  &remote->exports,     &remote->ops,
                            &remote->parts,     &remote->connections, &remote->sessions,

@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "base/event_count.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/place.h"
@@ -27,14 +27,19 @@ struct umf_pinned_block_t {
     bool is_plain;                         /* Immutable */
     bool is_pinned;                        /* Sync: pinned_lock */
     uint64_t unused_since;                 /* if all units are ready. Sync: pinned_lock */
-    umf_event_count_t turn;                /* advances when the last unit was touched */
-    _Atomic size_t touched;                /* number of units */
+    uint64_t trim;                         /* the last that has looked at it. Sync: pinned_lock */
+    unsigned forks;         /* in `pinned_ending`: of the process that ends it. Sync: pinned_lock */
+    umf_event_count_t turn; /* advances when the last unit was touched */
+    _Atomic size_t touched; /* number of units */
     umf_pinned_t units[PINNED_BLOCK_UNITS];
 };
 
 UMF_LOCK_STATIC(pinned_lock, UMF_RANK_SUSPEND);
 /* Sync: pinned_lock */
 static umf_list_t pinned_blocks = {&pinned_blocks, &pinned_blocks};
+/* Blocks that a thread unpins: their providers are not destroyed meanwhile. Sync: pinned_lock */
+static umf_list_t pinned_ending = {&pinned_ending, &pinned_ending};
+static umf_event_count_t pinned_ended; /* advanced when one has left that list */
 static _Atomic int pinned_lease = 5000;
 
 static unsigned block_all(const umf_pinned_block_t *block) {
@@ -104,27 +109,47 @@ static void block_destroy(umf_pinned_block_t *block) {
     umf_meta_free(block, sizeof(*block));
 }
 
-/* A driver may still write to a block that is pinned, and refuses to pin its addresses again: they
- * stay mapped. The block is used again, or stays with the process where its provider ends. */
-static void block_keep(umf_pinned_block_t *block, bool is_end) {
-    UMF_LOG_WARN("%zu bytes of pinned host memory at %p stay pinned%s",
-                 block->count * UMF_PINNED_UNIT, (void *)block->units[0].base,
-                 is_end ? " until the process ends" : ": they are used for the next copies");
-    if (is_end && block->ready == block_all(block)) {
-        umf_meta_free(block, sizeof(*block));
-    } else if (!is_end) {
-        umf_lock(&pinned_lock);
-        umf_list_add(&pinned_blocks, &block->link);
-        umf_unlock(&pinned_lock);
-    }
+/* Takes a block out of the list for block_end. */
+static void move_to_end_locked(umf_pinned_block_t *block) {
+    umf_list_remove(&block->link);
+    umf_list_add(&pinned_ending, &block->link);
+    block->forks = umf_fork_count();
 }
 
-/* A block that is in no list. */
+/* Threads of a parent process end nothing in its child. */
+static bool is_ending_locked(umf_memory_provider_handle_t provider) {
+    for (umf_list_t *at = pinned_ending.next; at != &pinned_ending; at = at->next) {
+        const umf_pinned_block_t *block = UMF_CONTAINER_OF(at, umf_pinned_block_t, link);
+        if (block->provider == provider && block->forks == umf_fork_count()) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Unpins a block. A driver may still write to one that it does not unpin, and refuses to pin its
+ * addresses again: they stay mapped. It is used again, or stays with the process where its provider
+ * ends. */
 static void block_end(umf_pinned_block_t *block, bool is_end) {
-    if (block->ready == block_all(block) && block_unpin(block)) {
+    bool is_unused = block->ready == block_all(block);
+    bool is_gone = is_unused && block_unpin(block);
+    if (!is_gone) {
+        UMF_LOG_WARN("%zu bytes of pinned host memory at %p stay pinned%s",
+                     block->count * UMF_PINNED_UNIT, (void *)block->units[0].base,
+                     is_end ? " until the process ends" : ": they are used for the next copies");
+    }
+    umf_lock(&pinned_lock);
+    umf_list_remove(&block->link);
+    if (!is_gone && !is_end) {
+        block->unused_since = umf_decay_now();
+        umf_list_add(&pinned_blocks, &block->link);
+    }
+    umf_unlock(&pinned_lock);
+    umf_event_count_advance(&pinned_ended);
+    if (is_gone) {
         block_destroy(block);
-    } else {
-        block_keep(block, is_end);
+    } else if (is_end && is_unused) {
+        umf_meta_free(block, sizeof(*block));
     }
 }
 
@@ -189,7 +214,7 @@ static void unit_put(umf_pinned_t *unit) {
     bool is_useless =
         is_unused && !block->is_plain && (!block->is_pinned || umf_pinned_lease() == 0);
     if (is_useless) {
-        umf_list_remove(&block->link);
+        move_to_end_locked(block);
     }
     block->unused_since = umf_decay_now();
     umf_unlock(&pinned_lock);
@@ -310,33 +335,6 @@ umf_result_t umf_pinned_make(umf_pinned_t **units, size_t count, size_t ready,
     return make.result;
 }
 
-/* Takes unused blocks off the list. `is_end`: also those in use, because
- * their provider ends. */
-static void take_unused(umf_memory_provider_handle_t provider, bool is_end, umf_list_t *taken) {
-    umf_list_init(taken);
-    umf_lock(&pinned_lock);
-    for (umf_list_t *at = pinned_blocks.next, *next; at != &pinned_blocks; at = next) {
-        next = at->next;
-        umf_pinned_block_t *block = UMF_CONTAINER_OF(at, umf_pinned_block_t, link);
-        if ((!provider || block->provider == provider) &&
-            (is_end || block->ready == block_all(block))) {
-            umf_list_remove(at);
-            umf_list_add(taken, at);
-        }
-    }
-    umf_unlock(&pinned_lock);
-}
-
-static void trim(umf_memory_provider_handle_t provider, bool is_end) {
-    umf_list_t taken;
-    take_unused(provider, is_end, &taken);
-    while (!umf_list_is_empty(&taken)) {
-        umf_pinned_block_t *block = UMF_CONTAINER_OF(taken.next, umf_pinned_block_t, link);
-        umf_list_remove(&block->link);
-        block_end(block, is_end);
-    }
-}
-
 /* --- the lease ----------------------------------------------------------------------------------
  */
 
@@ -367,27 +365,67 @@ static umf_pinned_block_t *take_over(size_t *count) {
         *count += is_over;
     }
     if (first) {
-        umf_list_remove(&first->link);
+        move_to_end_locked(first);
     }
     umf_unlock(&pinned_lock);
     return first;
 }
 
 void umf_pinned_ticks(void) {
-    enum { SHARES = 3, MOST_PAUSE = 100, ALL_PAUSES = 700 }; /* milliseconds */
+    enum { TICKS = 64 }; /* follow each other every 50 ms while memory is left */
     size_t count, done = 0, share = 1;
     for (umf_pinned_block_t *block; done < share && (block = take_over(&count)); done++) {
-        share = done == 0 ? (count + SHARES - 1) / SHARES : share;
-        block->unused_since = umf_decay_now(); /* of one that cannot be unpinned */
+        share = done == 0 ? (count + TICKS - 1) / TICKS : share;
         block_end(block, false);
-        size_t pause = ALL_PAUSES / share < MOST_PAUSE ? ALL_PAUSES / share : MOST_PAUSE;
-        struct timespec time = {.tv_nsec = (long)pause * 1000000};
-        nanosleep(&time, NULL);
+    }
+    if (done > 0) {
+        umf_decay_tick_soon();
     }
 }
 
 /* --- trim ---------------------------------------------------------------------------------------
  */
+
+/* The next block that this trim has not looked at, for block_end; NULL: none. `is_end`: also those
+ * in use, because their provider ends. */
+static umf_pinned_block_t *take_next(umf_memory_provider_handle_t provider, bool is_end,
+                                     uint64_t number) {
+    umf_pinned_block_t *found = NULL;
+    umf_lock(&pinned_lock);
+    for (umf_list_t *at = pinned_blocks.next; at != &pinned_blocks && !found; at = at->next) {
+        umf_pinned_block_t *block = UMF_CONTAINER_OF(at, umf_pinned_block_t, link);
+        bool is_meant = (!provider || block->provider == provider) && block->trim < number &&
+                        (is_end || block->ready == block_all(block));
+        found = is_meant ? block : NULL;
+    }
+    if (found) {
+        found->trim = number;
+        move_to_end_locked(found);
+    }
+    umf_unlock(&pinned_lock);
+    return found;
+}
+
+static void trim(umf_memory_provider_handle_t provider, bool is_end) {
+    static _Atomic uint64_t last;
+    uint64_t number = atomic_fetch_add(&last, 1) + 1;
+    for (umf_pinned_block_t *block; (block = take_next(provider, is_end, number));) {
+        block_end(block, is_end);
+    }
+}
+
+/* Until no other thread unpins a block of the provider. */
+static void wait_for_ending(umf_memory_provider_handle_t provider) {
+    for (bool is_ending = true; is_ending;) {
+        uint32_t seen = umf_event_count_read(&pinned_ended);
+        umf_lock(&pinned_lock);
+        is_ending = is_ending_locked(provider);
+        umf_unlock(&pinned_lock);
+        if (is_ending) {
+            umf_event_count_wait(&pinned_ended, seen);
+        }
+    }
+}
 
 void umf_pinned_trim(void) {
     umf_undone_settle_all();
@@ -397,4 +435,6 @@ void umf_pinned_trim(void) {
 void umf_pinned_drop(umf_memory_provider_handle_t provider) {
     umf_undone_settle(provider);
     trim(provider, true);
+    wait_for_ending(provider);
+    trim(provider, true); /* a block that another thread could not unpin */
 }

@@ -41,8 +41,8 @@ umf_result_t umf_pinned_make(umf_pinned_t **units, size_t count, size_t ready,
 #define UMF_PINNED_LEASE_MAX 3600000
 int umf_pinned_lease(void);
 void umf_pinned_set_lease(int milliseconds);
-/* Gives a share of the blocks whose lease is over back to the system, one at a time with pauses:
- * drivers let no thread launch work while they unpin. All are gone after four ticks. */
+/* Gives some of the blocks whose lease is over back to the system, and asks for another tick soon:
+ * drivers let no thread launch work while they unpin, so there are pauses between blocks. */
 void umf_pinned_ticks(void);
 
 /* Gives unused blocks back to the system. One that cannot be unpinned is used for the next copies.
