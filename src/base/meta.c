@@ -227,6 +227,27 @@ static struct {
 } meta_late[UMF_META_LATE]; /* Sync: meta_lock, as the next */
 static size_t meta_late_next;
 
+bool umf_meta_grow(void *list, size_t count, size_t *room, size_t size) {
+    enum { FIRST = 4 };
+    void *items;
+    size_t more = *room ? *room * 2 : FIRST;
+    if (count < *room) {
+        return true;
+    }
+    void *grown = umf_meta_alloc(more * size);
+    if (!grown) {
+        return false;
+    }
+    memcpy(&items, list, sizeof(items)); /* a pointer of any type */
+    if (count) {
+        memcpy(grown, items, count * size);
+    }
+    umf_meta_free(items, *room * size);
+    memcpy(list, &grown, sizeof(grown));
+    *room = more;
+    return true;
+}
+
 void umf_meta_free_late(void *ptr, size_t size) {
     umf_lock(&meta_lock);
     void *oldest = meta_late[meta_late_next].block;

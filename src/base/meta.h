@@ -27,6 +27,11 @@ void umf_meta_free_late(void *ptr, size_t size);
 void *umf_meta_alloc_lasting(size_t size);
 void umf_meta_free_lasting(void *ptr, size_t size);
 
+/* Makes room for one item more in a list of `count` items of `size` bytes, which has room for
+ * `*room`. `list` is the address of the pointer to it. false: no memory, and nothing has changed.
+ */
+bool umf_meta_grow(void *list, size_t count, size_t *room, size_t size);
+
 /* The size to allocate and to free for a block to which one thread writes often: cache-line
  * isolated, it shares nothing that CPUs fetch with blocks of other threads. */
 static inline size_t umf_meta_isolated_size(size_t size) {

@@ -113,21 +113,6 @@ void umf_memory_watch_unmapping(const umf_tracked_provider_t *tracked, void *bas
 
 /* --- adding and removing ---------------------------------------------------------------------- */
 
-static bool watch_grow(umf_memory_watch_t *watch) {
-    size_t room = watch->room ? watch->room * 2 : 4;
-    umf_memory_callbacks_t *list = umf_meta_alloc(room * sizeof(*list));
-    if (!list) {
-        return false;
-    }
-    if (watch->count) {
-        memcpy(list, watch->list, watch->count * sizeof(*list));
-    }
-    umf_meta_free(watch->list, watch->room * sizeof(*list));
-    watch->list = list;
-    watch->room = room;
-    return true;
-}
-
 /* Memory that the pool has when a callback is added. */
 typedef struct range_t {
     const umf_tracked_provider_t *tracked;
@@ -176,7 +161,7 @@ static umf_result_t range_run(const range_t *range, umf_memory_run_t *run) {
 }
 
 /* Calls `mapped` of the callback that was added last. A refusal is undone. */
-static umf_result_t tell_all(const umf_memory_watch_t *watch, const ranges_t *ranges) {
+static umf_result_t map_all(const umf_memory_watch_t *watch, const ranges_t *ranges) {
     const umf_memory_callbacks_t *last = &watch->list[watch->count - 1];
     umf_memory_run_t run;
     for (size_t i = 0; i < ranges->count; i++) {
@@ -221,13 +206,13 @@ umf_result_t umf_memory_watch_add(umf_memory_pool_handle_t pool,
                                   const umf_memory_callbacks_t *callbacks) {
     umf_memory_watch_t *watch = watch_get(pool);
     ranges_t ranges = {0};
-    if (!watch || (watch->count == watch->room && !watch_grow(watch)) ||
+    if (!watch || !umf_meta_grow(&watch->list, watch->count, &watch->room, sizeof(*watch->list)) ||
         !ranges_make(&ranges, pool->tracked)) {
         UMF_LOG_ERROR("no memory for a callback");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     watch->list[watch->count++] = *callbacks;
-    umf_result_t result = tell_all(watch, &ranges);
+    umf_result_t result = map_all(watch, &ranges);
     watch->count -= result != UMF_RESULT_SUCCESS;
     umf_meta_free(ranges.list, ranges.room * sizeof(*ranges.list));
     return result;

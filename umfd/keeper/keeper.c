@@ -54,11 +54,11 @@ typedef union control_t {
     struct cmsghdr align;
 } control_t;
 
-static bool pair_send(const umfd_message_t *message, int fd) {
+bool umfd_pair_send(int pair, const umfd_message_t *message, int fd) {
     control_t control = {0};
     struct iovec part = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof(*message)};
     struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
-    if (fd > 0) {
+    if (fd != -1) {
         header.msg_control = &control;
         header.msg_controllen = sizeof(control.bytes);
         struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
@@ -69,7 +69,7 @@ static bool pair_send(const umfd_message_t *message, int fd) {
     }
     ssize_t sent;
     do {
-        sent = sendmsg(daemon_pair, &header, MSG_NOSIGNAL);
+        sent = sendmsg(pair, &header, MSG_NOSIGNAL);
     } while (sent == -1 && errno == EINTR && !is_ending);
     return sent == (ssize_t)sizeof(*message);
 }
@@ -140,7 +140,7 @@ static _Noreturn void everything_ends(void) {
     unlink(UMF_VAULT_SOCKET); /* in the place, which is the current folder */
     umfd_message_t message = {.op = UMFD_EXIT};
     if (daemon_pair != -1) {
-        pair_send(&message, -1);
+        umfd_pair_send(daemon_pair, &message, -1);
     }
     _exit(0);
 }
@@ -157,12 +157,13 @@ static void slot_clear(slot_t *slot) {
 static bool give_all(void) {
     for (uint32_t i = 0; i < UMFD_SLOTS; i++) {
         umfd_message_t message = {.op = UMFD_HAVE, .slot = i, .cookie = slots[i].cookie};
-        if (slots[i].fd && i != UMFD_SLOT_DAEMON && !pair_send(&message, slots[i].fd)) {
+        if (slots[i].fd && i != UMFD_SLOT_DAEMON &&
+            !umfd_pair_send(daemon_pair, &message, slots[i].fd)) {
             return false;
         }
     }
     umfd_message_t end = {.op = UMFD_GIVEN, .cookie = daemon_starts};
-    return pair_send(&end, -1);
+    return umfd_pair_send(daemon_pair, &end, -1);
 }
 
 static bool answer(const umfd_message_t *message, int fd) {
@@ -171,7 +172,7 @@ static bool answer(const umfd_message_t *message, int fd) {
         slot_clear(slot);
         *slot = (slot_t){.cookie = message->cookie, .fd = fd};
         umfd_message_t kept = {.op = UMFD_KEPT, .slot = message->slot, .cookie = message->cookie};
-        return pair_send(&kept, -1);
+        return umfd_pair_send(daemon_pair, &kept, -1);
     }
     if (fd != -1) {
         close(fd);
@@ -284,7 +285,7 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
         } else if (watches) {
             umfd_message_t message = {.op = UMFD_ALIVE};
             asked = now_ms();
-            if (!pair_send(&message, -1)) {
+            if (!umfd_pair_send(daemon_pair, &message, -1)) {
                 daemon_drop();
             }
         }

@@ -44,6 +44,10 @@ typedef struct umfd_message_t {
     uint64_t cookie;
 } umfd_message_t;
 
+/* Sends a message over the pair, with a descriptor if it is not -1. false: the other side has ended
+ * or takes nothing. */
+bool umfd_pair_send(int pair, const umfd_message_t *message, int fd);
+
 /* The keeper's main loop; does not return. `pair`: of a daemon that runs, or -1. */
 _Noreturn void umfd_keep(int pair, const char *idle);
 /* Opens the place and makes what a first keeper has. 0, or the exit code of the program. */

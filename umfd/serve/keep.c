@@ -23,26 +23,6 @@ typedef union control_t {
     struct cmsghdr align;
 } control_t;
 
-static bool pair_send(umfd_t *daemon, const umfd_message_t *message, int fd) {
-    control_t control = {0};
-    struct iovec part = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof(*message)};
-    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
-    if (fd != -1) {
-        header.msg_control = &control;
-        header.msg_controllen = sizeof(control.bytes);
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(rights), &fd, sizeof(int));
-    }
-    ssize_t sent;
-    do {
-        sent = sendmsg(daemon->pair, &header, MSG_NOSIGNAL);
-    } while (sent == -1 && errno == EINTR);
-    return sent == (ssize_t)sizeof(*message);
-}
-
 /* Waits for a message. false: the keeper has ended, or says nothing. */
 static bool pair_receive(umfd_t *daemon, umfd_message_t *message, int *fd) {
     struct pollfd wait = {.fd = daemon->pair, .events = POLLIN};
@@ -117,7 +97,7 @@ static bool keeper_start(umfd_t *daemon) {
 /* Hands one descriptor over and waits until the keeper has it. */
 static bool hand_over(umfd_t *daemon, uint32_t slot, uint64_t cookie, int fd) {
     umfd_message_t message = {.op = UMFD_HAVE, .slot = slot, .cookie = cookie};
-    if (!pair_send(daemon, &message, fd)) {
+    if (!umfd_pair_send(daemon->pair, &message, fd)) {
         return false;
     }
     for (;;) {
@@ -135,7 +115,7 @@ static bool hand_over(umfd_t *daemon, uint32_t slot, uint64_t cookie, int fd) {
         if (message.op == UMFD_EXIT) {
             _exit(0);
         }
-        if (message.op == UMFD_ALIVE && !pair_send(daemon, &alive, -1)) {
+        if (message.op == UMFD_ALIVE && !umfd_pair_send(daemon->pair, &alive, -1)) {
             return false;
         }
     }
@@ -189,7 +169,7 @@ bool umfd_keep_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie, int fd) {
 
 void umfd_forget_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie) {
     umfd_message_t message = {.op = UMFD_FORGET, .slot = slot, .cookie = cookie};
-    if (!pair_send(daemon, &message, -1)) {
+    if (!umfd_pair_send(daemon->pair, &message, -1)) {
         keeper_replace(daemon); /* which is given what is left */
     }
 }
@@ -197,7 +177,7 @@ void umfd_forget_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie) {
 void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs) {
     umfd_message_t message = {.op = UMFD_GIVE};
     int fd;
-    if (!pair_send(daemon, &message, -1)) {
+    if (!umfd_pair_send(daemon->pair, &message, -1)) {
         _exit(1);
     }
     while (pair_receive(daemon, &message, &fd) && message.op != UMFD_GIVEN) {
@@ -247,7 +227,7 @@ void umfd_pair_serve(umfd_t *daemon) {
     if (message.op == UMFD_EXIT) {
         _exit(0);
     }
-    if (!is_there || (message.op == UMFD_ALIVE && !pair_send(daemon, &alive, -1))) {
+    if (!is_there || (message.op == UMFD_ALIVE && !umfd_pair_send(daemon->pair, &alive, -1))) {
         if (!keeper_replace(daemon)) {
             fputs("umfd: no keeper can be started; the content now lives in one process\n", stderr);
         }

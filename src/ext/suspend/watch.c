@@ -11,23 +11,8 @@ typedef struct umf_watcher_t {
     void *arg;
 } umf_watcher_t;
 
-static bool watch_grow(umf_watch_t *watch) {
-    size_t room = watch->room ? watch->room * 2 : 4;
-    umf_watcher_t *list = umf_meta_alloc(room * sizeof(*list));
-    if (!list) {
-        return false;
-    }
-    if (watch->count) {
-        memcpy(list, watch->list, watch->count * sizeof(*list));
-    }
-    umf_meta_free(watch->list, watch->room * sizeof(*list));
-    watch->list = list;
-    watch->room = room;
-    return true;
-}
-
 bool umf_watch_add(umf_watch_t *watch, umf_suspend_callback_t callback, void *arg) {
-    if (watch->count == watch->room && !watch_grow(watch)) {
+    if (!umf_meta_grow(&watch->list, watch->count, &watch->room, sizeof(*watch->list))) {
         return false;
     }
     watch->list[watch->count++] = (umf_watcher_t){.callback = callback, .arg = arg};

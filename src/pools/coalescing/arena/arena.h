@@ -8,12 +8,12 @@
  * places; new ones.
  *
  * A donated page is mapped at its new place at once, although queued work may still use it at the
- * old one: the work that uses the new place is put in order behind it (queues.h). The old mapping
+ * old one: the work that uses the new place is put in order behind it (queues.c). The old mapping
  * is stale until that work has completed; then it is removed.
  *
- * Whatever calls the provider is done by the thread that has the turn, with no lock held. What it
- * works on is BUSY meanwhile, and it alone counts the mappings of pages. Files: place.c finds a
- * place and maps what it lacks, pages.c has the pages, donates, and removes stale mappings,
+ * Whatever calls the provider is done by the thread with the driver lock, and without other locks.
+ * What it works on is BUSY meanwhile, and it alone counts the mappings of pages. Files: place.c
+ * finds a place and maps what it lacks, pages.c has the pages, donates, and removes stale mappings,
  * queues.c orders queues, pool.c has the operations, settings.c the counters.
  */
 #ifndef UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
@@ -37,10 +37,10 @@ enum { UMF_ARENA_LARGE, UMF_ARENA_LITTLE, UMF_ARENA_AREAS };
 typedef struct umf_arena_page_t {
     umf_vm_page_t memory;
     uintptr_t home;  /* where it is mapped; of a spare one: nothing */
-    size_t mappings; /* there, and at old places. Sync: turn */
+    size_t mappings; /* there, and at old places. Sync: driver lock */
     bool is_fixed;   /* it stays there */
     bool is_doomed;  /* it is released with its last mapping */
-    umf_who_t who;   /* of a spare one */
+    umf_uses_t uses; /* of a spare one */
     struct umf_arena_page_t *next;
 } umf_arena_page_t;
 
@@ -78,9 +78,9 @@ typedef struct umf_arena_queue_t {
     uint64_t freed;          /* the count of its last free */
     uint64_t passed;         /* so far it has come */
     unsigned pins;           /* calls that use the number */
-    umf_arena_mark_t *marks; /* oldest first. Sync: turn, as the next two */
+    umf_arena_mark_t *marks; /* oldest first. Sync: driver lock, as the next two */
     unsigned mark_count, mark_room;
-    uint64_t follows[UMF_WHO_QUEUES]; /* so far it is in order behind each other queue */
+    uint64_t follows[UMF_USES_QUEUES]; /* so far it is in order behind each other queue */
 } umf_arena_queue_t;
 
 typedef struct umf_arena_t {
@@ -92,7 +92,7 @@ typedef struct umf_arena_t {
     umf_withheld_t withheld;
     void *base; /* the range. Immutable, as the next */
     size_t size, unit;
-    _Atomic unsigned turn; /* umf_fork_count() + 1 while a thread has it */
+    _Atomic unsigned driver_lock; /* umf_fork_count() + 1 while a thread has it */
     umf_lock_t lock;
     umf_segments_t areas[UMF_ARENA_AREAS]; /* Sync: lock, as all that follows */
     uintptr_t small_base;                  /* Immutable */
@@ -106,17 +106,17 @@ typedef struct umf_arena_t {
     size_t held, held_peak; /* bytes of pages */
     size_t donated;         /* bytes, so far */
     uint64_t clock;         /* frees so far */
-    umf_arena_queue_t queues[UMF_WHO_QUEUES];
+    umf_arena_queue_t queues[UMF_USES_QUEUES];
 } umf_arena_t;
 
 /* May the queue use the memory now? (queues.c) */
-bool umf_arena_is_ordered_locked(const umf_arena_t *arena, const umf_who_t *who, unsigned queue);
+bool umf_arena_is_ordered_locked(const umf_arena_t *arena, const umf_uses_t *uses, unsigned queue);
 
 /* A request. */
 typedef struct umf_arena_request_t {
     size_t size; /* in granules */
     size_t alignment;
-    unsigned queue; /* UMF_WHO_DEVICE: none */
+    unsigned queue; /* UMF_USES_DEVICE: none */
     bool is_captured;
     bool only_ordered; /* only memory behind whose work the queue is in order already */
     bool at_tail;      /* behind all blocks, where pages of all sizes fit */
@@ -127,20 +127,21 @@ static inline umf_segments_t *umf_arena_area(umf_arena_t *arena, uintptr_t base)
 }
 
 /* May the request have memory that these use? */
-static inline bool umf_arena_may_use_locked(const umf_arena_t *arena, const umf_who_t *who,
+static inline bool umf_arena_may_use_locked(const umf_arena_t *arena, const umf_uses_t *uses,
                                             const umf_arena_request_t *request) {
-    return !request->only_ordered || umf_arena_is_ordered_locked(arena, who, request->queue);
+    return !request->only_ordered || umf_arena_is_ordered_locked(arena, uses, request->queue);
 }
 
-/* --- the turn (no lock is held) --- */
+/* --- the driver lock (no other lock is held) --- */
 
-void umf_arena_turn_take(umf_arena_t *arena);
-bool umf_arena_turn_try(umf_arena_t *arena);
-void umf_arena_turn_end(umf_arena_t *arena);
+void umf_arena_driver_lock(umf_arena_t *arena);
+bool umf_arena_driver_try_lock(umf_arena_t *arena);
+void umf_arena_driver_unlock(umf_arena_t *arena);
 
 /* --- place.c --- */
 
-/* Makes a block where nothing free fits. NULL: there is no memory, or no place. With the turn. */
+/* Makes a block where nothing free fits. NULL: there is no memory, or no place. Driver lock held.
+ */
 umf_segment_t *umf_arena_grow(umf_arena_t *arena, const umf_arena_request_t *request);
 /* Takes the request out of a free segment, at its alignment. NULL: no memory for bookkeeping. */
 umf_segment_t *umf_arena_take_locked(umf_arena_t *arena, umf_segments_t *area, umf_segment_t *from,
@@ -152,19 +153,19 @@ static inline umf_arena_page_t *umf_arena_page_at(const umf_arena_t *arena, uint
     return umf_hash_get(&arena->slots, at / arena->unit);
 }
 
-/* Whole free pages of other places become spare, at least so many bytes if there are. With the
- * turn. Returns bytes. */
+/* Whole free pages of other places become spare, at least so many bytes if there are.
+ * Driver lock held. Returns bytes. */
 size_t umf_arena_donate_locked(umf_arena_t *arena, size_t bytes,
                                const umf_arena_request_t *request);
-/* Makes a spare page. With the turn. */
+/* Makes a spare page. Driver lock held. */
 umf_result_t umf_arena_page_make(umf_arena_t *arena, size_t size);
 /* The size of the next new page, at most `most` bytes. */
 size_t umf_arena_page_size_locked(const umf_arena_t *arena, size_t most);
 /* Removes stale mappings whose work has completed; `waits`: all of them. If only trims remove
- * mappings, those from before the last one. With the turn. */
+ * mappings, those from before the last one. Driver lock held. */
 void umf_arena_settle(umf_arena_t *arena, bool waits);
-/* Releases spare and whole free pages beyond `keep` free bytes; those in use by work later. With
- * the turn. */
+/* Releases spare and whole free pages beyond `keep` free bytes; those in use by work later.
+ * Driver lock held. */
 void umf_arena_release(umf_arena_t *arena, size_t keep);
 /* The pages under a range stay where they are from now on. Where there is none, nothing happens. */
 void umf_arena_fix_locked(umf_arena_t *arena, uintptr_t base, size_t size);
@@ -178,16 +179,16 @@ umf_result_t umf_arena_unmap_all(umf_arena_t *arena);
 umf_result_t umf_arena_queue(umf_arena_t *arena, void *handle, unsigned *queue, bool *is_captured);
 void umf_arena_unpin(umf_arena_t *arena, unsigned queue);
 /* Has all work of these queues completed? */
-bool umf_arena_is_idle_locked(const umf_arena_t *arena, const umf_who_t *who);
+bool umf_arena_is_idle_locked(const umf_arena_t *arena, const umf_uses_t *uses);
 /* Asks how far these queues are, and marks them if `marks`. `waits`: until they have come as far.
- * With the turn. */
-void umf_arena_look(umf_arena_t *arena, const umf_who_t *who, bool marks, bool waits);
+ * Driver lock held. */
+void umf_arena_look(umf_arena_t *arena, const umf_uses_t *uses, bool marks, bool waits);
 /* Puts what follows on the queue behind them: by their marks, else the host waits. false: that is
- * not possible now. With the turn. */
-bool umf_arena_order(umf_arena_t *arena, const umf_who_t *who, unsigned queue);
-/* Asks how far all queues with marks are. With the turn. */
+ * not possible now. Driver lock held. */
+bool umf_arena_order(umf_arena_t *arena, const umf_uses_t *uses, unsigned queue);
+/* Asks how far all queues with marks are. Driver lock held. */
 void umf_arena_poll(umf_arena_t *arena);
-/* The queue ends. With the turn. */
+/* The queue ends. Driver lock held. */
 void umf_arena_queue_ends(umf_arena_t *arena, unsigned queue);
 /* Ends all marks, after all work has completed. */
 void umf_arena_queues_fini(umf_arena_t *arena);

@@ -87,8 +87,8 @@ static size_t list_donors_locked(umf_arena_t *arena, donor_t *donors,
         umf_segments_t *area = &arena->areas[i];
         for (umf_segment_t *at = umf_segments_largest(area); at && at->size >= arena->unit;
              at = umf_segments_below(area, at)) {
-            if (!request || umf_arena_may_use_locked(arena, &at->who, request)) {
-                bool is_idle = umf_arena_is_idle_locked(arena, &at->who);
+            if (!request || umf_arena_may_use_locked(arena, &at->uses, request)) {
+                bool is_idle = umf_arena_is_idle_locked(arena, &at->uses);
                 donors[count++] = (donor_t){area, at, is_idle};
             }
         }
@@ -133,7 +133,7 @@ static void leave_locked(umf_arena_t *arena, const donor_t *donor, umf_segment_t
         umf_arena_page_t *page = umf_hash_remove(&arena->slots, at / arena->unit);
         if (page->home == at) {
             stale->pages[stale->count++] = page;
-            page->who = run->who;
+            page->uses = run->uses;
             page->is_doomed = doomed;
             if (!doomed) {
                 push_spare_locked(arena, page);
@@ -206,14 +206,14 @@ static umf_arena_stale_t *pop_stale(umf_arena_t *arena, bool waits) {
     if (stale && arena->params.donate == UMF_COALESCING_DONATE_TRIM && !stale->is_trimmed) {
         stale = NULL;
     }
-    umf_who_t who = stale ? stale->segment->who : (umf_who_t){0};
+    umf_uses_t uses = stale ? stale->segment->uses : (umf_uses_t){0};
     umf_unlock(&arena->lock);
     if (!stale) {
         return NULL;
     }
-    umf_arena_look(arena, &who, true, waits);
+    umf_arena_look(arena, &uses, true, waits);
     umf_lock(&arena->lock);
-    bool is_idle = umf_arena_is_idle_locked(arena, &who);
+    bool is_idle = umf_arena_is_idle_locked(arena, &uses);
     if (is_idle) {
         arena->stale = stale->next;
         arena->stale_end = stale->next ? arena->stale_end : &arena->stale;
@@ -240,7 +240,7 @@ static bool remove_mapping(umf_arena_t *arena, umf_arena_stale_t *stale) {
     }
     umf_lock(&arena->lock);
     arena->stale_bytes -= size;
-    segment->who = (umf_who_t){0};
+    segment->uses = (umf_uses_t){0};
     umf_segment_set(stale->area, segment, UMF_SEGMENT_NONE);
     umf_segment_join(stale->area, segment);
     umf_unlock(&arena->lock);

@@ -25,7 +25,7 @@ static bool measure(const umf_arena_t *arena, umf_segment_t *first, uintptr_t ba
         uintptr_t from = at->base > low ? at->base : low;
         uintptr_t to = umf_segment_end(at) < high ? umf_segment_end(at) : high;
         if ((at->kind != UMF_SEGMENT_FREE && at->kind != UMF_SEGMENT_NONE) ||
-            !umf_arena_may_use_locked(arena, &at->who, request)) {
+            !umf_arena_may_use_locked(arena, &at->uses, request)) {
             return false;
         }
         place->lack += at->kind == UMF_SEGMENT_NONE ? to - from : 0;
@@ -180,7 +180,7 @@ static umf_arena_page_t **choose_spare(umf_arena_t *arena, size_t fit, size_t be
         bool fits = size <= fit, best_fits = best && held <= fit;
         bool is_better = fits ? !best_fits || size > held
                               : size <= fit + behind && !best_fits && (!best || size < held);
-        if (is_better && umf_arena_may_use_locked(arena, &(*link)->who, request)) {
+        if (is_better && umf_arena_may_use_locked(arena, &(*link)->uses, request)) {
             best = link;
         }
     }
@@ -205,7 +205,7 @@ static void use_spare_locked(umf_arena_t *arena, fill_t *fill, umf_arena_page_t 
     arena->spare_bytes -= page->memory.size;
     fill->steps[fill->count++] = (step_t){fill->filled, page};
     fill->filled += page->memory.size;
-    umf_who_merge(&fill->segment->who, &page->who);
+    umf_uses_merge(&fill->segment->uses, &page->uses);
     extend_locked(fill, fill->segment, fill->filled);
 }
 
@@ -305,7 +305,7 @@ static void enter_locked(umf_arena_t *arena, const step_t *step) {
     umf_arena_page_t *page = step->page;
     page->home = step->at;
     page->mappings++;
-    page->who = (umf_who_t){0};
+    page->uses = (umf_uses_t){0};
     page->next = NULL;
     for (size_t i = 0; i < page->memory.size; i += arena->unit) {
         umf_hash_put(&arena->slots, (step->at + i) / arena->unit, page);
@@ -338,7 +338,7 @@ static void unmap_steps(umf_arena_t *arena, fill_t *fill, size_t done) {
 umf_segment_t *umf_arena_take_locked(umf_arena_t *arena, umf_segments_t *area, umf_segment_t *from,
                                      const umf_arena_request_t *request) {
     uintptr_t base = umf_align_up(from->base, request->alignment);
-    /* The thread with the turn has made room for one more block. */
+    /* The thread with the driver lock has made room for one more block. */
     if (!umf_segments_reserve(area, 1) || !umf_hash_reserve(&arena->blocks, 2)) {
         return NULL;
     }

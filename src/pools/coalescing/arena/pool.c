@@ -45,7 +45,7 @@ static umf_segment_t *choose_locked(const umf_arena_t *arena, umf_segments_t *ar
     for (unsigned i = 0; at && i < (is_little ? LITTLE_LOOKS : LOOKS) && !*is_ordered;
          i++, at = umf_segments_above(area, at)) {
         if (fits(at, request) && (!best || at->size <= most)) {
-            *is_ordered = umf_arena_is_ordered_locked(arena, &at->who, request->queue);
+            *is_ordered = umf_arena_is_ordered_locked(arena, &at->uses, request->queue);
             best = *is_ordered || !best ? at : best;
         }
     }
@@ -60,7 +60,7 @@ typedef struct taken_t {
 
 static void own_locked(umf_arena_t *arena, umf_segment_t *block,
                        const umf_arena_request_t *request) {
-    block->who = (umf_who_t){0};
+    block->uses = (umf_uses_t){0};
     if (request->is_captured) {
         umf_arena_fix_locked(arena, block->base, block->size);
     }
@@ -94,11 +94,11 @@ static void free_locked(umf_arena_t *arena, umf_segment_t *block) {
 }
 
 /* The queue uses the block from now on. NULL: it cannot be put in order, and the block is free
- * again. With the turn. */
+ * again. Driver lock held. */
 static umf_segment_t *order(umf_arena_t *arena, umf_segment_t *block,
                             const umf_arena_request_t *request) {
-    umf_who_t who = block->who; /* only this thread has the block */
-    bool is_ordered = umf_arena_order(arena, &who, request->queue);
+    umf_uses_t uses = block->uses; /* only this thread has the block */
+    bool is_ordered = umf_arena_order(arena, &uses, request->queue);
     umf_lock(&arena->lock);
     if (is_ordered) {
         own_locked(arena, block, request);
@@ -121,17 +121,17 @@ static umf_segment_t *take_any(umf_arena_t *arena, const umf_arena_request_t *re
 
 /* How far are the queues that have used what fits best? */
 static void look_at_best(umf_arena_t *arena, const umf_arena_request_t *request) {
-    umf_who_t who = {0};
+    umf_uses_t uses = {0};
     umf_lock(&arena->lock);
     const umf_segment_t *best =
         umf_segments_fit(&arena->areas[UMF_ARENA_LITTLE], request->size + request->alignment);
-    who = best ? best->who : who;
+    uses = best ? best->uses : uses;
     umf_unlock(&arena->lock);
-    umf_arena_look(arena, &who, true, false);
+    umf_arena_look(arena, &uses, true, false);
 }
 
 /* Where nothing free fits that the queue may use at once. A large block waits on the device; a
- * small one does so where there is no more memory. With the turn. */
+ * small one does so where there is no more memory. Driver lock held. */
 static umf_segment_t *take_slow(umf_arena_t *arena, const umf_arena_request_t *request) {
     umf_arena_request_t ordered = *request, at_tail = *request;
     ordered.only_ordered = true;
@@ -160,29 +160,29 @@ typedef struct last_t {
     umf_segment_t *block;
 } last_t;
 
-static umf_segment_t *take_in_turn(umf_arena_t *arena, const umf_arena_request_t *request) {
+static umf_segment_t *take_with_driver(umf_arena_t *arena, const umf_arena_request_t *request) {
     umf_withheld_part_t part;
     umf_withheld_begin(&arena->withheld, &part);
-    umf_arena_turn_take(arena);
+    umf_arena_driver_lock(arena);
     umf_segment_t *block = take_slow(arena, request);
-    umf_arena_turn_end(arena);
+    umf_arena_driver_unlock(arena);
     umf_withheld_end(&part);
     return block;
 }
 
 static bool take_last(void *self, void *request) {
     last_t *last = request;
-    last->block = take_in_turn(self, last->request);
+    last->block = take_with_driver(self, last->request);
     return last->block != NULL;
 }
 
 /* All that is free returns to the provider, after the work that uses it. */
 static void give_back(void *self) {
     umf_arena_t *arena = self;
-    umf_arena_turn_take(arena);
+    umf_arena_driver_lock(arena);
     umf_arena_release(arena, 0);
     umf_arena_settle(arena, true);
-    umf_arena_turn_end(arena);
+    umf_arena_driver_unlock(arena);
 }
 
 static UMF_COLD bool reclaim(umf_arena_t *arena, last_t *last) {
@@ -242,16 +242,16 @@ static umf_result_t put(umf_arena_t *arena, const void *ptr, unsigned queue, boo
     umf_segment_t *block = block_locked(arena, ptr);
     if (umf_likely(block != NULL)) {
         uint64_t count = ++arena->clock;
-        if (queue == UMF_WHO_DEVICE) {
-            block->who = (umf_who_t){0};
+        if (queue == UMF_USES_DEVICE) {
+            block->uses = (umf_uses_t){0};
         }
         if (is_captured) {
             umf_arena_fix_locked(arena, block->base, block->size);
         }
-        umf_who_add(&block->who, queue, count);
-        umf_who_stamp(&block->who, count);
+        umf_uses_add(&block->uses, queue, count);
+        umf_uses_stamp(&block->uses, count);
         unsigned at = 0, each;
-        for (uint64_t same; umf_who_next(&block->who, &at, &each, &same);) {
+        for (uint64_t same; umf_uses_next(&block->uses, &at, &each, &same);) {
             arena->queues[each].freed = count;
         }
         free_locked(arena, block);
@@ -261,12 +261,12 @@ static umf_result_t put(umf_arena_t *arena, const void *ptr, unsigned queue, boo
 }
 
 static umf_result_t arena_free(void *self, void *ptr) {
-    return ptr ? put(self, ptr, UMF_WHO_DEVICE, false) : UMF_RESULT_SUCCESS;
+    return ptr ? put(self, ptr, UMF_USES_DEVICE, false) : UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t arena_free_at(void *self, void *ptr, umf_map_entry_t entry) {
     (void)entry;
-    return put(self, ptr, UMF_WHO_DEVICE, false);
+    return put(self, ptr, UMF_USES_DEVICE, false);
 }
 
 /* --- sizes, and content ----------------------------------------------------------------------- */
@@ -297,9 +297,9 @@ static bool shrink(void *self, void *ptr, void *note, size_t old, size_t size) {
         umf_segment_cut(area, block, block->base, keep);
         umf_segment_t *tail = block->next;
         arena->live -= tail->size;
-        umf_who_add(&tail->who, UMF_WHO_DEVICE, ++arena->clock);
-        umf_who_stamp(&tail->who, arena->clock);
-        arena->queues[UMF_WHO_DEVICE].freed = arena->clock;
+        umf_uses_add(&tail->uses, UMF_USES_DEVICE, ++arena->clock);
+        umf_uses_stamp(&tail->uses, arena->clock);
+        arena->queues[UMF_USES_DEVICE].freed = arena->clock;
         umf_segment_set(area, tail, UMF_SEGMENT_FREE);
         umf_segment_join(area, tail);
     }
@@ -348,15 +348,15 @@ static void *arena_malloc_on(void *self, size_t size, size_t alignment, void *qu
 }
 
 static void mark_of_thread(umf_arena_t *arena, unsigned index) {
-    umf_who_t who = {0};
+    umf_uses_t uses = {0};
     umf_lock(&arena->lock);
     bool is_of_thread = arena->queues[index].thread != 0;
-    umf_who_add(&who, index, arena->queues[index].freed);
+    umf_uses_add(&uses, index, arena->queues[index].freed);
     umf_unlock(&arena->lock);
     if (is_of_thread) { /* no other thread can mark it later */
-        umf_arena_turn_take(arena);
-        umf_arena_look(arena, &who, true, false);
-        umf_arena_turn_end(arena);
+        umf_arena_driver_lock(arena);
+        umf_arena_look(arena, &uses, true, false);
+        umf_arena_driver_unlock(arena);
     }
 }
 
@@ -384,7 +384,7 @@ static umf_result_t arena_use_on(void *self, const void *ptr, void *queue) {
     umf_lock(&arena->lock);
     umf_segment_t *block = block_locked(arena, ptr);
     if (block) {
-        umf_who_add(&block->who, index, 0);
+        umf_uses_add(&block->uses, index, 0);
         if (is_captured) {
             umf_arena_fix_locked(arena, block->base, block->size);
         }
@@ -396,8 +396,8 @@ static umf_result_t arena_use_on(void *self, const void *ptr, void *queue) {
 
 static void arena_queue_ends(void *self, void *queue) {
     umf_arena_t *arena = self;
-    umf_arena_turn_take(arena);
-    for (unsigned i = 1; i < UMF_WHO_QUEUES; i++) {
+    umf_arena_driver_lock(arena);
+    for (unsigned i = 1; i < UMF_USES_QUEUES; i++) {
         umf_lock(&arena->lock);
         const umf_arena_queue_t *at = &arena->queues[i];
         bool is_it = at->state == UMF_ARENA_QUEUE_OPEN && at->handle == queue &&
@@ -407,25 +407,25 @@ static void arena_queue_ends(void *self, void *queue) {
             umf_arena_queue_ends(arena, i);
         }
     }
-    umf_arena_turn_end(arena);
+    umf_arena_driver_unlock(arena);
 }
 
 /* Bytes that are free or stale, and in use by work; `all` gets its queues. */
-static size_t pending_locked(const umf_arena_t *arena, umf_who_t *all) {
+static size_t pending_locked(const umf_arena_t *arena, umf_uses_t *all) {
     size_t bytes = 0;
     for (const umf_arena_stale_t *at = arena->stale; at; at = at->next) {
-        if (!umf_arena_is_idle_locked(arena, &at->segment->who)) {
+        if (!umf_arena_is_idle_locked(arena, &at->segment->uses)) {
             bytes += at->segment->size;
-            umf_who_merge(all, &at->segment->who);
+            umf_uses_merge(all, &at->segment->uses);
         }
     }
     for (size_t i = 0; i < UMF_ARENA_AREAS; i++) {
         const umf_segments_t *area = &arena->areas[i];
         for (umf_segment_t *at = umf_segments_largest(area); at;
              at = umf_segments_below(area, at)) {
-            if (!umf_arena_is_idle_locked(arena, &at->who)) {
+            if (!umf_arena_is_idle_locked(arena, &at->uses)) {
                 bytes += at->size;
-                umf_who_merge(all, &at->who);
+                umf_uses_merge(all, &at->uses);
             }
         }
     }
@@ -434,8 +434,8 @@ static size_t pending_locked(const umf_arena_t *arena, umf_who_t *all) {
 
 static size_t arena_pending(void *self, bool waits) {
     umf_arena_t *arena = self;
-    umf_who_t all = {0}, left = {0};
-    umf_arena_turn_take(arena);
+    umf_uses_t all = {0}, left = {0};
+    umf_arena_driver_lock(arena);
     umf_arena_settle(arena, waits);
     umf_lock(&arena->lock);
     pending_locked(arena, &all);
@@ -444,7 +444,7 @@ static size_t arena_pending(void *self, bool waits) {
     umf_lock(&arena->lock);
     size_t bytes = pending_locked(arena, &left);
     umf_unlock(&arena->lock);
-    umf_arena_turn_end(arena);
+    umf_arena_driver_unlock(arena);
     return bytes;
 }
 
@@ -481,9 +481,9 @@ static umf_result_t arena_trim(void *self, size_t keep) {
     umf_arena_t *arena = self;
     umf_withheld_part_t part;
     umf_withheld_begin(&arena->withheld, &part);
-    umf_arena_turn_take(arena);
+    umf_arena_driver_lock(arena);
     umf_arena_release(arena, keep);
-    umf_arena_turn_end(arena);
+    umf_arena_driver_unlock(arena);
     umf_withheld_end(&part);
     return UMF_RESULT_SUCCESS;
 }
@@ -493,9 +493,9 @@ static void arena_tick(void *self) {
     umf_lock(&arena->lock);
     bool is_any = arena->stale != NULL;
     umf_unlock(&arena->lock);
-    if (is_any && umf_arena_turn_try(arena)) {
+    if (is_any && umf_arena_driver_try_lock(arena)) {
         umf_arena_settle(arena, false);
-        umf_arena_turn_end(arena);
+        umf_arena_driver_unlock(arena);
     }
 }
 
@@ -578,7 +578,7 @@ static umf_result_t arena_initialize(umf_memory_provider_handle_t provider, cons
     }
     umf_lock_init(&arena->lock, UMF_RANK_ARENA);
     arena->stale_end = &arena->stale;
-    arena->queues[UMF_WHO_DEVICE].state = UMF_ARENA_QUEUE_OPEN;
+    arena->queues[UMF_USES_DEVICE].state = UMF_ARENA_QUEUE_OPEN;
     result = arena_build(arena);
     if (result != UMF_RESULT_SUCCESS) {
         if (arena->base) {
@@ -593,15 +593,15 @@ static umf_result_t arena_initialize(umf_memory_provider_handle_t provider, cons
 
 /* Work that cannot be waited for, as of a capture, may use the memory: then it stays mapped. */
 static bool is_at_rest(umf_arena_t *arena) {
-    umf_who_t device = {0};
+    umf_uses_t device = {0};
     umf_lock(&arena->lock);
-    umf_who_add(&device, UMF_WHO_DEVICE, ++arena->clock);
-    arena->queues[UMF_WHO_DEVICE].freed = arena->clock;
+    umf_uses_add(&device, UMF_USES_DEVICE, ++arena->clock);
+    arena->queues[UMF_USES_DEVICE].freed = arena->clock;
     umf_unlock(&arena->lock);
     umf_arena_look(arena, &device, true, true);
     umf_lock(&arena->lock);
     bool is_idle = umf_arena_is_idle_locked(arena, &device);
-    for (unsigned i = 0; i < UMF_WHO_QUEUES && is_idle; i++) {
+    for (unsigned i = 0; i < UMF_USES_QUEUES && is_idle; i++) {
         arena->queues[i].passed = UINT64_MAX;
     }
     umf_unlock(&arena->lock);
@@ -611,7 +611,7 @@ static bool is_at_rest(umf_arena_t *arena) {
 static umf_result_t arena_finalize(void *self) {
     umf_arena_t *arena = self;
     umf_result_t result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-    umf_arena_turn_take(arena);
+    umf_arena_driver_lock(arena);
     if (is_at_rest(arena)) {
         umf_arena_queues_fini(arena);
         result = umf_arena_unmap_all(arena);

@@ -8,28 +8,28 @@
 #include "base/thread_slot.h"
 #include "system/pause.h"
 
-/* --- the turn: a forked child has no other threads --- */
+/* --- the driver lock: a forked child has no other threads --- */
 
-bool umf_arena_turn_try(umf_arena_t *arena) {
-    unsigned mine = umf_fork_count() + 1, now = atomic_load(&arena->turn);
-    return now != mine && atomic_compare_exchange_strong(&arena->turn, &now, mine);
+bool umf_arena_driver_try_lock(umf_arena_t *arena) {
+    unsigned mine = umf_fork_count() + 1, now = atomic_load(&arena->driver_lock);
+    return now != mine && atomic_compare_exchange_strong(&arena->driver_lock, &now, mine);
 }
 
-void umf_arena_turn_take(umf_arena_t *arena) {
-    for (unsigned round = 0; !umf_arena_turn_try(arena); round++) {
+void umf_arena_driver_lock(umf_arena_t *arena) {
+    for (unsigned round = 0; !umf_arena_driver_try_lock(arena); round++) {
         umf_pause(round);
     }
 }
 
-void umf_arena_turn_end(umf_arena_t *arena) {
-    atomic_store(&arena->turn, 0);
+void umf_arena_driver_unlock(umf_arena_t *arena) {
+    atomic_store(&arena->driver_lock, 0);
 }
 
 /* --- how far (the lock is held) --- */
 
-bool umf_arena_is_idle_locked(const umf_arena_t *arena, const umf_who_t *who) {
+bool umf_arena_is_idle_locked(const umf_arena_t *arena, const umf_uses_t *uses) {
     unsigned at = 0, queue;
-    for (uint64_t count; umf_who_next(who, &at, &queue, &count);) {
+    for (uint64_t count; umf_uses_next(uses, &at, &queue, &count);) {
         if (arena->queues[queue].passed < count) {
             return false;
         }
@@ -38,10 +38,10 @@ bool umf_arena_is_idle_locked(const umf_arena_t *arena, const umf_who_t *who) {
 }
 
 /* The host has waited for frees that name no queue. */
-bool umf_arena_is_ordered_locked(const umf_arena_t *arena, const umf_who_t *who, unsigned queue) {
+bool umf_arena_is_ordered_locked(const umf_arena_t *arena, const umf_uses_t *uses, unsigned queue) {
     unsigned at = 0, other;
-    for (uint64_t count; umf_who_next(who, &at, &other, &count);) {
-        if (other != UMF_WHO_DEVICE && other != queue && arena->queues[other].passed < count &&
+    for (uint64_t count; umf_uses_next(uses, &at, &other, &count);) {
+        if (other != UMF_USES_DEVICE && other != queue && arena->queues[other].passed < count &&
             arena->queues[queue].follows[other] < count) {
             return false;
         }
@@ -49,11 +49,11 @@ bool umf_arena_is_ordered_locked(const umf_arena_t *arena, const umf_who_t *who,
     return true;
 }
 
-/* --- marks (with the turn) --- */
+/* --- marks (driver lock held) --- */
 
 static void set_passed(umf_arena_t *arena, umf_arena_queue_t *queue, uint64_t count) {
     umf_lock(&arena->lock);
-    umf_who_raise(&queue->passed, count);
+    umf_uses_raise(&queue->passed, count);
     umf_unlock(&arena->lock);
 }
 
@@ -142,7 +142,7 @@ static bool mark_now(umf_arena_t *arena, unsigned index) {
     if (!make_room(arena, queue)) {
         return false;
     }
-    if (make_mark(arena, queue, index == UMF_WHO_DEVICE, &mark) != UMF_RESULT_SUCCESS) {
+    if (make_mark(arena, queue, index == UMF_USES_DEVICE, &mark) != UMF_RESULT_SUCCESS) {
         return false;
     }
     if (mark.mark) {
@@ -163,9 +163,9 @@ static const umf_arena_mark_t *mark_behind(const umf_arena_queue_t *queue, uint6
     return NULL;
 }
 
-void umf_arena_look(umf_arena_t *arena, const umf_who_t *who, bool marks, bool waits) {
+void umf_arena_look(umf_arena_t *arena, const umf_uses_t *uses, bool marks, bool waits) {
     unsigned at = 0, index;
-    for (uint64_t count; umf_who_next(who, &at, &index, &count);) {
+    for (uint64_t count; umf_uses_next(uses, &at, &index, &count);) {
         umf_arena_queue_t *queue = &arena->queues[index];
         look_at(arena, queue, 0);
         if (passed_of(arena, queue) >= count) {
@@ -179,12 +179,12 @@ void umf_arena_look(umf_arena_t *arena, const umf_who_t *who, bool marks, bool w
 }
 
 void umf_arena_poll(umf_arena_t *arena) {
-    for (unsigned i = 0; i < UMF_WHO_QUEUES; i++) {
+    for (unsigned i = 0; i < UMF_USES_QUEUES; i++) {
         look_at(arena, &arena->queues[i], 0);
     }
 }
 
-/* --- order (with the turn) --- */
+/* --- order (driver lock held) --- */
 
 static bool follow(umf_arena_t *arena, unsigned index, unsigned other, uint64_t count) {
     const umf_tracked_ops_t *provider = &arena->provider;
@@ -197,11 +197,11 @@ static bool follow(umf_arena_t *arena, unsigned index, unsigned other, uint64_t 
         return true;
     }
     uint64_t behind = mark->count;
-    if (index != UMF_WHO_DEVICE && !mark->is_of_all && provider->ext->queue_follow &&
+    if (index != UMF_USES_DEVICE && !mark->is_of_all && provider->ext->queue_follow &&
         provider->ext->queue_follow(provider->self, then->handle, mark->mark) ==
             UMF_RESULT_SUCCESS) {
         umf_lock(&arena->lock);
-        umf_who_raise(&then->follows[other], behind);
+        umf_uses_raise(&then->follows[other], behind);
         umf_unlock(&arena->lock);
         return true;
     }
@@ -209,12 +209,12 @@ static bool follow(umf_arena_t *arena, unsigned index, unsigned other, uint64_t 
     return passed_of(arena, first) >= count;
 }
 
-bool umf_arena_order(umf_arena_t *arena, const umf_who_t *who, unsigned queue) {
+bool umf_arena_order(umf_arena_t *arena, const umf_uses_t *uses, unsigned queue) {
     unsigned at = 0, other;
-    for (uint64_t count; umf_who_next(who, &at, &other, &count);) {
-        umf_who_t one = {0};
-        umf_who_add(&one, other, count);
-        if (other != UMF_WHO_DEVICE && other != queue) {
+    for (uint64_t count; umf_uses_next(uses, &at, &other, &count);) {
+        umf_uses_t one = {0};
+        umf_uses_add(&one, other, count);
+        if (other != UMF_USES_DEVICE && other != queue) {
             look_at(arena, &arena->queues[other], 0);
         }
         umf_lock(&arena->lock);
@@ -242,7 +242,7 @@ static bool is_it(const umf_arena_queue_t *queue, const facts_t *facts) {
 
 static unsigned find_locked(umf_arena_t *arena, const facts_t *facts) {
     unsigned found = 0;
-    for (unsigned i = 1; i < UMF_WHO_QUEUES; i++) {
+    for (unsigned i = 1; i < UMF_USES_QUEUES; i++) {
         umf_arena_queue_t *queue = &arena->queues[i];
         if (is_it(queue, facts)) {
             queue->id = queue->id ? queue->id : facts->id;
@@ -265,14 +265,14 @@ static void open_locked(umf_arena_t *arena, unsigned index, const facts_t *facts
                                  .passed = arena->clock,
                                  .marks = queue->marks,
                                  .mark_room = queue->mark_room};
-    for (unsigned i = 0; i < UMF_WHO_QUEUES; i++) {
+    for (unsigned i = 0; i < UMF_USES_QUEUES; i++) {
         arena->queues[i].follows[index] = 0;
     }
 }
 
 /* A number that no queue has, or whose queue has ended and has come as far as its last free. */
 static unsigned unused_locked(const umf_arena_t *arena) {
-    for (unsigned i = 1; i < UMF_WHO_QUEUES; i++) {
+    for (unsigned i = 1; i < UMF_USES_QUEUES; i++) {
         const umf_arena_queue_t *queue = &arena->queues[i];
         if (queue->state == UMF_ARENA_QUEUE_UNUSED ||
             (queue->state != UMF_ARENA_QUEUE_OPEN && queue->passed >= queue->freed &&
@@ -286,13 +286,13 @@ static unsigned unused_locked(const umf_arena_t *arena) {
 /* All numbers are taken: the work of each queue is waited for, and one is closed. A queue that is
  * met again gets a new number. */
 static bool close_one(umf_arena_t *arena) {
-    for (unsigned i = 1; i < UMF_WHO_QUEUES; i++) {
+    for (unsigned i = 1; i < UMF_USES_QUEUES; i++) {
         umf_arena_queue_t *queue = &arena->queues[i];
         umf_lock(&arena->lock);
         uint64_t count = queue->freed;
         umf_unlock(&arena->lock);
-        umf_who_t one = {0};
-        umf_who_add(&one, i, count);
+        umf_uses_t one = {0};
+        umf_uses_add(&one, i, count);
         umf_arena_look(arena, &one, true, true);
         look_at(arena, queue, UINT64_MAX);
         umf_lock(&arena->lock);
@@ -306,13 +306,13 @@ static bool close_one(umf_arena_t *arena) {
     }
     UMF_LOG_ERROR("an arena serves at most %u queues at once, and none of them can be waited for "
                   "now",
-                  UMF_WHO_QUEUES - 1);
+                  UMF_USES_QUEUES - 1);
     return false;
 }
 
-/* Marks of a number belong to the thread with the turn, so that opens it. */
+/* Marks of a number belong to the thread with the driver lock, so that opens it. */
 static umf_result_t open_new(umf_arena_t *arena, const facts_t *facts, unsigned *found) {
-    umf_arena_turn_take(arena);
+    umf_arena_driver_lock(arena);
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (bool is_over = false; !is_over;) {
         umf_lock(&arena->lock);
@@ -324,7 +324,7 @@ static umf_result_t open_new(umf_arena_t *arena, const facts_t *facts, unsigned 
         umf_unlock(&arena->lock);
         is_over = *found || !close_one(arena);
     }
-    umf_arena_turn_end(arena);
+    umf_arena_driver_unlock(arena);
     return *found ? result : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 }
 
@@ -368,13 +368,13 @@ void umf_arena_queue_ends(umf_arena_t *arena, unsigned index) {
 }
 
 void umf_arena_queues_fini(umf_arena_t *arena) {
-    for (unsigned i = 0; i < UMF_WHO_QUEUES; i++) {
+    for (unsigned i = 0; i < UMF_USES_QUEUES; i++) {
         look_at(arena, &arena->queues[i], UINT64_MAX);
     }
 }
 
 void umf_arena_queues_free(umf_arena_t *arena) {
-    for (unsigned i = 0; i < UMF_WHO_QUEUES; i++) {
+    for (unsigned i = 0; i < UMF_USES_QUEUES; i++) {
         umf_arena_queue_t *queue = &arena->queues[i];
         umf_meta_free(queue->marks, queue->mark_room * sizeof(*queue->marks));
     }

@@ -186,7 +186,7 @@ static umf_segment_t *part_of(umf_segments_t *segments, const umf_segment_t *who
     umf_segment_t *part = take_spare(segments);
     part->base = base;
     part->size = size;
-    part->who = whole->who;
+    part->uses = whole->uses;
     part->kind = whole->kind;
     part->was = whole->was;
     return part;
@@ -241,7 +241,7 @@ static void join_next(umf_segments_t *segments, umf_segment_t *segment) {
     leave(segments, segment);
     leave(segments, segment->next);
     segment->size += segment->next->size;
-    umf_who_merge(&segment->who, &segment->next->who);
+    umf_uses_merge(&segment->uses, &segment->next->uses);
     unlink_next(segments, segment);
     enter(segments, segment);
 }
@@ -259,6 +259,6 @@ umf_segment_t *umf_segment_join(umf_segments_t *segments, umf_segment_t *segment
 
 void umf_segment_absorb(umf_segments_t *segments, umf_segment_t *segment) {
     segment->size += segment->next->size;
-    umf_who_merge(&segment->who, &segment->next->who);
+    umf_uses_merge(&segment->uses, &segment->next->uses);
     unlink_next(segments, segment);
 }

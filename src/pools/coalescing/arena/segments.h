@@ -8,20 +8,20 @@
 
 #include <stddef.h>
 
-#include "pools/coalescing/arena/who.h"
+#include "pools/coalescing/arena/uses.h"
 
 typedef enum umf_segment_kind_t {
     UMF_SEGMENT_NONE,  /* no page is mapped there; one may be */
     UMF_SEGMENT_FREE,  /* on mapped pages */
     UMF_SEGMENT_LIVE,  /* a block, on mapped pages */
     UMF_SEGMENT_STALE, /* the page is elsewhere, the old mapping is still there */
-    UMF_SEGMENT_BUSY,  /* in the hands of the thread with the turn */
+    UMF_SEGMENT_BUSY,  /* in the hands of the thread with the driver lock */
 } umf_segment_kind_t;
 
 typedef struct umf_segment_t {
     uintptr_t base;
     size_t size;
-    umf_who_t who; /* of a live one the queues that use it, of a free one those that may still */
+    umf_uses_t uses; /* of a live one the queues that use it, of a free one those that may still */
     struct umf_segment_t *prev, *next;
     struct umf_segment_t *left, *right; /* of the tree of free ones */
     uint32_t priority;
@@ -34,7 +34,7 @@ typedef struct umf_segments_t {
     umf_segment_t *tree;
     umf_segment_t *spare; /* unused, by `next` */
     size_t spare_count;
-    size_t promised; /* spare ones that the thread with the turn needs later */
+    size_t promised; /* spare ones that the thread with the driver lock needs later */
     size_t free_count;
     uint32_t seed;
 } umf_segments_t;
