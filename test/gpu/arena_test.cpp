@@ -129,7 +129,7 @@ TEST_F(GpuArena, KeepsItsOrderInManyPrograms) {
     NEEDS_FAKE()
     ONE_THREAD_ONLY()
     const char *settings[] = {"", ",watermark=0", ",donate=trim", ",watermark=0"};
-    for (unsigned seed = 0; seed < (does_all() ? 600U : 100U); seed++) {
+    for (unsigned seed = 0; seed < (does_all() ? 1000U : 100U); seed++) {
         SCOPED_TRACE(seed);
         make(settings[seed % 4]);
         if (seed % 4 == 3) {

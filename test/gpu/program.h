@@ -163,10 +163,16 @@ struct Program {
         }
         block->readers.clear();
     }
+    // The order of the default stream is one of work: a wait for a blocking stream that has had
+    // none since does not wait for it. An event is such work.
     void wait_for(Block *block) {
+        CUevent event = nullptr;
         if (block->home != none) {
             join_readers(block);
-            CU(cuStreamSynchronize(queues[block->home].stream));
+            CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+            CU(cuEventRecord(event, queues[block->home].stream));
+            CU(cuEventSynchronize(event));
+            CU(cuEventDestroy(event));
         }
     }
 
