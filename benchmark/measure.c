@@ -1,9 +1,9 @@
 /*
  * umf-bench-measure [--input FILE] [--output FILE] LIBRARY PROGRAM [ARGUMENT...]: runs the program
  * with LIBRARY ("" for none) in front by LD_PRELOAD and prints its wall time and processor time in
- * nanoseconds and the peak of its resident memory in KiB. What the program prints, errors last,
- * goes to the file of --output, and is thrown away without, but for its last line of errors if it
- * fails.
+ * nanoseconds and the peak of its resident memory in KiB. The output of the program, its errors
+ * last, goes to the file of --output, and is thrown away without, but for its last line of errors
+ * if it fails.
  *
  * A program of its own because a process inherits the peak of the one that started it: this one is
  * small.
@@ -56,7 +56,7 @@ static void print_error(FILE *errors, const char *program, int status) {
     }
 }
 
-/* What the program wrote to its errors follows what it printed. */
+/* The errors of the program follow its output. */
 static void append_errors(FILE *errors, int output) {
     char text[4096];
     size_t length;

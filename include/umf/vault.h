@@ -381,8 +381,8 @@ umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat);
 /// When the service was started again in the middle of a commit, its event may come twice.
 ///
 /// @param hVault the vault
-/// @param after number of the last event that the caller knows; 0: the oldest that is still known.
-///        ::umfVaultStat has the last one. The service knows the last 1024 of all vaults
+/// @param after number of the last event that the caller has read; 0: the oldest that is kept.
+///        ::umfVaultStat has the last one. The service keeps the last 1024 of all vaults
 /// @param timeout_ms how long to wait, in ms
 /// @param event [in,out] struct_size is set; the rest is written only on success
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if there was none in time;

@@ -23,7 +23,7 @@ umf_result_t umf_remote_key_read(umf_remote_key_t *key, const char *path);
 /* HMAC-SHA-256 of the data. false: libcrypto fails. */
 bool umf_remote_prove(const umf_remote_key_t *key, const void *data, size_t size,
                       unsigned char *proof);
-/* Equal? In a time that tells nothing. */
+/* Equal? The time that it takes does not depend on the bytes. */
 bool umf_remote_is_equal(const unsigned char *a, const unsigned char *b, size_t size);
 
 #endif

@@ -99,7 +99,7 @@ UMF_API_EXT_1 umf_result_t umfRemotePublish(umf_remote_handle_t remote, void *pt
     }
     umf_span_t *span = umf_span_use(&umf_map_global, (uintptr_t)ptr);
     if (!span) {
-        UMF_LOG_ERROR("no pool knows %p", ptr);
+        UMF_LOG_ERROR("no pool has %p", ptr);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_remote_export_handle_t made = umf_handle_new(sizeof(*made), &export_handle);
@@ -257,7 +257,7 @@ static remote_answer_t range_check(umf_remote_export_handle_t published,
                : REMOTE_FINE;
 }
 
-/* Begins a transfer: the memory is in use, is what the peer knows, and will stay. */
+/* Begins a transfer: the memory is in use, has the generation that the peer names, and stays. */
 static remote_answer_t transfer_begin(umf_remote_handle_t remote, remote_session_t *session,
                                       const remote_message_t *asked, unsigned right,
                                       remote_transfer_t **out) {

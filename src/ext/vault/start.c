@@ -52,7 +52,7 @@ umf_result_t umf_vault_start(const char *folder) {
     do {
         ended = waitpid(child, &status, 0);
     } while (ended == -1 && errno == EINTR);
-    /* The program may not let anybody wait for its children; then the connection will tell. */
+    /* A program may ignore the end of its children; then a failed connection is the answer. */
     bool is_known = ended == child && WIFEXITED(status);
     if (is_known && WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != UMFD_RUNS_ALREADY) {
         UMF_LOG_ERROR("the service of vaults, %s, did not start in %s: exit code %d", program(),

@@ -35,7 +35,8 @@ static umf_result_t out_of_memory(int error, const char *what) {
     return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-/* Whether the file behind a descriptor keeps its content and size, whoever gave it. */
+/* Whether the file behind a descriptor keeps its content and size: it is sealed against all
+ * writers. */
 static bool is_sealed(int fd, uint64_t size) {
     uint64_t dev, ino, real;
     int seals = fcntl(fd, F_GET_SEALS);
@@ -189,7 +190,7 @@ static void views_add(umf_vault_view_handle_t view) {
     umf_unlock(&vault->lock);
 }
 
-/* The view is listed before another thread can tell the daemon that its generation is not needed.
+/* The view is listed before another thread can send the daemon that its generation is not needed.
  */
 static umf_result_t attach_attempt(void *arg, umf_vault_message_t *answer) {
     attach_t *attach = arg;
