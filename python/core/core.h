@@ -229,7 +229,7 @@ bool umf_py_address(PyObject *number, void **address);
 extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_dlpack_functions[],
     umf_py_ipc_functions[], umf_py_copy_functions[], umf_py_queue_functions[],
     umf_py_record_functions[], umf_py_recording_functions[], umf_py_limit_functions[],
-    umf_py_shortage_functions[], umf_py_event_functions[];
+    umf_py_shortage_functions[], umf_py_event_functions[], umf_py_remote_functions[];
 
 bool umf_py_add_provider(PyObject *module);
 bool umf_py_add_pool(PyObject *module);

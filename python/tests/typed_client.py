@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import umf
 import umf.compat
+import umf.remote
 import umf.torch_memory_saver
 import umf.vllm
 from umf.torch_memory_saver import TorchMemorySaver, configure_subprocess, torch_memory_saver
@@ -199,6 +200,23 @@ async def main() -> None:
         name: str = error.name
         why: str = error.text
         missing: int = error.missing
+
+
+async def other_machines(pool: umf.Pool) -> None:
+    found, text = umf.remote.probe()
+    with umf.remote.Remote(devices=None, key_file=None, deadline=1.5, limit_in_flight=1 << 20) as owner:
+        published: umf.remote.Published = owner.publish(pool.allocate(100), get=True, put=True)
+        handle: bytes = published.handle
+        size: int = published.buffer.nbytes
+        with owner.open(handle) as memory:
+            content: bytes = bytes(memory.get(0, memory.nbytes))
+            memory.put(b"abc", offset=1)
+            transfer: umf.remote.Transfer = memory.get_async(bytearray(3), offset=1)
+            await transfer
+            done: bool = memory.put_async(b"abc").wait(1.0)
+        published.close()
+        is_open: bool = owner.is_open
+        print(found, text, size, content, done, is_open)
 
 
 def saver() -> None:

@@ -1,0 +1,139 @@
+"""Memory of other processes: umf.remote."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+import umf
+from umf import remote
+
+is_here, text = remote.probe()
+pytestmark = pytest.mark.skipif(not is_here, reason=text)
+
+SIZE = 1 << 20
+
+
+@pytest.fixture
+def pair():
+    with remote.Remote() as owner, remote.Remote() as peer, umf.Pool("disjoint over linux_vmm") as pool:
+        buffer = pool.allocate(SIZE)
+        memoryview(buffer)[:] = b"o" * SIZE
+        with owner.publish(buffer, put=True) as published, peer.open(published.handle) as memory:
+            yield published, memory, buffer
+        buffer.free()
+
+
+def test_get_and_put(pair):
+    _, memory, buffer = pair
+    assert memory.nbytes == SIZE
+    assert memory.get() == b"o" * SIZE
+    memory.put(b"hello", offset=10)
+    assert bytes(memoryview(buffer)[9:16]) == b"ohelloo"
+    assert memory.get(10, 5) == b"hello"
+    into = bytearray(8)
+    assert memory.get(10, 5, into) is into
+    assert into == b"hello\0\0\0"
+
+
+def test_arrays(pair):
+    numpy = pytest.importorskip("numpy")
+    _, memory, _ = pair
+    memory.put(numpy.arange(1000, dtype=numpy.float64))
+    got = numpy.zeros(1000)
+    memory.get(into=got)
+    assert (got == numpy.arange(1000)).all()
+    with pytest.raises(BufferError):
+        memory.get(into=b"read only")
+
+
+def test_awaited(pair):
+    _, memory, _ = pair
+
+    async def main():
+        into = [bytearray(1000) for _ in range(10)]
+        await asyncio.gather(*(move(memory.get_async(one)) for one in into))
+        await memory.put_async(b"x" * 10)
+        assert all(one == b"o" * 1000 for one in into)
+
+    async def move(transfer):
+        await transfer
+
+    asyncio.run(main())
+    assert memory.get(0, 11) == b"x" * 10 + b"o"
+
+
+def test_mistakes(pair):
+    published, memory, _ = pair
+    with pytest.raises(umf.InvalidArgumentError):
+        memory.get(SIZE, 1)
+    with pytest.raises(ValueError):
+        memory.get(-1, 1)
+    with pytest.raises(umf.InvalidArgumentError):
+        remote.Remote(devices="eth0")
+    handle = bytearray(published.handle)
+    handle[100] ^= 1
+    with remote.Remote() as other, pytest.raises(umf.InvalidArgumentError):
+        other.open(bytes(handle))
+    published.close()
+    with pytest.raises(umf.InvalidArgumentError, match="withdrawn"):
+        memory.get(0, 1)
+    with pytest.raises(ValueError):
+        published.handle
+    memory.close()
+    with pytest.raises(ValueError):
+        memory.get(0, 1)
+
+
+def test_transfer_without_a_reference(pair):
+    _, memory, _ = pair
+    for _ in range(20):
+        memory.get_async(bytearray(SIZE))
+    transfer = memory.get_async(bytearray(SIZE))
+    while not transfer.wait(0.01):
+        pass
+    with pytest.raises(ValueError):
+        transfer.wait()
+
+
+def test_a_close_ends_transfers(pair):
+    published, memory, _ = pair
+    kept = [memory.get_async(bytearray(SIZE)) for _ in range(5)]
+    memory.close()
+    with pytest.raises(ValueError):
+        kept[0].wait()
+    with remote.Remote() as other:
+        kept = [other.open(published.handle).get_async(bytearray(SIZE)) for _ in range(5)]
+    with pytest.raises(ValueError):
+        kept[0].wait()
+    cycle = [remote.Remote()]
+    cycle += [cycle[0].open(published.handle).get_async(bytearray(SIZE)), cycle]
+    del cycle
+    gc.collect()
+
+
+def test_a_child_of_fork_has_no_context(pair):
+    _, memory, _ = pair
+    child = os.fork()
+    if child == 0:
+        try:
+            memory.get(0, 1)
+        except umf.InvalidArgumentError:
+            os._exit(3)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert memory.get(0, 1) == b"o"
+
+
+def test_another_process(pair):
+    published, _, buffer = pair
+    code = (
+        "import sys; from umf import remote; handle = bytes.fromhex(sys.argv[1])\n"
+        "with remote.Remote() as peer, peer.open(handle) as memory:\n"
+        "    assert memory.get(0, 3) == b'ooo'; memory.put(b'new')\n"
+    )
+    subprocess.run([sys.executable, "-c", code, published.handle.hex()], check=True, timeout=60)
+    assert bytes(memoryview(buffer)[:4]) == b"newo"

@@ -1,0 +1,222 @@
+"""Memory of other machines: buffers are published, opened by a handle, read and written.
+
+    import umf
+    from umf import remote
+
+    with remote.Remote() as owner, umf.Pool("disjoint over linux_vmm") as pool:
+        published = owner.publish(pool.allocate(1 << 20))
+        handle = published.handle          # bytes: send them to the other process
+
+        with remote.Remote() as peer, peer.open(handle) as memory:
+            memory.get(into=array)         # or: await memory.get_async(into=array)
+
+Nothing is encrypted on the wire. Without a key file only processes of this machine can connect.
+UCX is found at run time; :func:`probe` tells what is found. Importing loads nothing.
+"""
+
+import asyncio
+import time
+from typing import Any, Dict, Generator, Optional, Tuple
+
+from . import _core
+from ._memory import Buffer, _Closing
+
+__all__ = ["Memory", "Published", "Remote", "Transfer", "probe"]
+
+_GET, _PUT = 1, 2
+_SLICE_MS = 200  # so often a wait lets handlers of signals run
+
+
+def probe() -> Tuple[bool, str]:
+    """Whether UCX is here, and which one, or what is missing."""
+    return _core.remote_probe()
+
+
+class Transfer:
+    """A get or put that is under way. It can be awaited.
+
+    The memory of the caller is held until it has ended. Without a reference, and when its range is
+    closed, it is canceled.
+    """
+
+    __slots__ = ("_memory", "_transfer")
+
+    def __init__(self, memory: "Memory", transfer: Any) -> None:
+        self._memory = memory
+        self._transfer = transfer
+
+    def __del__(self) -> None:
+        _end_transfer(self._memory._remote, self._transfer)
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Waits until it has ended.
+
+        Args:
+            timeout: the most seconds; None: until it has ended, which its deadline bounds
+
+        Returns:
+            True if it is done; False if the time has passed
+
+        Raises:
+            umf.Error: it failed
+        """
+        left = None if timeout is None else max(0, int(timeout * 1000))
+        while True:
+            step = _SLICE_MS if left is None else min(left, _SLICE_MS)
+            if _core.remote_wait(self._transfer, step):
+                return True
+            if left is not None:
+                left -= step
+                if left <= 0:
+                    return False
+
+    def __await__(self) -> Generator[Any, None, None]:
+        loop = asyncio.get_running_loop()
+        yield from loop.run_in_executor(None, self.wait).__await__()
+
+
+class Published(_Closing):
+    """A published buffer, until it is closed. It keeps the buffer alive."""
+
+    __slots__ = ("_number", "_remote", "buffer")
+
+    def __init__(self, remote: "Remote", number: int, buffer: Buffer) -> None:
+        self._remote = remote
+        self._number: Optional[int] = number
+        self.buffer = buffer
+
+    @property
+    def handle(self) -> bytes:
+        """The bytes by which others open it. They contain its secret."""
+        return _core.remote_handle(_open(self._number, self._remote))
+
+    def close(self) -> None:
+        """Refuses new requests and waits for those under way."""
+        number, self._number = self._number, None
+        if number is not None and self._remote.is_open:
+            _core.remote_withdraw(number)
+
+
+class Memory(_Closing):
+    """An opened range of another process."""
+
+    __slots__ = ("_number", "_remote", "nbytes")
+
+    def __init__(self, remote: "Remote", number: int, nbytes: int) -> None:
+        self._remote = remote
+        self._number: Optional[int] = number
+        self.nbytes = nbytes
+
+    def get(self, offset: int = 0, nbytes: Optional[int] = None, into: Any = None) -> Any:
+        """Reads a part.
+
+        Args:
+            offset: where it begins
+            nbytes: bytes; None: those of `into`, or the rest of the range
+            into: contiguous memory that can be written, such as a NumPy array; None: new bytes
+
+        Returns:
+            `into`, or a bytearray
+        """
+        target = self._target(offset, nbytes, into)
+        self._begin(False, offset, target).wait()
+        return target if into is None else into
+
+    def put(self, data: Any, offset: int = 0) -> None:
+        """Writes contiguous memory, such as bytes or a NumPy array, to a part."""
+        self._begin(True, offset, data).wait()
+
+    def get_async(self, into: Any, offset: int = 0) -> Transfer:
+        """Begins to read a part into memory that can be written."""
+        return self._begin(False, offset, into)
+
+    def put_async(self, data: Any, offset: int = 0) -> Transfer:
+        """Begins to write a part."""
+        return self._begin(True, offset, data)
+
+    def close(self) -> None:
+        """Cancels its transfers, and closes it."""
+        number, self._number = self._number, None
+        if number is not None and self._remote.is_open:
+            for transfer, of in list(self._remote._transfers.items()):
+                if of == number:
+                    _end_transfer(self._remote, transfer)
+            _core.remote_close(number)
+
+    def _target(self, offset: int, nbytes: Optional[int], into: Any) -> Any:
+        if into is None:
+            return bytearray(max(0, self.nbytes - offset) if nbytes is None else nbytes)
+        return into if nbytes is None else memoryview(into).cast("B")[:nbytes]
+
+    def _begin(self, is_put: bool, offset: int, data: Any) -> Transfer:
+        if offset < 0:
+            raise ValueError("the offset is negative")
+        number = _open(self._number, self._remote)
+        transfer = _core.remote_begin(number, is_put, offset, data)
+        self._remote._transfers[transfer] = number
+        return Transfer(self, transfer)
+
+
+class Remote(_Closing):
+    """A context: a thread of the library, and its connections.
+
+    Args:
+        devices: network devices, as UCX names them; None: loopback. Others need `key_file`
+        key_file: a file of 32 random bytes, mode 0600, the same on all machines
+        deadline: seconds without progress until a transfer fails
+        limit_in_flight: bytes in transfer at once in each direction; 0: 64 MiB
+    """
+
+    __slots__ = ("_number", "_transfers")
+
+    def __init__(
+        self,
+        devices: Optional[str] = None,
+        key_file: Optional[str] = None,
+        deadline: float = 10.0,
+        limit_in_flight: int = 0,
+    ) -> None:
+        self._number: Optional[int] = None
+        self._transfers: Dict[Any, int] = {}  # under way, and the number of their range
+        milliseconds = max(1, int(deadline * 1000))
+        self._number = _core.remote_create(devices, key_file, milliseconds, limit_in_flight)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not closed."""
+        return self._number is not None
+
+    def publish(self, buffer: Buffer, get: bool = True, put: bool = False) -> Published:
+        """Lets others read (`get`) or write (`put`) a buffer of a pool."""
+        rights = (_GET if get else 0) | (_PUT if put else 0)
+        number = _core.remote_publish(_open(self._number, self), buffer, rights)
+        return Published(self, number, buffer)
+
+    def open(self, handle: bytes) -> Memory:
+        """Opens a range by the handle of :attr:`Published.handle`."""
+        number, nbytes = _core.remote_open(_open(self._number, self), bytes(handle))
+        return Memory(self, number, nbytes)
+
+    def close(self) -> None:
+        """Cancels transfers, closes connections, withdraws what was published, ends the thread."""
+        number, self._number = self._number, None
+        if number is not None:
+            for transfer in list(self._transfers):
+                _end_transfer(self, transfer)
+            _core.remote_destroy(number)
+
+    def __del__(self) -> None:
+        if getattr(self, "_number", None) is not None:  # also after arguments that were refused
+            self.close()
+
+
+def _end_transfer(remote: Remote, transfer: Any) -> None:
+    while not _core.remote_cancel(transfer):  # another thread waits for it, a slice at a time
+        time.sleep(0.01)
+    remote._transfers.pop(transfer, None)
+
+
+def _open(number: Optional[int], remote: Remote) -> int:
+    if number is None or not remote.is_open:
+        raise ValueError("it is closed")
+    return number
