@@ -3,8 +3,8 @@
  *
  * A result code has few values, and the log is off unless a person asks for it. The library keeps
  * the last line that it logged at level `error` or above, or would have logged if a log was on, for
- * each thread. So the text is there with no log. An allocation that a pool refuses for lack of
- * memory logs at level `debug` only, and leaves an older text.
+ * each thread. So the text is there with no log. An allocation that a pool or provider refuses
+ * stores its reason, too, although it logs at level `debug` only.
  *
  * Text and reason change when a call fails, and stay when one succeeds, as errno does: read them
  * after a failure. All functions may be called from any thread at any time, allocate no memory and

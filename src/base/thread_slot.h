@@ -54,8 +54,9 @@ typedef struct umf_thread_slot_tls_t {
     bool is_telling : 1;    /* reclaim/pressure.c: the thread is in a callback */
     bool is_nested : 1;     /* reclaim/reclaim.c: it serves a request of one */
     bool is_background : 1; /* reclaim/reclaim_thread.c: it is the background thread */
-    bool is_short : 1;      /* pools/jemalloc: a hook found no pages, so the page cache must grow */
-    uint32_t frees_left;    /* until the next tick, see reclaim/reclaim.h */
+    bool is_refused : 1; /* object/refusal.c: the last error is that of the request being served */
+    bool is_short : 1;   /* pools/jemalloc: a hook found no pages, so the page cache must grow */
+    uint32_t frees_left; /* until the next tick, see reclaim/reclaim.h */
     uint32_t
         recorded_pool; /* object/recorded.c: index of the pool whose call is recorded; 0: none */
     struct umf_thread_slot_table_t *table;

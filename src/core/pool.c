@@ -2,6 +2,7 @@
 #include <umf/memory_pool_ext.h>
 #include <umf/result.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "cache/magazine.h"
@@ -109,8 +110,23 @@ static UMF_COLD void *count_malloc_slow(umf_memory_pool_handle_t pool, void *ptr
     return ptr;
 }
 
+/* If a provider refused memory, its reason stays the last error of the thread. */
+static UMF_COLD void *refused_by_user_pool(umf_memory_pool_handle_t pool) {
+    if (!umf_thread_slot_tls.is_refused) {
+        const char *name = NULL;
+        (void)pool->ops.get_name(pool->self, &name);
+        umf_last_error_set("pool %s returns no memory: %s", name ? name : "without a name",
+                           umfResultText(pool->ops.get_last_allocation_error(pool->self)));
+    }
+    umf_thread_slot_tls.is_refused = false;
+    return NULL;
+}
+
 static inline void *counted(umf_memory_pool_handle_t pool, void *ptr) {
-    return !ptr || umf_likely(try_count(pool, 1)) ? ptr : count_malloc_slow(pool, ptr);
+    if (umf_unlikely(!ptr)) {
+        return refused_by_user_pool(pool);
+    }
+    return umf_likely(try_count(pool, 1)) ? ptr : count_malloc_slow(pool, ptr);
 }
 
 static void *malloc_counted(umf_memory_pool_handle_t pool, size_t size) {

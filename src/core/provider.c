@@ -13,6 +13,7 @@
 #include "object/memory_watch.h"
 #include "object/names.h"
 #include "object/provider_own.h"
+#include "object/refusal.h"
 #include "object/tables.h"
 #include "system/keep_errno.h"
 
@@ -200,6 +201,7 @@ UMF_API_1_0 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t h
 void umf_provider_tell_failed(umf_memory_provider_handle_t provider, const char *function,
                               umf_result_t result) {
     umf_provider_failed(provider);
+    umf_refusal_by_function(provider, function, result);
     umf_log_write(UMF_LOG_LEVEL_DEBUG, 0, function, "provider %p answers: %s", (void *)provider,
                   umfResultText(result));
 }

@@ -12,6 +12,7 @@
 #include "object/memory_watch.h"
 #include "object/provider_own.h"
 #include "object/provider_query.h"
+#include "object/refusal.h"
 #include "system/keep_errno.h"
 #include "system/os.h"
 
@@ -243,6 +244,7 @@ static __thread refusal_t refusal;
 
 void umf_tracked_forget_refusal(void) {
     refusal = (refusal_t){0};
+    umf_thread_slot_tls.is_refused = false;
 }
 
 static void refuse(size_t size, umf_result_t result, bool is_shortage) {
@@ -280,6 +282,7 @@ static UMF_COLD bool count(umf_tracked_provider_t *tracked, size_t size) {
     bool has_room = umf_group_take(umf_group_of(tracked), size);
     if (!has_room) {
         umf_tracked_refuse(size, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        umf_refusal_by_group(size);
     }
     return has_room;
 }
@@ -295,6 +298,7 @@ UMF_COLD umf_result_t umf_tracked_alloc_failed(umf_tracked_provider_t *tracked, 
     refuse(size, result, is_shortage(tracked, result));
     uncount(tracked, size);
     umf_provider_failed(tracked);
+    umf_refusal_by_provider(tracked, size, result);
     UMF_EVENT(.kind = UMF_RECORD_PROVIDER_REFUSED, .pool = pool_of(tracked), .size = size);
     return result;
 }

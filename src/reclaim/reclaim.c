@@ -306,5 +306,8 @@ bool umf_reclaim(const umf_shortage_t *shortage) {
         outcome = reclaim_all(shortage);
     }
     umf_thread_slot_tls.is_reclaiming = false;
+    if (outcome == SERVED) {
+        umf_thread_slot_tls.is_refused = false;
+    }
     return outcome == SERVED;
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <umf/experimental/ctl.h>
 #include <umf/plugin.h>
+#include <umf/reclaim.h>
 
 #include "cpp/heap.h"
 
@@ -185,6 +186,51 @@ TEST(MakeProvider, TurnsExceptionsIntoResults) {
     umf::provider provider = umf::make_provider<Thrower>(3);
     EXPECT_NE(provider.try_allocate(1).error().text().find("the card is on fire"),
               std::string::npos);
+}
+
+// Pools keep a result code only, and some of them their own.
+TEST(MakeProvider, ItsTextPassesThroughEveryPool) {
+    for (auto *ops : {umfDisjointPoolOps(), umfCoalescingPoolOps(), umfProxyPoolOps(),
+                      umfJemallocPoolOps(), umfScalablePoolOps()}) {
+        auto pool = umf::pool::create(umf::make_provider<Thrower>(3), ops);
+        if (!pool) {
+            continue; // not in this build, or it needs operations that the class lacks
+        }
+        for (size_t size : {size_t{100}, size_t{100000}, size_t{5} << 20}) {
+            EXPECT_EQ(umfPoolMalloc(pool->get(), size), nullptr);
+            EXPECT_NE(std::string(umfLastErrorText()).find("the card is on fire"),
+                      std::string::npos)
+                << pool->name() << " " << size << ": " << umfLastErrorText();
+            umfLastErrorClear();
+            try {
+                pool->allocate(size);
+                ADD_FAILURE() << "allocated";
+            } catch (const umf::bad_alloc &thrown) {
+                EXPECT_NE(std::string(thrown.what()).find("the card is on fire"), std::string::npos)
+                    << thrown.what();
+            }
+        }
+    }
+}
+
+// A failure that has nothing to do with the provider does not have its text.
+TEST(MakeProvider, ItsTextIsNotThatOfALaterFailure) {
+    umf::pool pool(umf::make_provider<Thrower>(3), umfDisjointPoolOps());
+    EXPECT_EQ(umfPoolMalloc(pool.get(), 100), nullptr);
+    EXPECT_EQ(umfPoolMalloc(pool.get(), 0), nullptr);
+    EXPECT_STREQ(umfLastErrorText(), "a disjoint pool refuses 0 bytes");
+}
+
+TEST(MakeProvider, ALimitOfAGroupIsTheReason) {
+    Counters counters;
+    umf::pool pool(umf::make_provider<Heap>(counters), umfProxyPoolOps());
+    umf_pool_group_handle_t group = nullptr;
+    ASSERT_EQ(umfPoolGroupCreate(1 << 20, &group), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfPoolGroupAdd(group, pool.get()), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfPoolMalloc(pool.get(), 2 << 20), nullptr);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_LIMIT) << umfLastErrorText();
+    pool.reset();
+    EXPECT_EQ(umfPoolGroupDestroy(group), UMF_RESULT_SUCCESS);
 }
 
 TEST(MakeProvider, SaysWhyTheConstructorFailed) {

@@ -20,6 +20,7 @@
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_os_memory.h>
+#include <umf/reason.h>
 #include <umf/text.h>
 
 #include "fakes/fake_provider.h"
@@ -497,6 +498,20 @@ TEST(Refusals, AreInTheLogAtLevelDebug) {
 }
 
 // A program that calls it again and again learns once why it gets nothing.
+TEST(Refusals, ByAPoolOfTheProgramIsTheLastError) {
+    umf_memory_pool_ops_t ops = toy::poolOps();
+    ops.malloc = [](void *, size_t) -> void * { return nullptr; };
+    ops.get_last_allocation_error = [](void *) { return UMF_RESULT_ERROR_OUT_OF_RESOURCES; };
+    toy::Provider below;
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(&ops, below.handle, nullptr, 0, &pool), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfPoolDestroy(nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfPoolMalloc(pool, 8), nullptr);
+    EXPECT_EQ(std::string(umfLastErrorText()).find("pool toy returns no memory: "), 0u)
+        << umfLastErrorText();
+    EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
+}
+
 TEST(NotOffered, IsLoggedOnceOfEachKind) {
     LogFile log;
     for (const char *kind : {"proxy", "disjoint"}) {

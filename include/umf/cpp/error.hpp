@@ -17,7 +17,7 @@
 #include <variant>
 
 #include <umf/base.h>
-#include <umf/memory_provider.h>
+#include <umf/reason.h>
 #include <umf/result.h>
 
 /// @cond
@@ -87,11 +87,11 @@ class bad_alloc : public std::bad_alloc {
     /// @param code why
     /// @param size bytes of the request
     /// @param from name of the pool or provider
-    /// @param native error text of its driver; "" if none
-    bad_alloc(umf_result_t code, std::size_t size, const char *from, const char *native) noexcept
+    /// @param cause the last error of the thread (umf/reason.h); "": the text of the code is used
+    bad_alloc(umf_result_t code, std::size_t size, const char *from, const char *cause) noexcept
         : code_(code) {
-        std::snprintf(text_, sizeof(text_), "allocating %zu bytes from %s: %s%s%s", size, from,
-                      umfResultText(code), *native ? ": " : "", native);
+        std::snprintf(text_, sizeof(text_), "allocating %zu bytes from %s: %s", size, from,
+                      *cause ? cause : umfResultText(code));
     }
 
     /// @brief The result code.
@@ -108,30 +108,18 @@ class bad_alloc : public std::bad_alloc {
 
   private:
     umf_result_t code_;
-    char text_[240];
+    char text_[640];
 };
 
 namespace detail {
 
-// Gives the text of the provider or its driver, if the code says that there is one.
-inline const char *native_text(umf_result_t code) noexcept {
-    umf_memory_provider_handle_t failed = nullptr;
-    const char *text = nullptr;
-    std::int32_t native = 0;
-    if (code == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC &&
-        umfGetLastFailedMemoryProvider(&failed) == UMF_RESULT_SUCCESS && failed &&
-        umfMemoryProviderGetLastNativeError(failed, &text, &native) == UMF_RESULT_SUCCESS && text) {
-        return text;
-    }
-    return "";
+inline error failure(umf_result_t code, const std::string &what, const char *cause) {
+    return error(code, what + ": " + (*cause ? cause : umfResultText(code)));
 }
 
-inline error failure(umf_result_t code, const std::string &what, const char *more) {
-    return error(code, what + ": " + umfResultText(code) + (*more ? ": " : "") + more);
-}
-
+// With what the library logged, or would have logged, in this thread.
 inline error failure(umf_result_t code, const std::string &what) {
-    return failure(code, what, native_text(code));
+    return failure(code, what, umfLastErrorText());
 }
 
 template <class Exception> [[noreturn]] void raise(const Exception &exception) {

@@ -121,7 +121,7 @@ class pool_ref {
     /// @return meaningful only after a failure
     bad_alloc refused(std::size_t size) const noexcept {
         umf_result_t code = last_code();
-        return bad_alloc(code, size, name(), detail::native_text(code));
+        return bad_alloc(code, size, name(), umfLastErrorText());
     }
 
     /// @brief Bytes that may be used at a pointer.
@@ -158,8 +158,9 @@ class pool_ref {
         std::size_t bytes = 0;
         umf_result_t code = umfPoolWaitPending(handle_, limit, &bytes);
         if (code != UMF_RESULT_SUCCESS) {
-            return detail::failure(code, "waiting for work that uses " + std::to_string(bytes) +
-                                             " freed bytes");
+            return detail::failure(
+                code, "waiting for work that uses " + std::to_string(bytes) + " freed bytes",
+                code == UMF_RESULT_ERROR_OUT_OF_RESOURCES ? "" : umfLastErrorText());
         }
         return {};
     }
@@ -289,7 +290,7 @@ class pool : public pool_ref {
     template <class Provider, class Params, class = decltype(std::declval<Params>().status())>
     static result<pool> create(Provider &&below, const Params &params) {
         if (params.status() != UMF_RESULT_SUCCESS) {
-            return detail::failure(params.status(), "parameters of a pool");
+            return detail::failure(params.status(), "parameters of a pool", "");
         }
         return create(std::forward<Provider>(below), params.ops(), params.get());
     }

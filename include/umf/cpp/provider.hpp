@@ -41,7 +41,7 @@ class provider_ref {
         void *ptr = nullptr;
         umf_result_t code = umfMemoryProviderAlloc(handle_, size, alignment, &ptr);
         if (code != UMF_RESULT_SUCCESS) {
-            detail::raise(bad_alloc(code, size, name(), detail::native_text(code)));
+            detail::raise(bad_alloc(code, size, name(), umfLastErrorText()));
         }
         return ptr;
     }
@@ -177,7 +177,7 @@ class provider : public provider_ref {
     template <auto Create, auto Destroy, auto Ops>
     static result<provider> create(const parameters<Create, Destroy, Ops> &params) {
         if (params.status() != UMF_RESULT_SUCCESS) {
-            return detail::failure(params.status(), "parameters of a provider");
+            return detail::failure(params.status(), "parameters of a provider", "");
         }
         return create(params.ops(), params.get());
     }

@@ -262,6 +262,7 @@ static void trace(const disjoint_pool_t *pool, const char *what, const void *ptr
 
 static UMF_COLD void *malloc_slow(disjoint_pool_t *pool, size_t size) {
     if (size == 0) {
+        umf_last_error_set("a disjoint pool refuses 0 bytes");
         return disjoint_fail(UMF_RESULT_ERROR_INVALID_ARGUMENT);
     }
     void *ptr = is_poolable(pool, size) ? alloc_chunk(pool, size) : alloc_direct(pool, size, 0);

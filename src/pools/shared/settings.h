@@ -4,7 +4,9 @@
 
 #include <umf/result.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
+#include "base/thread_slot.h"
 #include "ctl/params.h"
 
 /* <kind>_get_name, of a state with that member. Without a pool it is the default. */
@@ -14,9 +16,17 @@
         return umf_params_name(state ? state->member : params##_defaults.name, name);              \
     }
 
-/* Logs a failed allocation at debug level only: a program may expect failures and handle them. */
+/* Logs a failed allocation at debug level only: a program may expect failures and handle them. The
+ * last error of the thread is that of the provider, if it refused memory for this request. Pools
+ * have logged what is wrong with arguments. */
 static inline void umf_tell_refused(const char *kind, umf_result_t result) {
     if (result != UMF_RESULT_SUCCESS) {
+        bool is_logged = result == UMF_RESULT_ERROR_INVALID_ARGUMENT ||
+                         result == UMF_RESULT_ERROR_INVALID_ALIGNMENT;
+        if (!umf_thread_slot_tls.is_refused && !is_logged) {
+            umf_last_error_set("a %s pool refuses an allocation: %s", kind, umfResultText(result));
+        }
+        umf_thread_slot_tls.is_refused = false;
         umf_log_write(UMF_LOG_LEVEL_DEBUG, 0, kind, "the pool refuses an allocation: %s",
                       umfResultText(result));
     }
