@@ -182,7 +182,9 @@ static UMF_COLD void *alloc_or_reclaim(proxy_pool_t *pool, size_t size, size_t a
         .attempt = attempt,
         .request = &request,
     };
-    return umf_reclaim(&shortage) ? request.ptr : NULL;
+    bool is_served = umf_reclaim(&shortage);
+    umf_tracked_forget_refusal();
+    return is_served ? request.ptr : NULL;
 }
 
 static inline void *alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment) {
