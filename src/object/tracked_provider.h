@@ -11,6 +11,7 @@
 
 #include <umf/memory_pool_ops.h>
 #include <umf/memory_provider.h>
+#include <umf/plugin.h>
 #include <umf/view_format.h>
 
 #include "track/span.h"
@@ -151,6 +152,19 @@ typedef struct umf_pool_queue_ops_t {
     size_t (*pending)(void *pool, bool waits);
 } umf_pool_queue_ops_t;
 
+typedef bool (*umf_part_visit_t)(uintptr_t base, size_t size, void *arg);
+
+/* Of a pool that places pages itself (object/tracked_range.h): pieces of its own, for a suspend. */
+typedef struct umf_pool_pieces_ops_t {
+    /* vm_find to vm_release (umf/plugin.h) of the pool. */
+    const umf_memory_provider_ext_ops_t *vm;
+    /* Divides the pool's memory into pieces, after a wait for all work. `*parts`: how many parts
+     * `each_part` visits. Nothing is allocated meanwhile. */
+    umf_result_t (*make)(void *pool, size_t *parts);
+    /* Visits what is kept of each piece, until `visit` returns false. No part is in two pieces. */
+    void (*each_part)(void *pool, umf_part_visit_t visit, void *arg);
+} umf_pool_pieces_ops_t;
+
 /* The functions that in-tree pools offer beyond their operations table. */
 typedef struct umf_pool_fast_ops_t {
     /* The tables of a pool with these parameters, before it is initialized. NULL, or the result
@@ -190,6 +204,8 @@ typedef struct umf_pool_fast_ops_t {
     /* The pages under a range of live memory stay where they are until the pool ends. NULL: the
      * pool moves none. */
     void (*fix)(void *pool, const void *ptr, size_t size);
+    /* NULL: the pieces of a suspend are the provider's. */
+    const umf_pool_pieces_ops_t *pieces;
     /* Is memory overwritten when it is freed? Constant after initialize. NULL: no. */
     bool (*zeroes_on_free)(void *pool);
     /* The kind as outside readers see it (object/view.c). */

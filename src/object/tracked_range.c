@@ -66,17 +66,28 @@ umf_result_t umf_tracked_page_create(umf_tracked_provider_t *tracked, umf_vm_pag
     return umf_tracked_alloc_failed(tracked, page->size, result);
 }
 
+void umf_tracked_page_forget(umf_tracked_provider_t *tracked, size_t size) {
+    count_unbacked(tracked, size, 0);
+    if (umf_group_of(tracked)) {
+        umf_group_give(umf_group_of(tracked), size);
+    }
+}
+
 umf_result_t umf_tracked_page_destroy(umf_tracked_provider_t *tracked, const umf_vm_page_t *page) {
     umf_result_t result = tracked->ext->page_destroy(tracked->self, page);
-    count_unbacked(tracked, page->size, 0);
-    if (umf_group_of(tracked)) {
-        umf_group_give(umf_group_of(tracked), page->size);
-    }
+    umf_tracked_page_forget(tracked, page->size);
     return result == UMF_RESULT_SUCCESS ? result : failed(tracked, result);
 }
 
 static umf_memory_pool_handle_t pool_of(const umf_tracked_provider_t *tracked) {
     return atomic_load_explicit(&umf_pool_table[tracked->spans.pool], memory_order_relaxed);
+}
+
+void umf_tracked_page_freed(umf_tracked_provider_t *tracked, const void *ptr) {
+    umf_memory_pool_handle_t pool = pool_of(tracked);
+    if (pool && umf_pool_is_asleep(pool)) {
+        umf_layers_freed(pool, ptr);
+    }
 }
 
 umf_result_t umf_tracked_page_map(umf_tracked_provider_t *tracked, void *ptr,

@@ -31,6 +31,11 @@ umf_result_t umf_tracked_page_destroy(umf_tracked_provider_t *tracked, const umf
 umf_result_t umf_tracked_page_map(umf_tracked_provider_t *tracked, void *ptr,
                                   const umf_vm_page_t *pages, size_t count);
 umf_result_t umf_tracked_page_unmap(umf_tracked_provider_t *tracked, void *ptr, size_t size);
+/* A page that has no memory, because the pool is suspended, is not the pool's any more. */
+void umf_tracked_page_forget(umf_tracked_provider_t *tracked, size_t size);
+/* Tells the suspend that a piece, which holds this address, has lost its last block. No lock is
+ * held. */
+void umf_tracked_page_freed(umf_tracked_provider_t *tracked, const void *ptr);
 /* Tells recordings that the memory at these addresses is mapped elsewhere, or released. */
 void umf_tracked_page_left(umf_tracked_provider_t *tracked, void *ptr, size_t size);
 

@@ -321,7 +321,12 @@ void Oracle::name_first(uintptr_t at, size_t size, uintptr_t name_of) {
 }
 
 void Oracle::unname(uintptr_t at, size_t size) {
+    const uintptr_t name = names[at].name;
     names.erase(at);
+    if (is_away) {
+        blocks.erase(blocks.lower_bound(name), blocks.lower_bound(name + size));
+        return;
+    }
     for (const Owner &owner : owners({{at, size, true}})) {
         const Block &block = blocks.at(owner.at);
         fault(text_of(at, size) + " are unmapped while " + text_of(owner.at, block.size) +

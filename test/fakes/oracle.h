@@ -99,8 +99,12 @@ class Oracle {
     void name(uintptr_t at, size_t size, uintptr_t name);
     // The same, of memory that had no name so far: its history and its blocks are those of `at`.
     void name_first(uintptr_t at, size_t size, uintptr_t name);
-    // It is not reachable there any more. No block may be there.
+    // It is not reachable there any more. No block may be there, unless its allocator takes memory
+    // away that it brings back before the next use.
     void unname(uintptr_t at, size_t size);
+    void takes_away(bool yes) {
+        is_away = yes;
+    }
 
     // --- blocks of an allocator ------------------------------------------------------------------
 
@@ -153,6 +157,7 @@ class Oracle {
     std::map<uintptr_t, Name> names;
     std::vector<std::string> found;
     uint64_t handed_out = 0;
+    bool is_away = false;
     size_t sweep_at = 4096;
 
     static bool is_passed(const Access &access, const Clock &clock);

@@ -1,6 +1,8 @@
 // Arenas with streams: pages that queued work uses are mapped elsewhere, and the oracle of the
 // software driver looks whether the next use comes after that work.
 
+#include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "program.h"
 
 #include <umf/experimental/ctl.h>
+#include <umf/suspend.h>
 
 namespace {
 
@@ -125,9 +128,58 @@ TEST_F(GpuArena, IsFarAheadOfTheDeviceWithoutAWait) {
     }
 }
 
+// Pages that have moved and that queued work uses are away after a suspend, and back at their
+// addresses after the resume, also those of a graph.
+TEST_F(GpuArena, IsSuspendedAfterItsWork) {
+    CUstream stream = nullptr;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    make(",watermark=0");
+    void *blocks[4];
+    for (void *&block : blocks) {
+        block = take(4 * MiB, stream);
+    }
+    drop(blocks[0], 4 * MiB, stream);
+    drop(blocks[2], 4 * MiB, stream);
+    void *large = take(6 * MiB, stream); // of donated pages
+    EXPECT_GT(counter("donated_memory"), 4 * MiB);
+    CUgraph graph = nullptr;
+    CUgraphExec ready = nullptr;
+    CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    void *captured = take(2 * MiB, stream);
+    drop(captured, 2 * MiB, stream); // the graph uses it all the same
+    CU(cuStreamEndCapture(stream, &graph));
+    CU(cuGraphInstantiateWithFlags(&ready, graph, 0));
+    const size_t held = counter("reserved_memory");
+    size_t before = 0, away = 0, total;
+    CU(cuMemGetInfo(&before, &total));
+    Program::takes_away(true);
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    CU(cuMemGetInfo(&away, &total));
+    EXPECT_GE(away, before + 16 * MiB);
+    EXPECT_EQ(umfPoolMallocOn(pool, 1, 0, stream), nullptr);
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    Program::takes_away(false);
+    EXPECT_LE(counter("reserved_memory"), held);
+    unsigned char *host = static_cast<unsigned char *>(malloc(6 * MiB));
+    CU(cuMemcpyDtoH(host, reinterpret_cast<CUdeviceptr>(large), 6 * MiB));
+    EXPECT_TRUE(std::all_of(host, host + 6 * MiB, [](unsigned char c) { return c == 1; }));
+    free(host);
+    CU(cuGraphLaunch(ready, stream));
+    CU(cuStreamSynchronize(stream));
+    CU(cuGraphExecDestroy(ready));
+    CU(cuGraphDestroy(graph));
+    for (void *block : {blocks[1], blocks[3]}) {
+        drop(block, 4 * MiB, stream);
+    }
+    drop(large, 6 * MiB, stream);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    CU(cuStreamDestroy(stream));
+}
+
 TEST_F(GpuArena, KeepsItsOrderInManyPrograms) {
     NEEDS_FAKE()
     ONE_THREAD_ONLY()
+    size_t sleeps = 0;
     const char *settings[] = {"", ",watermark=0", ",donate=trim", ",watermark=0"};
     for (unsigned seed = 0; seed < (does_all() ? 1000U : 100U); seed++) {
         SCOPED_TRACE(seed);
@@ -138,6 +190,7 @@ TEST_F(GpuArena, KeepsItsOrderInManyPrograms) {
         Program program("coalescing:arena=yes over cuda_vmm:device=0", pool, kernels, 7000 + seed,
                         true);
         program.run(60);
+        sleeps += program.sleeps;
         limit_cuda(SIZE_MAX);
         ASSERT_EQ(umfPoolDestroy(pool), OK);
         ASSERT_STREQ(driver().faults(), "");
@@ -145,4 +198,5 @@ TEST_F(GpuArena, KeepsItsOrderInManyPrograms) {
         start_cuda_vmm();
         kernels.load();
     }
+    EXPECT_GT(sleeps, 20U);
 }

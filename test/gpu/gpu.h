@@ -28,6 +28,7 @@ struct Driver {
     decltype(&oracle_handed_out) handed_out = nullptr;
     decltype(&oracle_handed_out_to_all) handed_out_to_all = nullptr;
     decltype(&oracle_given_back) given_back = nullptr;
+    decltype(&oracle_takes_away) takes_away = nullptr;
 };
 
 // Loads it at the first call; the library under test then finds it among the loaded ones.
@@ -48,6 +49,7 @@ inline Driver &driver() {
             must_find(library, "oracle_handed_out", &d.handed_out);
             must_find(library, "oracle_handed_out_to_all", &d.handed_out_to_all);
             must_find(library, "oracle_given_back", &d.given_back);
+            must_find(library, "oracle_takes_away", &d.takes_away);
         }
         return d;
     }();

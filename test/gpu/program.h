@@ -67,6 +67,7 @@ struct Program {
     uint32_t value = 0;
     CUdeviceptr words = 0;
     size_t used_cells = 0;
+    size_t sleeps = 0; // suspends that succeeded
     std::deque<std::string> trace{};
 
     Program(std::string pool_text, umf_memory_pool_handle_t of, const Kernels &kernel_list,
@@ -223,6 +224,11 @@ struct Program {
     static void given_back(void *ptr, size_t size) {
         if (!driver().is_real) {
             driver().given_back(ptr, size);
+        }
+    }
+    static void takes_away(bool yes) {
+        if (!driver().is_real) {
+            driver().takes_away(yes);
         }
     }
     void take_on(size_t queue) {

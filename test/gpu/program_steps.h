@@ -146,17 +146,33 @@ inline void Program::renew_queue() {
 // --- sleep and failures --------------------------------------------------------------------------
 
 inline void Program::sleep() {
-    if (captured != none || !is_alone || umfPoolsSuspend(&pool, 1, nullptr, nullptr)) {
-        return;
+    static const int functions[] = {FAKE_cuMemCreate, FAKE_cuMemRelease, FAKE_cuMemMap,
+                                    FAKE_cuMemUnmap, FAKE_cuMemSetAccess};
+    if (captured != none || !is_alone || text.find("vmm") == std::string::npos) {
+        return; // memory without pieces is not suspended
     }
-    EXPECT_EQ(umfPoolMallocOn(pool, 64, 0, queues[0].stream), nullptr);
+    takes_away(true);
+    if (!driver().is_real && below(3) == 0) {
+        fail_call(driver().control(), functions[below(5)], CUDA_ERROR_OUT_OF_MEMORY,
+                  1 + static_cast<long>(below(4)));
+    }
+    const umf_result_t result = umfPoolsSuspend(&pool, 1, nullptr, nullptr);
+    if (result == UMF_RESULT_SUCCESS) {
+        sleeps++;
+        EXPECT_EQ(umfPoolMallocOn(pool, 64, 0, queues[0].stream), nullptr);
+    }
     for (size_t i = below(3); i > 0; i--) {
         Block *block = some_block();
         if (block && !block->graphs && block->home != none) {
             free_on(block, block->home, false);
         }
     }
+    umfPoolsResume(&pool, 1, nullptr, nullptr);
+    if (!driver().is_real) {
+        driver().control()->fail_at = 0;
+    }
     EXPECT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), UMF_RESULT_SUCCESS);
+    takes_away(false);
 }
 
 // Not those that wait: with a failure there, work has failed, too, and is not done.

@@ -194,10 +194,10 @@ static want_t want_of(size_t size, size_t alignment, umf_queue_t queue) {
 static void *malloc_queued(umf_memory_pool_handle_t pool, size_t size, size_t alignment,
                            umf_queue_t queue) {
     const umf_pool_queue_ops_t *queued = umf_queued_of(pool);
-    if (queued->has_queues(pool->self)) {
+    if (queued->has_queues(pool->self) && !umf_pool_is_asleep(pool)) {
         return queued->malloc_on(pool->self, size, alignment, queue);
     }
-    if (queue) {
+    if (queue && !umf_pool_is_asleep(pool)) {
         umf_lanes_refuse(pool, queue);
         return NULL;
     }

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 
+/* A span of the pool, or a part of a pool that places pages itself. */
 typedef struct plan_span_t {
     uintptr_t base;
     size_t size;
@@ -26,20 +27,25 @@ typedef struct plan_t {
 
 /* --- spans of the pool ------------------------------------------------------------------------ */
 
+static bool plan_visit_part(uintptr_t base, size_t size, void *arg) {
+    plan_t *plan = arg;
+    if (plan->count == plan->room) {
+        plan->is_stale = true;
+        return false;
+    }
+    plan->spans[plan->count++] = (plan_span_t){base, size};
+    return true;
+}
+
 static bool plan_visit(umf_span_t *span, void *arg) {
     plan_t *plan = arg;
     if (!umf_span_is_live(span)) {
         return true;
     }
-    if (plan->count == plan->room) {
-        plan->is_stale = true;
-        return false;
-    }
     if (atomic_load(&span->export)) {
         plan->exported += span->size;
     }
-    plan->spans[plan->count++] = (plan_span_t){span->base, span->size};
-    return true;
+    return plan_visit_part(span->base, span->size, plan);
 }
 
 static int plan_compare(const void *a, const void *b) {
@@ -48,7 +54,12 @@ static int plan_compare(const void *a, const void *b) {
 }
 
 static void plan_list(plan_t *plan) {
-    umf_tracked_each_span(plan->sleep->pool->tracked, plan_visit, plan);
+    const umf_pool_pieces_ops_t *own = umf_sleep_own_pieces(plan->sleep);
+    if (own) {
+        own->each_part(plan->sleep->pool->self, plan_visit_part, plan);
+    } else {
+        umf_tracked_each_span(plan->sleep->pool->tracked, plan_visit, plan);
+    }
     qsort(plan->spans, plan->count, sizeof(*plan->spans), plan_compare);
 }
 
@@ -57,23 +68,29 @@ typedef struct plan_check_t {
     size_t seen;
 } plan_check_t;
 
-static bool plan_visit_again(umf_span_t *span, void *arg) {
+static bool plan_visit_part_again(uintptr_t base, size_t size, void *arg) {
     plan_check_t *check = arg;
-    if (!umf_span_is_live(span)) {
-        return true;
-    }
-    plan_span_t now = {span->base, span->size};
+    plan_span_t now = {base, size};
     const plan_span_t *then =
         bsearch(&now, check->plan->spans, check->plan->count, sizeof(now), plan_compare);
     check->seen += then && then->size == now.size;
     return true;
 }
 
+static bool plan_visit_again(umf_span_t *span, void *arg) {
+    return !umf_span_is_live(span) || plan_visit_part_again(span->base, span->size, arg);
+}
+
 /* Whether the pool still has the listed spans. A claimed piece has as many allocations as the list,
  * so then all of them are the pool's. */
 static bool plan_is_true(const plan_t *plan) {
     plan_check_t check = {.plan = plan};
-    umf_tracked_each_span(plan->sleep->pool->tracked, plan_visit_again, &check);
+    const umf_pool_pieces_ops_t *own = umf_sleep_own_pieces(plan->sleep);
+    if (own) {
+        own->each_part(plan->sleep->pool->self, plan_visit_part_again, &check);
+    } else {
+        umf_tracked_each_span(plan->sleep->pool->tracked, plan_visit_again, &check);
+    }
     return check.seen == plan->count;
 }
 
@@ -92,11 +109,10 @@ static size_t plan_spans_of(const plan_t *plan, size_t first, const umf_vm_piece
 /* Lists the candidates: pieces whose allocations all seem to belong to the pool. */
 static umf_result_t plan_candidates(plan_t *plan) {
     umf_sleep_t *sleep = plan->sleep;
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
     for (size_t i = 0, n; i < plan->count; i += n) {
         umf_vm_piece_t piece;
-        umf_result_t result =
-            provider->ext->vm_find(provider->self, (void *)plan->spans[i].base, &piece);
+        umf_result_t result = vm.ext->vm_find(vm.self, (void *)plan->spans[i].base, &piece);
         if (result != UMF_RESULT_SUCCESS) {
             plan->is_stale = !plan_is_true(plan);
             return plan->is_stale ? UMF_RESULT_SUCCESS : result;
@@ -118,9 +134,9 @@ static umf_result_t plan_candidates(plan_t *plan) {
  * sleep's pieces. */
 static umf_result_t plan_claim(plan_t *plan) {
     umf_sleep_t *sleep = plan->sleep;
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
-    umf_result_t result = provider->ext->vm_claim(provider->self, sleep->bases, plan->allocations,
-                                                  plan->candidates, plan->claimed);
+    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
+    umf_result_t result =
+        vm.ext->vm_claim(vm.self, sleep->bases, plan->allocations, plan->candidates, plan->claimed);
     for (size_t i = 0; i < plan->candidates && result == UMF_RESULT_SUCCESS; i++) {
         if (!plan->claimed[i]) {
             plan->shared += sleep->pieces[i].size;
@@ -197,6 +213,17 @@ static void plan_free(plan_t *plan) {
     umf_meta_free(plan->claimed, plan->room * sizeof(*plan->claimed));
 }
 
+/* How many spans or parts there are. */
+static umf_result_t plan_count(plan_t *plan) {
+    const umf_memory_pool_handle_t pool = plan->sleep->pool;
+    const umf_pool_pieces_ops_t *own = umf_sleep_own_pieces(plan->sleep);
+    if (own) {
+        return own->make(pool->self, &plan->room);
+    }
+    plan->room = umf_tracked_span_count(pool->tracked);
+    return UMF_RESULT_SUCCESS;
+}
+
 static umf_result_t plan_try(plan_t *plan) {
     if (!plan_alloc(plan)) {
         UMF_LOG_ERROR("no memory for bookkeeping of %zu allocations", plan->room);
@@ -222,8 +249,9 @@ umf_result_t umf_plan_make(umf_sleep_t *sleep, umf_suspend_report_t *report) {
     plan_t plan;
     do {
         umf_plan_forget(sleep);
-        plan = (plan_t){.sleep = sleep, .room = umf_tracked_span_count(sleep->pool->tracked)};
-        result = plan.room ? plan_try(&plan) : UMF_RESULT_SUCCESS;
+        plan = (plan_t){.sleep = sleep};
+        result = plan_count(&plan);
+        result = result == UMF_RESULT_SUCCESS && plan.room ? plan_try(&plan) : result;
         plan_free(&plan);
     } while (result == UMF_RESULT_SUCCESS && plan.is_stale);
     report->shared += plan.shared;
@@ -232,11 +260,11 @@ umf_result_t umf_plan_make(umf_sleep_t *sleep, umf_suspend_report_t *report) {
 }
 
 static void plan_release(umf_sleep_t *sleep) {
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
     for (size_t i = 0; i < sleep->count; i++) {
         if (!sleep->pieces[i].gone) {
             /* A failure is logged, and the memory leaks. */
-            provider->ext->vm_release(provider->self, &sleep->bases[i], 1);
+            vm.ext->vm_release(vm.self, &sleep->bases[i], 1);
         }
     }
 }
@@ -300,15 +328,14 @@ size_t umf_plan_content(const umf_sleep_t *sleep) {
 }
 
 size_t umf_plan_away(umf_sleep_t *sleep) {
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
     size_t bytes = 0;
     for (size_t i = 0; i < sleep->count; i++) {
         umf_sleep_piece_t *piece = &sleep->pieces[i];
         umf_vm_piece_t now;
-        piece->is_away =
-            !piece->gone &&
-            provider->ext->vm_find(provider->self, piece->base, &now) == UMF_RESULT_SUCCESS &&
-            !now.attached;
+        piece->is_away = !piece->gone &&
+                         vm.ext->vm_find(vm.self, piece->base, &now) == UMF_RESULT_SUCCESS &&
+                         !now.attached;
         bytes += piece->is_away ? piece->content : 0;
     }
     return bytes;

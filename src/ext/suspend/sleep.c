@@ -79,6 +79,9 @@ umf_result_t umf_sleep_get(umf_memory_pool_handle_t pool, umf_sleep_t **out) {
 void umf_sleep_drop(umf_memory_pool_handle_t pool) {
     umf_sleep_t *sleep = umf_sleep_of(pool);
     if (sleep) {
+        if (umf_sleep_own_pieces(sleep)) {
+            sleep->count = 0; /* they have ended with the pool */
+        }
         umf_plan_forget(sleep);
         umf_watch_fini(&sleep->watch);
         umf_meta_free(sleep->folder, umf_sleep_text_bytes(sleep->folder));

@@ -48,6 +48,24 @@ static inline umf_memory_provider_handle_t umf_sleep_provider(const umf_sleep_t 
     return sleep->pool->provider;
 }
 
+/* The operations on pieces (umf/plugin.h) and what they are called with: the provider's, or those
+ * of a pool that places pages itself. */
+typedef struct umf_sleep_vm_t {
+    const umf_memory_provider_ext_ops_t *ext;
+    void *self;
+} umf_sleep_vm_t;
+
+static inline const umf_pool_pieces_ops_t *umf_sleep_own_pieces(const umf_sleep_t *sleep) {
+    return sleep->pool->fast ? sleep->pool->fast->pieces : NULL;
+}
+
+static inline umf_sleep_vm_t umf_sleep_vm(const umf_sleep_t *sleep) {
+    const umf_pool_pieces_ops_t *own = umf_sleep_own_pieces(sleep);
+    const umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    return own ? (umf_sleep_vm_t){own->vm, sleep->pool->self}
+               : (umf_sleep_vm_t){provider->ext, provider->self};
+}
+
 /* Bytes of a text with its NUL, for its allocation and its free; 0 for NULL. */
 static inline size_t umf_sleep_text_bytes(const char *text) {
     return text ? strlen(text) + 1 : 0;

@@ -192,15 +192,14 @@ static umf_result_t sleep_load(umf_sleep_t *sleep) {
 /* --- memory ----------------------------------------------------------------------------------- */
 
 static umf_result_t sleep_create(umf_sleep_t *sleep, size_t *missing) {
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
-    return sleep->count
-               ? provider->ext->vm_create(provider->self, sleep->bases, sleep->count, missing)
-               : UMF_RESULT_SUCCESS;
+    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
+    return sleep->count ? vm.ext->vm_create(vm.self, sleep->bases, sleep->count, missing)
+                        : UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t sleep_attach(umf_sleep_t *sleep) {
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
-    return sleep->count ? provider->ext->vm_attach(provider->self, sleep->bases, sleep->count)
+    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
+    return sleep->count ? vm.ext->vm_attach(vm.self, sleep->bases, sleep->count)
                         : UMF_RESULT_SUCCESS;
 }
 
@@ -229,8 +228,8 @@ static umf_result_t notify_mapped(const umf_sleep_t *sleep) {
 }
 
 static umf_result_t sleep_detach(umf_sleep_t *sleep) {
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
-    return sleep->count ? provider->ext->vm_detach(provider->self, sleep->bases, sleep->count)
+    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
+    return sleep->count ? vm.ext->vm_detach(vm.self, sleep->bases, sleep->count)
                         : UMF_RESULT_SUCCESS;
 }
 
@@ -525,11 +524,11 @@ void umf_sleep_freed(umf_memory_pool_handle_t pool, const void *ptr) {
     if (!sleep || sleep->state != UMF_SUSPEND_STATE_SUSPENDED) {
         return;
     }
-    umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
+    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
     umf_vm_piece_t piece;
-    if (provider->ext->vm_find(provider->self, ptr, &piece) == UMF_RESULT_SUCCESS &&
-        piece.allocations == 0 && umf_sleep_piece_gone(sleep, piece.base)) {
-        provider->ext->vm_release(provider->self, &piece.base, 1);
+    if (vm.ext->vm_find(vm.self, ptr, &piece) == UMF_RESULT_SUCCESS && piece.allocations == 0 &&
+        umf_sleep_piece_gone(sleep, piece.base)) {
+        vm.ext->vm_release(vm.self, &piece.base, 1);
     }
 }
 

@@ -116,6 +116,8 @@ void oracle_handed_out(const void *ptr, size_t size, CUstream stream);
 void oracle_handed_out_to_all(const void *ptr, size_t size);
 /* The program gives it back, before it calls the allocator. */
 void oracle_given_back(const void *ptr, size_t size);
+/* A suspend begins, or its resume has ended: memory of blocks goes and comes. */
+void oracle_takes_away(int yes);
 
 #ifdef __cplusplus
 }

@@ -198,4 +198,9 @@ void oracle_given_back(const void *ptr, size_t size) {
     get().oracle.give_back(reinterpret_cast<uintptr_t>(ptr), size);
 }
 
+void oracle_takes_away(int yes) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    get().oracle.takes_away(yes != 0);
+}
+
 } // extern "C"

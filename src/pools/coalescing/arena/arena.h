@@ -14,7 +14,8 @@
  * Whatever calls the provider is done by the thread with the driver lock, and without other locks.
  * What it works on is BUSY meanwhile, and it alone counts the mappings of pages. Files: place.c
  * finds a place and maps what it lacks, pages.c has the pages, donates, and removes stale mappings,
- * queues.c orders queues, pool.c has the operations, settings.c the counters.
+ * pieces.c takes the memory away for a suspend, queues.c orders queues, pool.c has the operations,
+ * settings.c the counters.
  */
 #ifndef UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
 #define UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
@@ -43,6 +44,18 @@ typedef struct umf_arena_page_t {
     umf_uses_t uses; /* of a spare one */
     struct umf_arena_page_t *next;
 } umf_arena_page_t;
+
+/* Adjacent pages, in a suspend (pieces.c). Sync: the lock; the thread with the driver lock changes
+ * its pages. */
+typedef struct umf_arena_piece_t {
+    uintptr_t base;
+    size_t size;
+    size_t blocks;           /* that lie in it, at least in part; of a fixed one 1 */
+    bool is_fixed;           /* all of its pages are */
+    bool is_claimed;         /* it belongs to a suspend */
+    bool is_attached;        /* its memory is mapped */
+    umf_arena_page_t *pages; /* that have memory and are not mapped, in their order */
+} umf_arena_piece_t;
 
 /* An old mapping. */
 typedef struct umf_arena_stale_t {
@@ -102,10 +115,14 @@ typedef struct umf_arena_t {
     size_t spare_bytes;
     umf_arena_stale_t *stale, **stale_end; /* oldest first */
     size_t stale_bytes;
-    size_t live, live_peak; /* bytes of blocks */
-    size_t held, held_peak; /* bytes of pages */
-    size_t donated;         /* bytes, so far */
-    uint64_t clock;         /* frees so far */
+    size_t live, live_peak;    /* bytes of blocks */
+    size_t held, held_peak;    /* bytes of pages */
+    size_t donated;            /* bytes, so far */
+    uint64_t clock;            /* frees so far */
+    umf_arena_piece_t *pieces; /* by address, during a suspend */
+    size_t piece_count, piece_room;
+    size_t claimed;  /* pieces. While there are any no page moves, is made or released */
+    size_t promised; /* segments of each area, for the release of pieces */
     umf_arena_queue_t queues[UMF_USES_QUEUES];
 } umf_arena_t;
 
@@ -171,6 +188,17 @@ void umf_arena_release(umf_arena_t *arena, size_t keep);
 void umf_arena_fix_locked(umf_arena_t *arena, uintptr_t base, size_t size);
 /* Unmaps and releases everything. No other thread uses the arena. */
 umf_result_t umf_arena_unmap_all(umf_arena_t *arena);
+
+/* --- pieces.c --- */
+
+extern const umf_pool_pieces_ops_t umf_arena_pieces;
+
+/* A block was made or freed in pieces. */
+void umf_arena_pieces_count_locked(umf_arena_t *arena, uintptr_t base, uintptr_t end, bool more);
+/* Tells the suspend of pieces in these addresses that have lost their last block. No lock held. */
+void umf_arena_pieces_tell(umf_arena_t *arena, uintptr_t base, uintptr_t end);
+/* The end of an arena whose memory is away. */
+void umf_arena_pieces_fini(umf_arena_t *arena);
 
 /* --- queues.c --- */
 

@@ -175,7 +175,7 @@ static size_t take_locked(umf_arena_t *arena, size_t bytes, const umf_arena_requ
     size_t room =
         arena->areas[UMF_ARENA_LARGE].free_count + arena->areas[UMF_ARENA_LITTLE].free_count;
     size_t taken = 0;
-    donor_t *donors = room ? umf_meta_alloc(room * sizeof(*donors)) : NULL;
+    donor_t *donors = room && !arena->claimed ? umf_meta_alloc(room * sizeof(*donors)) : NULL;
     if (!donors) {
         return 0;
     }

@@ -345,6 +345,7 @@ umf_segment_t *umf_arena_take_locked(umf_arena_t *arena, umf_segments_t *area, u
     umf_segment_cut(area, from, base, request->size);
     umf_segment_set(area, from, UMF_SEGMENT_LIVE);
     umf_hash_put(&arena->blocks, base, from);
+    umf_arena_pieces_count_locked(arena, base, base + request->size, true);
     arena->live += request->size;
     return from;
 }
@@ -371,6 +372,7 @@ static umf_segment_t *finish_locked(umf_arena_t *arena, fill_t *fill,
     }
     umf_segment_set(area, whole, UMF_SEGMENT_LIVE);
     umf_hash_put(&arena->blocks, base, whole);
+    umf_arena_pieces_count_locked(arena, base, base + request->size, true);
     arena->live += request->size;
     return whole;
 }
@@ -391,7 +393,7 @@ static umf_segment_t *fill_and_map(umf_arena_t *arena, fill_t *fill,
     } else {
         let_go_locked(fill->place.area, fill->first, fill->end);
     }
-    fill->place.area->promised = 0;
+    fill->place.area->promised -= PROMISED;
     umf_unlock(&arena->lock);
     umf_meta_free(pages, fill->room * sizeof(*pages));
     return block;
@@ -410,7 +412,7 @@ static bool begin(umf_arena_t *arena, fill_t *fill, const umf_arena_request_t *r
                    hold_locked(arena, &fill->place, &fill->end);
     if (is_held) {
         fill->first = fill->segment = fill->place.first;
-        fill->place.area->promised = PROMISED;
+        fill->place.area->promised += PROMISED;
         donate_locked(arena, fill->place.lack, request);
     }
     umf_unlock(&arena->lock);

@@ -88,6 +88,7 @@ static taken_t take_free(umf_arena_t *arena, const umf_arena_request_t *request,
 static void free_locked(umf_arena_t *arena, umf_segment_t *block) {
     umf_segments_t *area = umf_arena_area(arena, block->base);
     umf_hash_remove(&arena->blocks, block->base);
+    umf_arena_pieces_count_locked(arena, block->base, umf_segment_end(block), false);
     arena->live -= block->size;
     umf_segment_set(area, block, UMF_SEGMENT_FREE);
     umf_segment_join(area, block);
@@ -238,10 +239,12 @@ static umf_segment_t *block_locked(const umf_arena_t *arena, const void *ptr) {
 
 /* The host has waited for all that use the block, if `queue` is none. */
 static umf_result_t put(umf_arena_t *arena, const void *ptr, unsigned queue, bool is_captured) {
+    uintptr_t end = 0;
     umf_lock(&arena->lock);
     umf_segment_t *block = block_locked(arena, ptr);
     if (umf_likely(block != NULL)) {
         uint64_t count = ++arena->clock;
+        end = arena->claimed ? umf_segment_end(block) : 0;
         if (queue == UMF_USES_DEVICE) {
             block->uses = (umf_uses_t){0};
         }
@@ -257,6 +260,9 @@ static umf_result_t put(umf_arena_t *arena, const void *ptr, unsigned queue, boo
         free_locked(arena, block);
     }
     umf_unlock(&arena->lock);
+    if (umf_unlikely(end != 0)) {
+        umf_arena_pieces_tell(arena, (uintptr_t)ptr, end);
+    }
     return umf_likely(block != NULL) ? UMF_RESULT_SUCCESS : refuse(arena, ptr);
 }
 
@@ -296,6 +302,8 @@ static bool shrink(void *self, void *ptr, void *note, size_t old, size_t size) {
     if (is_cut) {
         umf_segment_cut(area, block, block->base, keep);
         umf_segment_t *tail = block->next;
+        umf_arena_pieces_count_locked(arena, block->base, umf_segment_end(tail), false);
+        umf_arena_pieces_count_locked(arena, block->base, umf_segment_end(block), true);
         arena->live -= tail->size;
         umf_uses_add(&tail->uses, UMF_USES_DEVICE, ++arena->clock);
         umf_uses_stamp(&tail->uses, arena->clock);
@@ -539,6 +547,7 @@ static umf_result_t range_init(umf_arena_t *arena) {
 }
 
 static void arena_dispose(umf_arena_t *arena) {
+    umf_meta_free(arena->pieces, arena->piece_room * sizeof(*arena->pieces));
     umf_arena_queues_free(arena);
     umf_segments_fini(&arena->areas[UMF_ARENA_LARGE]);
     umf_segments_fini(&arena->areas[UMF_ARENA_LITTLE]);
@@ -614,6 +623,7 @@ static umf_result_t arena_finalize(void *self) {
     umf_arena_driver_lock(arena);
     if (is_at_rest(arena)) {
         umf_arena_queues_fini(arena);
+        umf_arena_pieces_fini(arena);
         result = umf_arena_unmap_all(arena);
     }
     if (result == UMF_RESULT_SUCCESS) {
@@ -642,6 +652,7 @@ static const umf_view_kind_t arena_view = {.name = "coalescing", .how = UMF_VIEW
 static const umf_pool_fast_ops_t arena_fast_ops = {
     .queued = &arena_queue_ops,
     .fix = arena_fix,
+    .pieces = &umf_arena_pieces,
     .free_at = arena_free_at,
     .usable_size_at = arena_usable_size_at,
     .tick = arena_tick,

@@ -1,0 +1,216 @@
+/*
+ * Arenas that are suspended: their pieces are runs of pages, and each is one page after a resume.
+ * On queues: gpu/random_test.cpp.
+ */
+#include <umf/queue.h>
+#include <umf/reclaim.h>
+#include <umf/suspend.h>
+
+#include "fakes/log_file.h"
+#include "unit/arena.h"
+
+namespace {
+
+class SuspendArena : public Arena {
+  protected:
+    size_t allocated() {
+        size_t bytes = SIZE_MAX;
+        EXPECT_EQ(umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &bytes,
+                            sizeof(bytes), provider),
+                  OK);
+        return bytes;
+    }
+    void keep(umf_suspend_keep_t what) {
+        umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
+        policy.keep = what;
+        policy.folder = "/tmp";
+        EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
+    }
+    umf_suspend_report_t suspend() {
+        umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+        EXPECT_EQ(umfPoolsSuspend(&pool, 1, nullptr, &report), OK);
+        return report;
+    }
+    umf_suspend_report_t resume() {
+        umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+        EXPECT_EQ(umfPoolsResume(&pool, 1, nullptr, &report), OK);
+        return report;
+    }
+    umf_residency_t residency() {
+        umf_residency_t now = UMF_RESIDENCY_INIT;
+        EXPECT_EQ(umfPoolGetResidency(pool, &now), OK);
+        return now;
+    }
+};
+
+} // namespace
+
+TEST_F(SuspendArena, HasNoMemoryWhileItIsSuspended) {
+    make();
+    const std::vector<char *> kept = comb(16);
+    free_all({take(8 * MiB - PAGE)}); // pages have moved
+    const umf_suspend_report_t report = suspend();
+    EXPECT_EQ(RangedVmm::pages(), 0U);
+    EXPECT_EQ(RangedVmm::mapped(), 0U);
+    EXPECT_EQ(allocated(), 0U);
+    EXPECT_EQ(report.kept, 8 * MiB) << "blocks only";
+    EXPECT_GE(report.bytes, 8 * MiB);
+    EXPECT_EQ(report.shared, 0U);
+    EXPECT_EQ(residency().reserved, report.bytes);
+    EXPECT_EQ(residency().pinned, 8 * MiB);
+    EXPECT_EQ(take(64), nullptr);
+    EXPECT_EQ(umfPoolGetLastAllocationError(pool), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
+    EXPECT_EQ(resume().bytes, report.bytes);
+    EXPECT_EQ(RangedVmm::bytes(), report.bytes);
+    EXPECT_EQ(held(), report.bytes);
+    is_comb(kept);
+    free_all({take(2 * MiB)});
+    free_all(kept);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(held(), 0U);
+}
+
+TEST_F(SuspendArena, HasOnePageForEachRunAfterwards) {
+    make();
+    char *large = take(4 * MiB);
+    memset(large, 3, 4 * MiB);
+    EXPECT_EQ(RangedVmm::pages(), 64U);
+    for (int i = 0; i < 2; i++) {
+        suspend();
+        resume();
+        EXPECT_EQ(RangedVmm::pages(), 16U) << "four pages each";
+        EXPECT_TRUE(std::all_of(large, large + 4 * MiB, [](char c) { return c == 3; }));
+    }
+    EXPECT_EQ(umfFree(large), OK);
+    free_all({take(4 * MiB + PAGE)}); // larger pages move as well
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(RangedVmm::pages(), 0U);
+}
+
+TEST_F(SuspendArena, KeepsContentWhereItIsTold) {
+    for (umf_suspend_keep_t what : {UMF_SUSPEND_KEEP_PINNED, UMF_SUSPEND_KEEP_HOST,
+                                    UMF_SUSPEND_KEEP_FILE, UMF_SUSPEND_ZERO}) {
+        SCOPED_TRACE(what);
+        make();
+        keep(what);
+        char *small = take(1000), *large = take(MiB);
+        memset(small, 5, 1000);
+        memset(large, 6, MiB);
+        suspend();
+        EXPECT_EQ(RangedVmm::pages(), 0U);
+        resume();
+        const bool is_kept = what != UMF_SUSPEND_ZERO;
+        EXPECT_TRUE(std::all_of(small, small + 1000, [&](char c) { return c == 5 * is_kept; }));
+        EXPECT_TRUE(std::all_of(large, large + MiB, [&](char c) { return c == 6 * is_kept; }));
+        free_all({small, large});
+        ASSERT_EQ(umfPoolDestroy(pool), OK);
+        ASSERT_EQ(umfMemoryProviderDestroy(provider), OK);
+        pool = nullptr, provider = nullptr;
+    }
+}
+
+TEST_F(SuspendArena, LetsBlocksGoWhileItIsSuspended) {
+    make();
+    std::vector<char *> kept = comb(16);
+    suspend();
+    const size_t before = residency().reserved;
+    EXPECT_EQ(umfFree(kept[0]), OK);
+    EXPECT_EQ(umfFree(kept[3]), OK);
+    EXPECT_EQ(umfFree(kept[3]), UMF_RESULT_ERROR_INVALID_ARGUMENT) << "freed twice";
+    EXPECT_LE(residency().reserved, before - MiB);
+    EXPECT_EQ(residency().pinned, 6 * MiB);
+    EXPECT_LE(resume().bytes, before - MiB);
+    EXPECT_EQ(RangedVmm::bytes(), held());
+    for (size_t i : {1, 2, 4, 5, 6, 7}) {
+        const char value = static_cast<char>(2 * i + 1);
+        EXPECT_TRUE(std::all_of(kept[i], kept[i] + MiB, [&](char c) { return c == value; }));
+        EXPECT_EQ(umfFree(kept[i]), OK);
+    }
+    free_all({take(16 * MiB)});
+}
+
+TEST_F(SuspendArena, MayLoseAllItsBlocksOrEndMeanwhile) {
+    make();
+    const std::vector<char *> kept = comb(8);
+    suspend();
+    free_all(kept);
+    EXPECT_EQ(residency().reserved, 0U);
+    resume();
+    EXPECT_EQ(RangedVmm::pages(), 0U);
+    char *block = take(MiB);
+    EXPECT_NE(block, nullptr);
+    suspend();
+    ASSERT_EQ(umfPoolDestroy(pool), OK); // TearDown looks for what is left
+    pool = nullptr;
+    EXPECT_EQ(allocated(), 0U);
+}
+
+TEST_F(SuspendArena, StaysInItsGroup) {
+    make();
+    umf_pool_group_handle_t group = nullptr;
+    ASSERT_EQ(umfPoolGroupCreate(4 * MiB, &group), OK);
+    ASSERT_EQ(umfPoolGroupAdd(group, pool), OK);
+    char *block = take(3 * MiB);
+    for (int i = 0; i < 3; i++) {
+        suspend();
+        resume();
+    }
+    EXPECT_EQ(umfFree(block), OK);
+    block = take(3 * MiB);
+    suspend();
+    EXPECT_EQ(umfFree(block), OK) << "its pages leave the group";
+    resume();
+    block = take(3 * MiB);
+    EXPECT_NE(block, nullptr);
+    EXPECT_EQ(umfFree(block), OK);
+    EXPECT_EQ(umfPoolGroupRemove(group, pool), OK);
+    EXPECT_EQ(umfPoolGroupDestroy(group), OK);
+}
+
+TEST_F(SuspendArena, StaysSuspendedWithoutMemory) {
+    make();
+    const std::vector<char *> kept = comb(16);
+    suspend();
+    RangedVmm::limit(4 * MiB);
+    umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
+    EXPECT_NE(umfPoolsResume(&pool, 1, nullptr, &report), OK);
+    EXPECT_GT(report.missing, 3 * MiB);
+    EXPECT_EQ(RangedVmm::pages(), 0U) << "none of it was kept";
+    RangedVmm::limit(SIZE_MAX);
+    resume();
+    is_comb(kept);
+    free_all(kept);
+}
+
+// Suspends in the middle of a program, of which one call fails.
+TEST_F(SuspendArena, KeepsContentInRandomPrograms) {
+    ONE_THREAD_ONLY()
+    const char *const failing[] = {"", "page_create", "page_map", "page_unmap", "page_destroy"};
+    for (size_t seed = 0; seed < scaled(500); seed++) {
+        SCOPED_TRACE(seed);
+        make(seed % 4 == 3 ? ",donate=trim" : seed % 4 == 2 ? ",watermark=0" : "");
+        Program program(pool, static_cast<unsigned>(seed));
+        for (int round = 0; round < 4; round++) {
+            for (int i = 0; i < 60; i++) {
+                program.step();
+            }
+            RangedVmm::fail(failing[(seed + round) % 5], 1 + program.random() % 40);
+            umfPoolsSuspend(&pool, 1, nullptr, nullptr);
+            for (size_t i = program.random() % 4; i > 0 && !program.blocks.empty(); i--) {
+                EXPECT_EQ(umfFree(program.blocks.back().ptr), OK); // content is away
+                program.blocks.pop_back();
+            }
+            umfPoolsResume(&pool, 1, nullptr, nullptr);
+            RangedVmm::fail("", 0);
+            ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+        }
+        program.end();
+        EXPECT_EQ(counter(pool, "used_memory"), 0U);
+        ASSERT_EQ(umfPoolDestroy(pool), OK);
+        ASSERT_EQ(umfMemoryProviderDestroy(provider), OK);
+        pool = nullptr, provider = nullptr;
+        ASSERT_EQ(RangedVmm::faults(), "");
+    }
+}
