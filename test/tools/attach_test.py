@@ -217,6 +217,17 @@ def attach_socket(pid):
     return made
 
 
+def accepted(listener, pid):
+    """The connection of that process. Any umfctl without a process named connects to each attach socket on the
+    machine, so one that runs beside this test is closed and passed over."""
+    while True:
+        connection, _ = listener.accept()
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", peer)[0] == pid:
+            return connection
+        connection.close()
+
+
 def answer(status=0, kind=2, text=b"", magic=0x41464D55, version=2):
     return struct.pack("<IIII240s", magic, version, status, kind, text)
 
@@ -225,7 +236,7 @@ def asked_once(listener, reply, descriptors=()):
     """What umfctl says to that answer."""
     asking = subprocess.Popen([UMFCTL, "snapshot", str(os.getpid()), "-o", "lies"], cwd=WORK, stderr=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True)
-    connection, _ = listener.accept()
+    connection = accepted(listener, asking.pid)
     connection.recv(4096)
     if reply is not None:
         socket.send_fds(connection, [reply], list(descriptors))
@@ -267,7 +278,7 @@ def test_hostile_texts():
     for words in (["top", os.getpid()], ["metrics", os.getpid()]):
         asking = subprocess.Popen([UMFCTL, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   env={**os.environ, "LC_ALL": "C.UTF-8"})
-        connection, _ = listener.accept()
+        connection = accepted(listener, asking.pid)
         connection.recv(4096)
         with open(file, "rb") as given:
             socket.send_fds(connection, [answer(kind=1)], [given.fileno()])
@@ -330,7 +341,7 @@ def test_files_that_are_none():
             file.write(lies)
         asking = subprocess.Popen([UMFCTL, "top", str(os.getpid())], stderr=subprocess.PIPE, stdout=subprocess.PIPE,
                                   text=True)
-        connection, _ = listener.accept()
+        connection = accepted(listener, asking.pid)
         connection.recv(4096)
         with open(path, "rb") as file:
             socket.send_fds(connection, [answer(kind=1)], [file.fileno()])
