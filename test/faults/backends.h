@@ -8,10 +8,14 @@
 
 #include <unistd.h>
 
+#include <umf/queue.h>
 #include <umf/suspend.h>
 
 #include "fakes/vmm_kinds.h"
 #include "injector.h"
+#if UMF_WITH_LEVEL_ZERO
+#include "lists.h"
+#endif
 
 namespace faults {
 
@@ -28,6 +32,11 @@ struct Backend {
     std::function<bool()> disarm;           // whether the fault has come
     std::function<long()> alive;            // objects of the driver
     std::function<std::string()> misuse;    // what the driver saw that is wrong
+    std::function<umf_memory_provider_handle_t()> make_provider; // none: it is made from `text`
+    std::function<std::vector<void *>()> make_queues;
+    std::function<void(const std::vector<void *> &)> end_queues;
+    // Work of the queue uses a block that was handed out on it, and is freed behind that work.
+    std::function<void(void *ptr, size_t size, void *queue)> use;
 };
 
 inline Backend of_system(const std::string &name, const std::string &text) {
@@ -43,6 +52,9 @@ inline Backend of_system(const std::string &name, const std::string &text) {
     b.disarm = [] { return false; };
     b.alive = [] { return 0L; };
     b.misuse = [] { return std::string(); };
+    b.make_queues = [] { return std::vector<void *>(); };
+    b.end_queues = [](const std::vector<void *> &) {};
+    b.use = [](void *, size_t, void *) {};
     return b;
 }
 
@@ -54,7 +66,7 @@ inline std::string own_name() {
 
 inline Backend of_cuda(const std::string &name, const std::string &text) {
     Backend b = of_system(name, text);
-    b.pools = {"coalescing", "disjoint", "proxy", "jemalloc"};
+    b.pools = {"coalescing", "disjoint", "proxy"};
     b.start = start_cuda_vmm;
     b.stop = [] {
         driver().cuCtxSetCurrent(nullptr);
@@ -73,6 +85,29 @@ inline Backend of_cuda(const std::string &name, const std::string &text) {
         long wrong = control->illegal_accesses + control->unordered_unmaps + control->dead_uses;
         return std::string(driver().faults()) + (wrong ? "illegal accesses" : "");
     };
+    b.make_queues = [] {
+        std::vector<void *> made;
+        for (int i = 0; i < 2; i++) {
+            CUstream stream = nullptr;
+            driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+            made.push_back(stream);
+        }
+        return made;
+    };
+    b.end_queues = [](const std::vector<void *> &queues) {
+        for (void *queue : queues) {
+            umfQueueEnds(queue);
+            driver().cuStreamSynchronize(static_cast<CUstream>(queue));
+            driver().cuStreamDestroy(static_cast<CUstream>(queue));
+        }
+    };
+    b.use = [](void *ptr, size_t size, void *queue) {
+        CUstream stream = static_cast<CUstream>(queue);
+        fake_cuda_use_t use = {ptr, size, 1};
+        driver().handed_out(ptr, size, stream);
+        driver().launch("kernel", &use, 1, stream);
+        driver().given_back(ptr, size);
+    };
     return b;
 }
 
@@ -82,7 +117,7 @@ inline Backend of_cuda(const std::string &name, const std::string &text) {
 
 inline Backend of_level_zero(const std::string &name) {
     Backend b = of_system(name, name);
-    b.pools = {"coalescing", "disjoint", "proxy", "jemalloc"};
+    b.pools = {"coalescing", "disjoint", "proxy"};
     b.start = [] {
         static const std::string missing = ze_is_missing();
         if (missing.empty()) {
@@ -106,6 +141,26 @@ inline Backend of_level_zero(const std::string &name) {
     return b;
 }
 
+// The same in a context of the test, with queues in it.
+inline Backend with_lists(Backend b, umf_memory_provider_handle_t (Lists::*make)() const) {
+    static Lists lists;
+    b.name += "_queues";
+    b.has_ipc = false;
+    b.pools = {"coalescing", "disjoint"};
+    b.start = [start = b.start] {
+        std::string missing = start();
+        if (missing.empty()) {
+            lists.start();
+        }
+        return missing;
+    };
+    b.make_provider = [make] { return (lists.*make)(); };
+    b.make_queues = [] { return lists.make(2); };
+    b.end_queues = [](const std::vector<void *> &queues) { lists.end(queues); };
+    b.use = [](void *ptr, size_t size, void *queue) { lists.use(ptr, size, queue); };
+    return b;
+}
+
 #endif
 
 inline std::vector<Backend> backends() {
@@ -124,6 +179,7 @@ inline std::vector<Backend> backends() {
     if (!driver().is_real) {
         made.push_back(of_cuda("cuda", "cuda:device=0"));
         made.push_back(of_cuda("cuda_vmm", "cuda_vmm:share=fd,piece_size=1M"));
+        made.back().pools.push_back("jemalloc");
         made.back().keeps = all;
         made.back().keeps.push_back(UMF_SUSPEND_KEEP_PEER);
     }
@@ -131,8 +187,12 @@ inline std::vector<Backend> backends() {
 #if UMF_WITH_LEVEL_ZERO
     made.push_back(of_level_zero("level_zero"));
     made.push_back(of_level_zero("level_zero_vmm"));
+    made.back().pools.push_back("jemalloc");
     made.back().keeps = {UMF_SUSPEND_KEEP_HOST, UMF_SUSPEND_KEEP_FILE, UMF_SUSPEND_KEEP_PEER};
     made.back().has_ipc = false;
+    made.push_back(with_lists(of_level_zero("level_zero"), &Lists::make_provider));
+    made.push_back(with_lists(of_level_zero("level_zero_vmm"), &Lists::make_vmm_provider));
+    made.back().keeps = {UMF_SUSPEND_KEEP_HOST};
 #endif
     return made;
 }

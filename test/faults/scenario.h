@@ -34,6 +34,7 @@ struct Block {
 
 class Scenario {
     const Backend &backend;
+    umf_memory_provider_handle_t provider = nullptr; // of `pool`, where that does not own it
     umf_memory_pool_handle_t pool = nullptr;
     std::vector<Block> blocks;
     std::vector<void *> queues;
@@ -42,11 +43,11 @@ class Scenario {
   public:
     explicit Scenario(const Backend &b, std::vector<void *> q) : backend(b), queues(std::move(q)) {}
 
-    // All that may meet the fault. `text`: of pool and provider.
-    void run(const std::string &text, size_t round) {
-        if (umfPoolCreateFromText(text.c_str(), &pool) != OK) {
+    // All that may meet the fault. `text`: of the pool. false: it could not be created.
+    bool run(const std::string &text, size_t round) {
+        if (!create(text)) {
             pool = nullptr;
-            return;
+            return false;
         }
         choose_keep(round);
         for (size_t size : {size_t{64}, size_t{300}, size_t{5000}, size_t{70000}, size_t{300000},
@@ -62,13 +63,41 @@ class Scenario {
         }
         umfPoolTrimMemory(pool, 0);
         take(200000);
+        return true;
     }
 
     // With no faults any more: all content is right, and everything goes back.
     void end() {
-        if (!pool) {
-            return;
+        if (pool) {
+            end_pool();
         }
+        if (provider) {
+            EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+            provider = nullptr;
+        }
+    }
+
+    // While calls fail. Any result may come; the handles are gone.
+    void end_with_faults() {
+        if (pool) {
+            umfPoolDestroy(pool);
+            pool = nullptr;
+        }
+        if (provider) {
+            umfMemoryProviderDestroy(provider);
+            provider = nullptr;
+        }
+    }
+
+  private:
+    bool create(const std::string &text) {
+        if (!backend.make_provider) {
+            return umfPoolCreateFromText((text + " over " + backend.text).c_str(), &pool) == OK;
+        }
+        provider = backend.make_provider();
+        return provider && umfPoolCreateFromTextOver(text.c_str(), provider, &pool) == OK;
+    }
+    void end_pool() {
         umf_residency_t now = UMF_RESIDENCY_INIT;
         if (umfPoolGetResidency(pool, &now) == OK && now.state != UMF_SUSPEND_STATE_RESIDENT) {
             EXPECT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
@@ -81,16 +110,6 @@ class Scenario {
         EXPECT_EQ(umfPoolDestroy(pool), OK);
         pool = nullptr;
     }
-
-    // While calls fail. Any result may come; the handles are gone.
-    void end_with_faults() {
-        if (pool) {
-            umfPoolDestroy(pool);
-            pool = nullptr;
-        }
-    }
-
-  private:
     void choose_keep(size_t round) {
         if (!backend.keeps.empty()) {
             umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
@@ -167,11 +186,9 @@ class Scenario {
             umfPoolsResume(&pool, 1, nullptr, nullptr);
         }
     }
-#if UMF_WITH_CUDA
-    // A kernel on each queue uses a block that is freed behind it, and taken again.
+    // Work on each queue uses a block that is freed behind it, and taken again.
     void use_queues() {
         for (void *queue : queues) {
-            CUstream stream = static_cast<CUstream>(queue);
             for (int i = 0; i < 2; i++) {
                 Block block;
                 block.size = 40000;
@@ -179,10 +196,7 @@ class Scenario {
                 if (!block.ptr) {
                     continue;
                 }
-                fake_cuda_use_t use = {block.ptr, block.size, 1};
-                driver().handed_out(block.ptr, block.size, stream);
-                driver().launch("kernel", &use, 1, stream);
-                driver().given_back(block.ptr, block.size);
+                backend.use(block.ptr, block.size, queue);
                 if (umfFreeOn(block.ptr, queue) != OK && umfFreeOn(block.ptr, queue) != OK) {
                     blocks.push_back(block);
                 }
@@ -193,9 +207,6 @@ class Scenario {
             umfPoolWaitPending(pool, 1000000, &left);
         }
     }
-#else
-    void use_queues() {}
-#endif
 };
 
 } // namespace faults
