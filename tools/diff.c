@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "groups.h"
+#include "plain.h"
 #include "record.h"
 #include "report.h"
 #include "umfctl.h"
@@ -163,6 +164,26 @@ static int take(diff_t *diff, size_t side) {
     return is_taken ? 0 : record_failed(&error);
 }
 
+/* Has the file a list of live allocations? A snapshot has one only while a recording with leaks
+ * runs.
+ */
+static bool has_places(const diff_t *diff, size_t side) {
+    const umf_reader_info_t *info = umf_reader_info(diff->readers[side]);
+    return info->kind == UMF_RECORD_FILE_RECORDING || (info->flags & UMF_RECORD_HAS_LIVE);
+}
+
+/* Returns the exit status. */
+static int check_alike(const diff_t *diff) {
+    bool has[] = {has_places(diff, 0), has_places(diff, 1)};
+    if (has[0] == has[1]) {
+        return 0;
+    }
+    return print_message("%s lists live allocations, and %s, a snapshot without a recording with "
+                         "leaks, does not: compare two files of one kind",
+                         umf_reader_info(diff->readers[has[0] ? 0 : 1])->name,
+                         umf_reader_info(diff->readers[has[0] ? 1 : 0])->name);
+}
+
 /* --- output ----------------------------------------------------------------------------------- */
 
 static const char *change_text(uint64_t from, uint64_t to, char *text, size_t size) {
@@ -251,6 +272,7 @@ static void show_total(const list_t *pools) {
 static int show(diff_t *diff) {
     int status = take(diff, 0);
     status = status ? status : take(diff, 1);
+    status = status ? status : check_alike(diff);
     if (status == 0) {
         join(&diff->pools);
         join(&diff->places);
@@ -258,7 +280,15 @@ static int show(diff_t *diff) {
         record_describe(diff->readers[1], "after", "After");
         show_total(&diff->pools);
         show_list(&diff->pools, "pools", "Pools that changed, the most first");
-        show_list(&diff->places, "places", "Places that changed, the most first");
+        if (has_places(diff, 0)) {
+            show_list(&diff->places, "places", "Places that changed, the most first");
+        } else {
+            report_section("places", "Places that changed", 12);
+            report_row(&(report_row_t){.name = "places",
+                                       .state = REPORT_SKIPPED,
+                                       .note = "not known: the snapshots were taken without a "
+                                               "recording with leaks"});
+        }
     }
     return status;
 }

@@ -16,6 +16,9 @@
 typedef struct leaks_t {
     umf_reader_t *reader;
     groups_t groups;
+    groups_t ended;      /* of destroyed pools */
+    group_t ended_total; /* with those without a stack */
+    uint64_t ended_lost; /* allocations without a stack */
     int64_t now;
 } leaks_t;
 
@@ -97,6 +100,79 @@ static void show_groups(const leaks_t *leaks) {
     }
 }
 
+static const char *pool_text(const leaks_t *leaks, const group_t *group, char *text) {
+    return umf_reader_label(leaks->reader, group->object, text, RECORD_LABEL);
+}
+
+static void ended_as_members(const leaks_t *leaks, const group_t *group, size_t index) {
+    char name[32], label[RECORD_LABEL], stack[RECORD_STACK];
+    const report_member_t members[] = {
+        {"bytes", {.unit = REPORT_BYTES, .number = group->bytes}},
+        {"count", {.unit = REPORT_NUMBER, .number = group->count}},
+        {"pool", {.unit = REPORT_TEXT, .text = pool_text(leaks, group, label)}},
+        {"stack",
+         {.unit = REPORT_LINES,
+          .text = record_stack(leaks->reader, group->stack, stack, sizeof(stack))}},
+    };
+    snprintf(name, sizeof(name), "%zu", index + 1);
+    report_members(name, members, sizeof(members) / sizeof(members[0]));
+}
+
+static void ended_as_lines(const leaks_t *leaks, const group_t *group) {
+    char line[256], bytes[32], count[32], label[RECORD_LABEL];
+    snprintf(line, sizeof(line), "    %10s  %s, when pool %.24s was destroyed",
+             report_bytes_text(group->bytes, bytes, sizeof(bytes)),
+             record_allocations(group->count, count, sizeof(count)),
+             pool_text(leaks, group, label));
+    line[80] = '\0';
+    report_line(line);
+    record_print_stack(leaks->reader, group->stack);
+}
+
+/* Allocations that lived when their pool was destroyed; nothing if there are none. */
+static void show_ended(const leaks_t *leaks) {
+    bool all = report_is_json() || leaks->ended.count <= GROUPS_SHOWN;
+    char line[128];
+    if (leaks->ended_total.count == 0) {
+        return;
+    }
+    report_section("destroyed", "Allocations of destroyed pools, the largest first", 12);
+    for (size_t i = 0; i < (all ? leaks->ended.count : GROUPS_SHOWN); i++) {
+        if (report_is_json()) {
+            ended_as_members(leaks, &leaks->ended.items[i], i);
+        } else {
+            ended_as_lines(leaks, &leaks->ended.items[i]);
+        }
+    }
+    if (!all) {
+        snprintf(line, sizeof(line), "    and %zu other places; --json has all",
+                 leaks->ended.count - GROUPS_SHOWN);
+        report_line(line);
+    }
+    if (leaks->ended_lost) {
+        snprintf(line, sizeof(line), "    and %" PRIu64 " allocations without a stack",
+                 leaks->ended_lost);
+        report_line(line);
+    }
+}
+
+static void show_ended_total(const leaks_t *leaks) {
+    const umf_reader_info_t *info = umf_reader_info(leaks->reader);
+    if (info->kind != UMF_RECORD_FILE_RECORDING) {
+        return;
+    }
+    bool is_incomplete = info->dropped && !(info->flags & UMF_RECORD_HAS_LIVE);
+    report_row(&(report_row_t){
+        .name = "destroyed",
+        .state = leaks->ended_total.count && !umfctl_words.allow_destroyed ? REPORT_WARNING
+                 : is_incomplete                                           ? REPORT_SKIPPED
+                                                                           : REPORT_OK,
+        .value = {.unit = REPORT_BYTES, .number = leaks->ended_total.bytes},
+        .note = leaks->ended_total.count ? "lived when their pools were destroyed"
+                : is_incomplete          ? "at least: the oldest events are lost"
+                                         : NULL});
+}
+
 static void show_total(const leaks_t *leaks, bool is_replayed) {
     const umf_reader_info_t *info = umf_reader_info(leaks->reader);
     uint64_t bytes = 0, count = 0;
@@ -130,6 +206,13 @@ static void show_total(const leaks_t *leaks, bool is_replayed) {
                     ? "the oldest of them are lost, and their allocations are missing here; "
                       "record with leaks for a complete list"
                     : NULL});
+    show_ended_total(leaks);
+}
+
+/* Lives that the file does not know are no success. */
+static bool is_unknown(const leaks_t *leaks) {
+    const umf_reader_info_t *info = umf_reader_info(leaks->reader);
+    return info->kind == UMF_RECORD_FILE_SNAPSHOT && !(info->flags & UMF_RECORD_HAS_LIVE);
 }
 
 static void find_now(leaks_t *leaks) {
@@ -140,10 +223,32 @@ static void find_now(leaks_t *leaks) {
     }
 }
 
+static bool load_ended(leaks_t *leaks, umf_reader_error_t *error) {
+    if (!groups_load_ended(&leaks->ended, &leaks->ended_total, leaks->reader, error)) {
+        return false;
+    }
+    leaks->ended_lost = leaks->ended_total.count;
+    for (size_t i = 0; i < leaks->ended.count; i++) {
+        leaks->ended_total.bytes += leaks->ended.items[i].bytes;
+        leaks->ended_total.count += leaks->ended.items[i].count;
+    }
+    if (leaks->ended.count) {
+        qsort(leaks->ended.items, leaks->ended.count, sizeof(group_t), by_size);
+    }
+    return true;
+}
+
+static int status_of(const leaks_t *leaks) {
+    bool has_leaks =
+        leaks->groups.count > 0 || (leaks->ended_total.count > 0 && !umfctl_words.allow_destroyed);
+    return is_unknown(leaks) ||
+           (umfctl_words.fail && (has_leaks || !groups_are_complete(leaks->reader)));
+}
+
 static int show(leaks_t *leaks) {
     umf_reader_error_t error;
     bool has_table = umf_reader_info(leaks->reader)->flags & UMF_RECORD_HAS_LIVE;
-    if (!groups_load(&leaks->groups, leaks->reader, &error)) {
+    if (!groups_load(&leaks->groups, leaks->reader, &error) || !load_ended(leaks, &error)) {
         return record_failed(&error);
     }
     if (leaks->groups.count) {
@@ -153,8 +258,11 @@ static int show(leaks_t *leaks) {
     find_now(leaks);
     record_describe(leaks->reader, "file", "File");
     show_total(leaks, !has_table);
-    show_groups(leaks);
-    return umfctl_words.fail && leaks->groups.count > 0;
+    if (!is_unknown(leaks)) {
+        show_groups(leaks);
+    }
+    show_ended(leaks);
+    return status_of(leaks);
 }
 
 /* A file, or a process if there is no such file. */
@@ -171,5 +279,6 @@ int umfctl_leaks(void) {
     int status = show(&leaks);
     umf_reader_close(leaks.reader);
     free(leaks.groups.items);
+    free(leaks.ended.items);
     return status;
 }

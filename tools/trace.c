@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plain.h"
 #include "record.h"
 #include "report.h"
 #include "umfctl.h"
@@ -19,6 +20,7 @@ typedef struct mark_t {
 typedef struct trace_t {
     umf_reader_t *reader;
     umf_reader_replay_t *replay;
+    bool *is_created; /* by number of the object: its creation is in the recording */
     mark_t *marks;
     size_t mark_count, mark_room;
     umf_reader_event_t provider_refusal; /* the last before the pool's refusal that we explain */
@@ -48,6 +50,7 @@ static bool see(trace_t *trace, const umf_reader_event_t *event) {
         trace->provider_refusal = trace->last_provider_refusal;
         trace->last_provider_refusal.size = 0;
     }
+    trace->is_created[event->object] |= event->kind == UMF_RECORD_CREATE;
     bool is_kept = event->kind != UMF_RECORD_MARK || keep_mark(trace, event);
     return is_kept && umf_reader_replay_apply(trace->replay, event, NULL);
 }
@@ -70,6 +73,7 @@ static bool see_all(trace_t *trace, umf_reader_error_t *error) {
 
 /* --- pools ------------------------------------------------------------------------------------ */
 
+/* UMF_RECORD_UNKNOWN: not known. */
 typedef struct figures_t {
     uint64_t peak, live, live_count, held, allocs, frees, refused;
 } figures_t;
@@ -78,15 +82,18 @@ static figures_t figures_of(trace_t *trace, uint32_t number) {
     const umf_record_object_t *object = umf_reader_object(trace->reader, number);
     const umf_reader_object_use_t *use = umf_reader_replay_object(trace->replay, number);
     if (umf_reader_info(trace->reader)->kind == UMF_RECORD_FILE_SNAPSHOT) {
+        bool is_counted = object->allocs != 0;
         return (figures_t){object->peak,
                            object->live,
                            object->live_count,
                            object->held,
-                           object->allocs,
-                           object->frees,
-                           0};
+                           is_counted ? object->allocs : UMF_RECORD_UNKNOWN,
+                           is_counted ? object->frees : UMF_RECORD_UNKNOWN,
+                           UMF_RECORD_UNKNOWN};
     }
-    return (figures_t){use->own_peak, use->use.bytes, use->use.count, use->held,
+    /* An older pool has memory whose events are not in the recording. */
+    uint64_t held = trace->is_created[number] ? use->held : UMF_RECORD_UNKNOWN;
+    return (figures_t){use->own_peak, use->use.bytes, use->use.count, held,
                        use->allocs,   use->frees,     use->refused};
 }
 
@@ -106,18 +113,25 @@ static const char *bytes_cell(uint64_t bytes, char *text, size_t size) {
     return report_bytes_text(bytes, text, size);
 }
 
+static void number_cell(uint64_t number, char *text, size_t size) {
+    if (number == UMF_RECORD_UNKNOWN) {
+        snprintf(text, size, "-");
+    } else {
+        record_number(number, text, size);
+    }
+}
+
 static void pool_as_line(const trace_t *trace, uint32_t number, const figures_t *figures) {
     char label[RECORD_LABEL], cells[6][32], line[256];
     bytes_cell(figures->peak, cells[0], sizeof(cells[0]));
     bytes_cell(figures->live, cells[1], sizeof(cells[1]));
     bytes_cell(figures->held, cells[2], sizeof(cells[2]));
-    record_number(figures->live_count, cells[3], sizeof(cells[3]));
-    record_number(figures->allocs, cells[4], sizeof(cells[4]));
-    record_number(figures->frees, cells[5], sizeof(cells[5]));
+    number_cell(figures->live_count, cells[3], sizeof(cells[3]));
+    number_cell(figures->allocs, cells[4], sizeof(cells[4]));
+    number_cell(figures->frees, cells[5], sizeof(cells[5]));
     snprintf(line, sizeof(line), "    %-18.18s %10s %10s %10s %7s %7s %7s",
              umf_reader_label(trace->reader, number, label, sizeof(label)), cells[0], cells[1],
-             cells[2], figures->live_count == UMF_RECORD_UNKNOWN ? "-" : cells[3], cells[4],
-             cells[5]);
+             cells[2], cells[3], cells[4], cells[5]);
     report_line(line);
 }
 
@@ -365,6 +379,11 @@ static void show_marks(const trace_t *trace) {
 
 static int summary(trace_t *trace) {
     umf_reader_error_t error;
+    uint32_t objects = umf_reader_info(trace->reader)->object_count;
+    trace->is_created = calloc(objects ? objects : 1, sizeof(*trace->is_created));
+    if (!trace->is_created) {
+        return print_message("there is no memory for %" PRIu32 " objects", objects);
+    }
     trace->replay = umf_reader_replay_begin(trace->reader, &error);
     if (!trace->replay || !see_all(trace, &error)) {
         return record_failed(&error);
@@ -469,5 +488,6 @@ int umfctl_trace(void) {
     umf_reader_replay_free(trace.replay);
     umf_reader_close(trace.reader);
     free(trace.marks);
+    free(trace.is_created);
     return status;
 }

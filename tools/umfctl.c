@@ -69,7 +69,10 @@ static const char usage[] =
     "             --pprof OUT  the same for pprof\n"
     "  leaks FILE live allocations, by the place that made them, the oldest first\n"
     "             --largest    the largest first\n"
-    "             --fail       exit status 1 if anything lives\n"
+    "             --fail       exit status 1 if anything lives, or lived when its pool was\n"
+    "                          destroyed, or the file cannot tell\n"
+    "             --allow-destroyed\n"
+    "                          what lived when its pool was destroyed does not count\n"
     "  diff A B   what grew and shrank from one file to the other\n"
     "\n"
     "  --json     for programs instead of people\n"
@@ -123,6 +126,7 @@ static const struct {
     {"--pprof", " trace ", NULL, &umfctl_words.pprof, NULL},
     {"--largest", " leaks ", &umfctl_words.largest, NULL, NULL},
     {"--fail", " leaks ", &umfctl_words.fail, NULL, NULL},
+    {"--allow-destroyed", " leaks ", &umfctl_words.allow_destroyed, NULL, NULL},
     {"-o", " snapshot record ", NULL, &umfctl_words.output, NULL},
     {"--stacks", " record ", &umfctl_words.stacks, NULL, NULL},
     {"--leaks", " record ", &umfctl_words.leaks, NULL, NULL},

@@ -30,7 +30,7 @@ typedef struct umfctl_words_t {
     const char *operands[UMFCTL_OPERANDS];
     size_t operand_count;
     char **program; /* the words after "--"; NULL: none */
-    bool events, largest, fail;
+    bool events, largest, fail, allow_destroyed;
     const char *html, *chrome, *pytorch, *collapsed, *speedscope, *pprof; /* files to write */
     bool stacks, leaks;
     const char *output;       /* of -o */

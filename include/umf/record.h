@@ -31,6 +31,9 @@
 extern "C" {
 #endif
 
+/// @brief A value of umf_record_params_t::leaks.
+#define UMF_RECORD_LEAKS_ALLOW_DESTROYED 2
+
 /// @brief Scope and target of a recording.
 typedef struct umf_record_params_t {
     /// sizeof(umf_record_params_t) of the headers it was compiled with.
@@ -49,7 +52,9 @@ typedef struct umf_record_params_t {
     unsigned stack_depth;
     /// Whether a table of live allocations is kept, so that `umfctl leaks` lists allocations whose
     /// events have been overwritten, too. ::umfRecordStop and the end of the process then log the
-    /// live allocations.
+    /// live allocations, and those that lived when their pool was destroyed.
+    /// ::UMF_RECORD_LEAKS_ALLOW_DESTROYED leaves out the latter: for programs that free all memory
+    /// of a pool at once, by its end.
     int leaks;
     /// Only allocations of at least so many bytes; 0: no limit.
     size_t min_size;

@@ -111,8 +111,13 @@ typedef struct umf_record_header_t {
     uint64_t min_size;
     /// The largest; 0: no limit.
     uint64_t max_size;
+    /// Allocations that lived when their pool was destroyed, and whose place in ::UMF_RECORD_LIVE
+    /// another one has taken since. The others of destroyed pools are still in the section.
+    uint64_t ended_count;
+    /// Their bytes.
+    uint64_t ended_bytes;
     /// 0.
-    uint64_t reserved[4];
+    uint64_t reserved[2];
     /// The sections by ::umf_record_section_kind_t.
     umf_record_section_t sections[UMF_RECORD_SECTIONS];
 } umf_record_header_t;

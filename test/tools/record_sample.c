@@ -394,6 +394,18 @@ static void end(void) {
 
 /* --- files ------------------------------------------------------------------------------------ */
 
+/* The pool ends with all that lives in it. Of that, another allocation has the place of `lost`. */
+static void end_weights(uint64_t lost) {
+    const pool_t *pool = &sample.pools[WEIGHTS];
+    umf_record_object_t *objects = section(UMF_RECORD_OBJECTS);
+    event(0, UMF_RECORD_DESTROY, pool->number, 0, 0, 0);
+    objects[pool->number].flags |= UMF_RECORD_OBJECT_IS_GONE;
+    sample.header->ended_count = lost;
+    sample.header->ended_bytes = 1000 * lost;
+}
+
+static bool ends_weights;
+
 static void recording(const char *path, uint64_t events, uint64_t blocks, bool fails, bool dies) {
     /* A block of each thread is not full. A step has a few events of providers and marks besides.
      */
@@ -405,6 +417,9 @@ static void recording(const char *path, uint64_t events, uint64_t blocks, bool f
     make_objects();
     make_modules();
     live_through(events, fails);
+    if (ends_weights) {
+        end_weights(blocks == 6 ? 3 : 0);
+    }
     if (!dies) {
         keep_live();
         end();
@@ -434,7 +449,8 @@ static void tiny(const char *path) {
     }
 }
 
-static void snapshot(const char *path, uint64_t grown) {
+/* `bare`: taken without a recording with leaks. */
+static void snapshot(const char *path, uint64_t grown, bool bare) {
     create(path, (uint64_t[UMF_RECORD_SECTIONS]){6, 1024, 1, 24, 8, 0, 3, 12});
     sample.header->kind = UMF_RECORD_FILE_SNAPSHOT;
     sample.header->flags = UMF_RECORD_HAS_STACKS | UMF_RECORD_HAS_LIVE | UMF_RECORD_HAS_ENDED;
@@ -468,7 +484,12 @@ static void snapshot(const char *path, uint64_t grown) {
         at->frees = at->allocs - 1;
         objects[pool->provider].held = size;
     }
-    keep_live();
+    if (bare) {
+        objects[sample.pools[CACHE].number].allocs = objects[sample.pools[CACHE].number].frees = 0;
+        sample.header->flags = UMF_RECORD_HAS_ENDED;
+    } else {
+        keep_live();
+    }
 }
 
 int main(int argc, char **argv) {
@@ -476,6 +497,9 @@ int main(int argc, char **argv) {
     uint64_t events = argc > 3 ? strtoull(argv[3], NULL, 10) : 20000;
     if (strcmp(what, "demo") == 0 || strcmp(what, "died") == 0) {
         recording(argv[1], events, 0, true, *what == 'd' && what[1] == 'i');
+    } else if (strcmp(what, "destroyed") == 0 || strcmp(what, "destroyed_lost") == 0) {
+        ends_weights = true;
+        recording(argv[1], events, what[9] ? 6 : 0, true, false);
     } else if (strcmp(what, "clean") == 0) {
         recording(argv[1], events, 0, false, false);
     } else if (strcmp(what, "overwritten") == 0) {
@@ -483,10 +507,13 @@ int main(int argc, char **argv) {
     } else if (strcmp(what, "tiny") == 0) {
         tiny(argv[1]);
     } else if (strcmp(what, "snapshot") == 0 || strcmp(what, "grown") == 0) {
-        snapshot(argv[1], *what == 'g' ? 5 : 2);
+        snapshot(argv[1], *what == 'g' ? 5 : 2, false);
+    } else if (strcmp(what, "bare") == 0) {
+        snapshot(argv[1], 2, true);
     } else {
-        fputs("usage: record_sample <file> demo|clean|overwritten|died|tiny|snapshot|grown "
-              "[<events>]\n",
+        fputs("usage: record_sample <file> "
+              "demo|clean|destroyed|destroyed_lost|overwritten|died|tiny|snapshot|grown|"
+              "bare [<events>]\n",
               stderr);
         return 2;
     }

@@ -48,7 +48,7 @@ expect_json() { # <expression about the document d>
         fail "not in the JSON: $1"
 }
 
-for what in demo clean overwritten died tiny snapshot grown; do
+for what in demo clean destroyed destroyed_lost overwritten died tiny snapshot grown bare; do
     "$sample" $what.umfrec $what
 done
 
@@ -130,7 +130,35 @@ expect_json 'd["leaks"]["1"]["count"] == 52 and d["leaks"]["1"]["pool"] == "weig
 expect_status 0 "$umfctl" leaks snapshot.umfrec --largest
 [ "$(grep -o '#[345]' out | tr -d '\n')" = '#3#4#5' ] || fail "the largest do not come first"
 
+# What lived when its pool was destroyed was not freed either.
+expect_status 1 "$umfctl" leaks destroyed.umfrec --fail
+expect_in out '^  \+ lives +0 bytes$'
+expect_in out '^  ! destroyed +13 MiB$'
+expect_in out '^ +13 MiB  52 allocations, when pool weights #3 was destroyed$'
+expect_in out '^ +keep_batch\+0x1'
+expect_status 0 "$umfctl" leaks destroyed.umfrec
+expect_status 0 "$umfctl" leaks destroyed.umfrec --fail --allow-destroyed
+expect_status 0 "$umfctl" leaks destroyed.umfrec --json
+expect_json 'd["destroyed"]["1"]["count"] == 52 and d["total"]["destroyed"]["value"] == 52 * 262144'
+expect_status 1 "$umfctl" leaks destroyed_lost.umfrec --fail
+expect_in out '^ +13 MiB  52 allocations, when pool weights #3 was destroyed$'
+expect_in out 'and 3 allocations without a stack'
+expect_status 2 "$umfctl" trace demo.umfrec --allow-destroyed
+# What a file cannot tell is no success.
+expect_status 1 "$umfctl" leaks bare.umfrec
+expect_in out 'not known'
+expect_not_in out 'none|0 bytes'
+expect_status 0 "$umfctl" trace bare.umfrec
+expect_in out '^ +kv "cache" #.* 1 +- +-$'
+
 # --- diff ---
+
+expect_status 1 "$umfctl" diff demo.umfrec bare.umfrec
+expect_in err 'bare.umfrec, a snapshot without a recording with leaks, does not'
+expect_status 1 "$umfctl" diff bare.umfrec demo.umfrec
+expect_in err 'demo.umfrec lists live allocations, and bare.umfrec'
+expect_status 0 "$umfctl" diff bare.umfrec bare.umfrec
+expect_in out 'places +not known'
 
 expect_status 0 "$umfctl" diff snapshot.umfrec grown.umfrec
 expect_in out '^ +\+768 bytes  kv "cache": 512 bytes in 1, then 1\.2 KiB in 1$'

@@ -28,6 +28,7 @@
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/pools/pool_proxy.h>
+#include <umf/providers/provider_fixed_memory.h>
 #include <umf/record.h>
 #include <umf/record_format.h>
 #include <umf/text.h>
@@ -615,11 +616,13 @@ TEST(record, what_finds_no_room_among_what_lives_is_counted) {
     EXPECT_EQ(file.header.live_dropped, blocks.size() - live);
 }
 
-TEST(record, an_allocation_ends_with_its_pool_and_is_no_leak) {
+// More than the table has room for: later pools take the places of destroyed ones.
+static std::string text_after_200_arenas(const std::string &path, int leaks) {
     umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
+    params.path = path.c_str();
     params.size = MIB;
-    params.leaks = 1;
-    ASSERT_EQ(umfRecordStart(&params), OK);
+    params.leaks = leaks;
+    EXPECT_EQ(umfRecordStart(&params), OK);
     for (int round = 0; round < 200; round++) {
         Pool arena;
         for (int i = 0; i < 100; i++) {
@@ -628,8 +631,56 @@ TEST(record, an_allocation_ends_with_its_pool_and_is_no_leak) {
     }
     EXPECT_EQ(state().live_count, 0u);
     LogFile log(2);
+    EXPECT_EQ(umfRecordStop(), OK);
+    return log.text();
+}
+
+TEST(record, what_lives_in_a_destroyed_pool_is_reported_down_to_the_last) {
+    Folder folder;
+    std::string path = folder / "run", text = text_after_200_arenas(path, 1);
+    EXPECT_NE(text.find("1280000 bytes in 20000 allocations lived when their pools were destroyed"),
+              std::string::npos)
+        << text;
+    File file(path);
+    EXPECT_EQ(file.header.ended_count + file.live().size(), 20000u);
+    EXPECT_EQ(file.header.ended_bytes, 64 * file.header.ended_count);
+}
+
+TEST(record, arenas_can_leave_it_out) {
+    Folder folder;
+    EXPECT_EQ(text_after_200_arenas(folder / "run", UMF_RECORD_LEAKS_ALLOW_DESTROYED), "");
+}
+
+// The pool that has the address now may free it, although its allocation was not recorded.
+TEST(record, a_free_takes_no_allocation_of_a_destroyed_pool) {
+    Folder folder;
+    std::string path = folder / "run";
+    umf_record_params_t params = with(path, MIB);
+    params.leaks = 1;
+    params.min_size = 4096;
+    static char memory[1 << 20];
+    auto use = [](size_t size, bool frees) {
+        umf_fixed_memory_provider_params_handle_t below = nullptr;
+        umf_memory_provider_handle_t provider = nullptr;
+        umf_memory_pool_handle_t pool = nullptr;
+        EXPECT_EQ(umfFixedMemoryProviderParamsCreate(memory, sizeof(memory), &below), OK);
+        EXPECT_EQ(umfMemoryProviderCreate(umfFixedMemoryProviderOps(), below, &provider), OK);
+        EXPECT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr,
+                                UMF_POOL_CREATE_FLAG_OWN_PROVIDER, &pool),
+                  OK);
+        void *block = umfPoolMalloc(pool, size);
+        EXPECT_NE(block, nullptr);
+        EXPECT_EQ(frees ? umfPoolFree(pool, block) : OK, OK);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfFixedMemoryProviderParamsDestroy(below), OK);
+        return block;
+    };
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    void *leaked = use(8192, false);
+    EXPECT_EQ(use(64, true), leaked);
+    LogFile log;
     ASSERT_EQ(umfRecordStop(), OK);
-    EXPECT_EQ(log.text(), "");
+    EXPECT_EQ(log.count("8192 bytes in 1 allocations lived when"), 1u) << log.text();
 }
 
 TEST(record, a_free_that_is_refused_takes_nothing_out_of_what_lives) {

@@ -39,6 +39,7 @@ typedef struct umf_reader_info_t {
     uint32_t pid;
     uint64_t realtime; /* of the start, CLOCK_REALTIME in ns */
     uint64_t dropped, live_dropped, rate, min_size, max_size; /* see umf_record_header_t */
+    uint64_t ended_count, ended_bytes;                        /* likewise */
     uint64_t event_count;      /* in the blocks; those of an unknown kind are not handed out */
     int64_t first_ns, last_ns; /* times of the first and the last event; 0 without any */
     uint32_t object_count;     /* numbers are 1 to object_count - 1 */
@@ -170,7 +171,8 @@ typedef struct umf_reader_use_t {
 typedef struct umf_reader_site_t {
     uint32_t object, stack;
     umf_reader_use_t use;
-    uint64_t allocs, alloc_bytes; /* in total */
+    uint64_t allocs, alloc_bytes;      /* in total */
+    uint64_t ended_count, ended_bytes; /* that lived when the pool was destroyed */
 } umf_reader_site_t;
 
 /* A pool or provider; of a provider only requests of the program count as `use`. */

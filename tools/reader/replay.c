@@ -317,6 +317,8 @@ static void destroy(umf_reader_replay_t *replay, const umf_reader_event_t *event
     for (uint32_t at = object->first_site; at != NO_SITE; at = replay->sites[at].next_site) {
         site_t *site = &replay->sites[at];
         freeze(&site->known.use, &site->frozen, &replay->moments);
+        site->known.ended_bytes = site->known.use.bytes;
+        site->known.ended_count = site->known.use.count;
         site->known.use.bytes = site->known.use.count = 0;
     }
     object->first_site = NO_SITE;

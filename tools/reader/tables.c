@@ -119,6 +119,8 @@ bool reader_check_header(umf_reader_t *reader, umf_reader_error_t *error) {
     info->realtime = header->realtime;
     info->dropped = header->dropped;
     info->live_dropped = header->live_dropped;
+    info->ended_count = header->ended_count;
+    info->ended_bytes = header->ended_bytes;
     info->rate = header->rate ? header->rate : 1;
     info->min_size = header->min_size;
     info->max_size = header->max_size;

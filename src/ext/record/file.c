@@ -229,6 +229,7 @@ static bool map_tables(umf_recording_t *r, size_t size) {
 static void take_params(umf_recording_t *r, const umf_record_params_t *params) {
     r->stack_depth = params->stack_depth;
     r->reports_live = params->leaks != 0;
+    r->allows_ended = params->leaks == UMF_RECORD_LEAKS_ALLOW_DESTROYED;
     r->min_size = params->min_size;
     r->max_size = params->max_size;
     r->rate = params->rate > 0 ? params->rate : 1;

@@ -1,6 +1,7 @@
-/* Live allocations at the end of a recording, by stack. */
+/* Live allocations at the end of a recording, and those of destroyed pools, by stack. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -107,23 +108,52 @@ static void say_groups(const umf_recording_t *r, group_t *groups) {
     }
 }
 
+static void say_all(const umf_recording_t *r, const sums_t *sums, const char *end) {
+    if (sums->count > 0) {
+        say(r, "umf: %llu bytes in %llu allocations %s", (unsigned long long)sums->bytes,
+            (unsigned long long)sums->count, end);
+    }
+    if (sums->groups) {
+        say_groups(r, sums->groups);
+    }
+}
+
+static void tell_live(umf_recording_t *r, group_t *groups) {
+    sums_t sums = {.groups = groups};
+    umf_record_live_each(r, false, add, &sums);
+    say_all(r, &sums, "were not freed");
+}
+
+/* Items that other allocations have replaced are counted, without a stack. */
+static void tell_ended(umf_recording_t *r, group_t *groups) {
+    sums_t sums = {.groups = groups,
+                   .count = atomic_load(&r->ended_count),
+                   .bytes = atomic_load(&r->ended_bytes)};
+    uint64_t replaced = sums.count;
+    umf_record_live_each(r, true, add, &sums);
+    say_all(r, &sums, "lived when their pools were destroyed");
+    if (replaced > 0) {
+        say(r, "  and %llu of them without a stack: 'umfctl leaks' finds it in the events",
+            (unsigned long long)replaced);
+    }
+}
+
 void umf_record_leaks_tell(umf_recording_t *r) {
     size_t size = GROUPS * sizeof(group_t);
-    sums_t sums = {.groups = umf_meta_alloc(size)};
-    umf_record_live_each(r, add, &sums);
+    group_t *groups = umf_meta_alloc(size);
+    tell_live(r, groups);
     uint64_t dropped = atomic_load(&r->live_dropped);
-    if (sums.count > 0) {
-        say(r, "umf: %llu bytes in %llu allocations were not freed", (unsigned long long)sums.bytes,
-            (unsigned long long)sums.count);
-    }
     if (dropped > 0) {
         say(r,
             "umf: %llu allocations had no room in the table of live allocations: a larger size "
             "of the recording has more",
             (unsigned long long)dropped);
     }
-    if (sums.groups) {
-        say_groups(r, sums.groups);
+    if (!r->allows_ended) {
+        if (groups) {
+            memset(groups, 0, size);
+        }
+        tell_ended(r, groups);
     }
-    umf_meta_free(sums.groups, size);
+    umf_meta_free(groups, size);
 }

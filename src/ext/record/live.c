@@ -85,10 +85,20 @@ static bool is_gone(const umf_recording_t *r, const umf_record_event_t *item) {
             UMF_RECORD_OBJECT_IS_GONE);
 }
 
+/* Adds an allocation to the sums of those that lived when their pool was destroyed, before another
+ * one takes its item. */
+static void count_ended(umf_recording_t *r, const umf_record_event_t *item) {
+    uint64_t count = atomic_fetch_add_explicit(&r->ended_count, 1, memory_order_relaxed) + 1;
+    uint64_t bytes = atomic_fetch_add_explicit(&r->ended_bytes, item->size, memory_order_relaxed);
+    __atomic_store_n(&r->header->ended_count, count, __ATOMIC_RELAXED);
+    __atomic_store_n(&r->header->ended_bytes, bytes + item->size, __ATOMIC_RELAXED);
+}
+
 /* Room for another item, from one whose pool is gone. */
-static void evict_locked(const umf_recording_t *r, const window_t *window) {
+static void evict_locked(umf_recording_t *r, const window_t *window) {
     for (uint32_t i = 0; i < WINDOW; i++) {
         if (is_gone(r, &window->items[i])) {
+            count_ended(r, &window->items[i]);
             window->state->count--;
             close_hole(window, i);
             return;
@@ -111,6 +121,9 @@ static bool add_locked(umf_recording_t *r, const window_t *window,
     }
     bool is_new = address_at(window, at) == 0;
     window->state->count += is_new;
+    if (!is_new && is_gone(r, &window->items[at])) {
+        count_ended(r, &window->items[at]);
+    }
     item_set(&window->items[at], event);
     return true;
 }
@@ -131,7 +144,8 @@ void umf_record_live_add(umf_recording_t *r, const umf_record_event_t *event) {
 bool umf_record_live_remove(umf_recording_t *r, uint64_t address, umf_record_event_t *removed) {
     window_t window = window_lock(r, address);
     uint32_t at = window_is_empty(&window) || address == 0 ? WINDOW : find(&window, address);
-    bool is_found = at != WINDOW && address_at(&window, at) == address;
+    bool is_found =
+        at != WINDOW && address_at(&window, at) == address && !is_gone(r, &window.items[at]);
     if (is_found) {
         *removed = window.items[at];
         window.state->count--;
@@ -141,7 +155,7 @@ bool umf_record_live_remove(umf_recording_t *r, uint64_t address, umf_record_eve
     return is_found;
 }
 
-void umf_record_live_each(umf_recording_t *r,
+void umf_record_live_each(umf_recording_t *r, bool of_gone,
                           void (*visit)(const umf_record_event_t *item, void *arg), void *arg) {
     for (size_t i = 0; i < r->window_count * WINDOW; i++) {
         umf_record_live_window_t *window = &r->windows[i / WINDOW];
@@ -153,7 +167,7 @@ void umf_record_live_each(umf_recording_t *r,
             i += WINDOW - 1 - i % WINDOW;
         }
         umf_record_unspin(&window->is_locked);
-        if (item.address != 0 && !is_gone(r, &item)) {
+        if (item.address != 0 && is_gone(r, &item) == of_gone) {
             visit(&item, arg);
         }
     }
@@ -171,7 +185,7 @@ static void sum_one(const umf_record_event_t *item, void *arg) {
 
 void umf_record_live_sum(umf_recording_t *r, uint64_t *count, uint64_t *bytes) {
     sum_t sum = {0};
-    umf_record_live_each(r, sum_one, &sum);
+    umf_record_live_each(r, false, sum_one, &sum);
     *count = sum.count;
     *bytes = sum.bytes;
 }

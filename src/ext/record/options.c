@@ -93,7 +93,11 @@ static bool parse_size(const char *text, size_t *size) {
 static bool parse_word(umf_record_params_t *params, const char *word) {
     size_t value = DEPTH_DEFAULT;
     if (strcmp(word, "leaks") == 0) {
-        params->leaks = 1;
+        params->leaks = params->leaks ? params->leaks : 1;
+        return true;
+    }
+    if (strcmp(word, "allow-destroyed") == 0) {
+        params->leaks = UMF_RECORD_LEAKS_ALLOW_DESTROYED;
         return true;
     }
     if (strcmp(word, "stacks") == 0 ||
@@ -125,8 +129,8 @@ umf_result_t umf_record_options_parse(umf_record_options_t *options, const char 
         memcpy(word, text, length < sizeof(word) ? length : sizeof(word) - 1);
         if (!parse_word(&options->params, word)) {
             snprintf(why, why_size,
-                     "'%s' is none of stacks, stacks=FRAMES (up to 64), leaks, size=BYTES, "
-                     "rate=NUMBER",
+                     "'%s' is none of stacks, stacks=FRAMES (up to 64), leaks, allow-destroyed, "
+                     "size=BYTES, rate=NUMBER",
                      word);
             return UMF_RESULT_ERROR_INVALID_ARGUMENT;
         }

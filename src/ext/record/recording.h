@@ -42,6 +42,7 @@ typedef struct umf_recording_t {
     bool has_filter;   /* only some pools */
     bool has_limits;   /* not all sizes or addresses are recorded */
     bool reports_live; /* at the end */
+    bool allows_ended; /* the report leaves out allocations of destroyed pools */
     bool keeps_live;   /* there is a table of live allocations */
     bool by_environment;
     uint64_t generation; /* differs between recordings */
@@ -56,6 +57,7 @@ typedef struct umf_recording_t {
     size_t file_size;
     umf_record_section_t sections[UMF_RECORD_SECTIONS]; /* Sync: `count` as umf_record_item says */
     _Atomic uint64_t dropped, live_dropped;
+    _Atomic uint64_t ended_count, ended_bytes; /* as in the header */
     umf_record_object_t *objects;
     char *texts;
     umf_record_module_t *modules;
@@ -222,9 +224,8 @@ void umf_record_live_add(umf_recording_t *r, const umf_record_event_t *event);
 bool umf_record_live_remove(umf_recording_t *r, uint64_t address, umf_record_event_t *removed);
 void umf_record_live_sum(umf_recording_t *r, uint64_t *count, uint64_t *bytes);
 
-/* What `visit` is passed is a copy. Items of pools that are gone are left out: with its pool an
- * allocation ends. */
-void umf_record_live_each(umf_recording_t *r,
+/* Visits a copy of each item of a pool that exists (`of_gone` false), or that was destroyed. */
+void umf_record_live_each(umf_recording_t *r, bool of_gone,
                           void (*visit)(const umf_record_event_t *item, void *arg), void *arg);
 
 /* --- leaks.c --- */
