@@ -29,6 +29,7 @@ static const char usage[] =
     "  reap       removes named shared memory that crashed processes left\n"
     "  vault      memory that outlives its users: ls, stat, put, watch, drop, stop;\n"
     "             'umfctl vault --help' has its words\n"
+    "  remote     memory of other machines: probe, ls; 'umfctl remote --help'\n"
     "\n"
     "Of processes of this user with pools (root: of all users). top and metrics need\n"
     "nothing of them; the others need an attach socket: UMF_RECORD_ATTACH=yes, or '--':\n"
@@ -268,6 +269,9 @@ int main(int argc, char **argv) {
 
     if (argc > 1 && strcmp(argv[1], "vault") == 0) {
         return umfctl_vault(argc - 2, argv + 2);
+    }
+    if (argc > 1 && strcmp(argv[1], "remote") == 0) {
+        return umfctl_remote(argc - 2, argv + 2);
     }
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];

@@ -17,8 +17,9 @@ int umfctl_snapshot(void);
 int umfctl_record(void);
 int umfctl_top(void);
 int umfctl_metrics(void);
-/* With the words after it, because its actions have operands of their own. */
+/* With the words after them, because their actions have words of their own. */
 int umfctl_vault(int count, char **words);
+int umfctl_remote(int count, char **words);
 
 #define UMFCTL_OPERANDS 2
 

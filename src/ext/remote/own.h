@@ -223,6 +223,9 @@ struct umf_remote_t {
     umf_ucx_t ucx;          /* Immutable, as those without a note */
     void *context, *worker; /* the thread's after the start */
     int efd;
+    umf_kept_fd_t page; /* page.c. Sync: lock, as the next two */
+    char devices[64];
+    size_t peers;           /* sessions */
     umf_kept_fd_t wakes[2]; /* a pipe: it is read by the thread, and written to wake it */
     bool is_deaf;           /* the program has closed it. The thread's */
     unsigned forks;
@@ -279,6 +282,15 @@ umf_ucs_status_t umf_remote_peer_gets(umf_remote_handle_t remote, const remote_m
 void umf_remote_peer_turn(umf_remote_handle_t remote, uint64_t now);
 bool umf_remote_peer_is_idle(umf_remote_handle_t remote);
 void umf_remote_peer_end(umf_remote_handle_t remote);
+
+/* --- page.c: what others see of the context -----------------------------------------------------
+ */
+
+/* Before the thread starts. Without it the context works, and is not listed. */
+void umf_remote_page_open(umf_remote_handle_t remote, const char *devices);
+void umf_remote_page_write_locked(umf_remote_handle_t remote);
+/* Of the thread: a session more, or one less. */
+void umf_remote_page_peers(umf_remote_handle_t remote, int change);
 
 /* --- remote.c --------------------------------------------------------------------------------- */
 

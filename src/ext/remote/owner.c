@@ -118,6 +118,7 @@ UMF_API_EXT_1 umf_result_t umfRemotePublish(umf_remote_handle_t remote, void *pt
     }
     umf_lock(&remote->lock);
     umf_list_add(&remote->exports, &made->link);
+    umf_remote_page_write_locked(remote);
     umf_unlock(&remote->lock);
     *published = made;
     return UMF_RESULT_SUCCESS;
@@ -188,6 +189,7 @@ UMF_API_EXT_1 umf_result_t umfRemoteWithdraw(umf_remote_export_handle_t publishe
         export_settle(remote, published);
         umf_lock(&remote->lock);
         umf_list_remove(&published->link);
+        umf_remote_page_write_locked(remote);
         umf_unlock(&remote->lock);
     }
     umf_hold_end(&published->hold);
@@ -429,6 +431,7 @@ static remote_session_t *session_find(umf_remote_handle_t remote, uint64_t id) {
 /* Puts for which no data came end; what UCX uses ends soon by itself. */
 static void session_end(umf_remote_handle_t remote, remote_session_t *session) {
     umf_list_remove(&session->link);
+    umf_remote_page_peers(remote, -1);
     umf_remote_link_close(&session->endpoint);
     for (umf_list_t *at = remote->transfers.next, *next; at != &remote->transfers; at = next) {
         remote_transfer_t *transfer = UMF_CONTAINER_OF(at, remote_transfer_t, link);
@@ -520,6 +523,7 @@ static void serve_hello(umf_remote_handle_t remote, const remote_message_t *aske
         return;
     }
     umf_list_add(&remote->sessions, &session->link);
+    umf_remote_page_peers(remote, 1);
     if (!umf_remote_is_equal(asked->id, remote->id, REMOTE_ID)) {
         session->is_proven = false;
         session->proof_deadline = umf_remote_now() + PROOF_MS;

@@ -116,6 +116,7 @@ static void remote_delete(umf_remote_handle_t remote) {
     if (remote->context) {
         remote->ucx.ucp_cleanup(remote->context);
     }
+    umf_kept_fd_close(&remote->page);
     umf_kept_fd_close(&remote->wakes[0]);
     umf_kept_fd_close(&remote->wakes[1]);
     umf_lock_destroy(&remote->lock);
@@ -205,6 +206,7 @@ UMF_API_EXT_1 umf_result_t umfRemoteCreate(const umf_remote_params_t *params,
     }
     result = remote_fill(remote, params);
     if (result == UMF_RESULT_SUCCESS) {
+        umf_remote_page_open(remote, params->devices ? params->devices : "lo");
         result = umf_handle_begin(remote, &remote_handle);
     }
     if (result == UMF_RESULT_SUCCESS && umf_remote_start(remote) != 0) {
