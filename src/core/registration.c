@@ -2,7 +2,7 @@
 #include <umf/registration.h>
 
 #include "base/log.h"
-#include "object/memory_watch.h"
+#include "object/provider/memory_watch.h"
 #include "reclaim/reclaim.h"
 
 /* The span with the physical memory of an address: the one around all others. NULL, with a message:

@@ -8,7 +8,7 @@
 #include "base/meta.h"
 #include "ctl/text.h"
 #include "ds/list.h"
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 
 /* The longest name, without NUL. */
 #define KIND_NAME_LENGTH 63

@@ -15,7 +15,7 @@
 
 #include <stdatomic.h>
 
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 
 #define UMF_CONTENT_KNOWN 16
 

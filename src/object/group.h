@@ -1,7 +1,7 @@
 /*
  * Groups: pools that share one limit on the bytes that they hold from their providers
  * (umf/reclaim.h). The memory is counted where a pool takes it from its provider and gives it back
- * (object/tracked_provider.c); dormant spans count as held.
+ * (object/provider/tracked_provider.c); dormant spans count as held.
  */
 #ifndef UMF_SRC_OBJECT_GROUP_H
 #define UMF_SRC_OBJECT_GROUP_H

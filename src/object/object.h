@@ -18,7 +18,7 @@
 #include "object/layer.h"
 #include "object/listener.h"
 #include "object/names.h"
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 
 /* A number for a new pool or provider. With its handle it names the object: the next one may have
  * the same handle. Never 0. */
@@ -54,7 +54,7 @@ struct umf_memory_provider_t {
     umf_tracked_provider_t *next;  /* of the same outer one */
     umf_tracked_provider_t *outer; /* NULL: none. Immutable */
     _Atomic(umf_pool_group_handle_t) group; /* reclaim/group.c; NULL: none */
-    _Atomic(umf_memory_watch_t *) watch;    /* object/memory_watch.c; NULL: none */
+    _Atomic(umf_memory_watch_t *) watch;    /* object/provider/memory_watch.c; NULL: none */
     _Atomic size_t unbacked;                /* bytes of ranges (tracked_range.c) without pages */
     umf_span_set_t spans;
 };

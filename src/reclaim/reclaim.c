@@ -8,7 +8,7 @@
 #include "cache/decay.h"
 #include "object/group.h"
 #include "object/object.h"
-#include "object/provider_own.h"
+#include "object/provider/provider_own.h"
 #include "reclaim/pressure.h"
 #include "system/pause.h"
 

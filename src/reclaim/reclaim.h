@@ -13,7 +13,7 @@
 #include <umf/reclaim.h>
 
 #include "cache/withheld.h"
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 
 /* A request that has failed. */
 typedef struct umf_shortage_t {

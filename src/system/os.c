@@ -1,8 +1,8 @@
 /*
  * The system behind a few primitives (Linux): the fault hook, texts, facts about the machine.
  *
- * Mappings are in os_memory.c, open files in os_file.c, their space and content in os_content.c,
- * names and folders in os_path.c, processes in os_process.c, DAX in os_dax.c.
+ * Mappings are in os_memory.c, open files and DAX in os_file.c, their space and content in
+ * os_content.c, names and folders in os_path.c, processes in os_process.c.
  */
 #include "system/os.h"
 

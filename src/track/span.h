@@ -19,8 +19,8 @@
 #define UMF_TRACK_MAX_DEPTH 8
 
 typedef enum umf_span_kind_t {
-    /* The set belongs to a tracked provider (object/tracked_provider.h). The cookie belongs to its
-     * pool, for example a slab. */
+    /* The set belongs to a tracked provider (object/provider/tracked_provider.h). The cookie
+     * belongs to its pool, for example a slab. */
     UMF_SPAN_POOL = 1,
     UMF_SPAN_IMPORT = 2,  /* the cookie is a mapping (ipc/mapping.h) */
     UMF_SPAN_DORMANT = 3, /* dormant: not in the map; the pool keeps the memory for reuse */

@@ -17,15 +17,15 @@ ctl       system base ds public
 track     system base ds
 topology  system base public
 peer      system base ds umf/base.h
-object    system base ds cache ctl track public
-reclaim   system base ds cache ctl track object public
-core      system base ds cache ctl track object reclaim providers/providers.def pools/pools.def public
-providers system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h object/provider_query.h object/foreign.h topology peer providers/shared public
-pools     system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h track/span.h object/tracked_provider.h object/tracked_range.h object/content.h object/walk.h reclaim/reclaim.h pools/shared public
+object    system base ds cache ctl track object/provider public
+reclaim   system base ds cache ctl track object object/provider public
+core      system base ds cache ctl track object object/provider reclaim providers/providers.def pools/pools.def public
+providers system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h object/provider/provider_query.h object/foreign.h topology peer providers/shared public
+pools     system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h track/span.h object/provider/tracked_provider.h object/provider/tracked_range.h object/content.h object/walk.h reclaim/reclaim.h pools/shared public
 pools/coalescing pools/coalescing/arena
-ipc       system base ds ctl/ctl.h ctl/field.h track peer object public
+ipc       system base ds ctl/ctl.h ctl/field.h track peer object object/provider public
 numa      system base topology public
-ext          system base ds track object public
+ext          system base ds track object object/provider public
 ext/staging  cache
 ext/movement ext/staging
 ext/suspend  ext/staging reclaim ctl/ctl.h ctl/field.h

@@ -28,7 +28,7 @@ expect_caught() {
 reset_tree
 bash "$check" "$tree" >/dev/null || { echo "a good tree was refused"; exit 1; }
 
-expect_caught src/base/x.c '"object/tracked_provider.h"'
+expect_caught src/base/x.c '"object/provider/tracked_provider.h"'
 expect_caught src/base/x.c '<umf/memory_pool.h>'
 expect_caught src/ds/x.c '"track/span.h"'
 expect_caught src/core/x.c '"providers/os/os.h"'

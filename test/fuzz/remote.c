@@ -15,7 +15,7 @@
 #include <umf/text.h>
 
 #include "ext/remote/own.h"
-#include "object/memory_watch.h"
+#include "object/provider/memory_watch.h"
 #include "system/checksum.h"
 #include "system/common.h"
 

@@ -1,7 +1,7 @@
 #include "late_free_shim.h"
 
 #include "object/object.h"
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 
 uint64_t shim_entry_of(const void *ptr) {
     return umf_map_find(&umf_map_global, (uintptr_t)ptr);

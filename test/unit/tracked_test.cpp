@@ -13,7 +13,7 @@
 #include "fakes/scale.h"
 
 extern "C" {
-#include "object/provider_query.h"
+#include "object/provider/provider_query.h"
 }
 
 namespace {

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/remote/own.h"
-#include "object/memory_watch.h"
+#include "object/provider/memory_watch.h"
 #include "system/checksum.h"
 #include "system/os.h"
 

@@ -17,7 +17,7 @@
 #include "ext/suspend/plan.h"
 #include "ext/suspend/sleep.h"
 #include "object/event.h"
-#include "object/memory_watch.h"
+#include "object/provider/memory_watch.h"
 
 /* The pools of one call. */
 typedef struct sleepers_t {

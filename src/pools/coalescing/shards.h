@@ -12,7 +12,7 @@
 #ifndef UMF_SRC_POOLS_COALESCING_SHARDS_H
 #define UMF_SRC_POOLS_COALESCING_SHARDS_H
 
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 #include "pools/coalescing/reuse.h"
 
 /* Makes the first shard. */

@@ -18,7 +18,7 @@
 #include "cache/magazine.h"
 #include "ds/list.h"
 #include "ds/quota.h"
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 
 /* What all bins of one pool have in common. */
 typedef struct umf_slab_owner_t {

@@ -23,7 +23,7 @@
 #include "cache/withheld.h"
 #include "ds/list.h"
 #include "ds/range.h"
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 #include "pools/shared/purge.h"
 
 /* The unit of the cache, whatever the pages of the machine are. The provider supplies whole pages

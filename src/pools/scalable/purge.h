@@ -2,7 +2,7 @@
 #ifndef UMF_SRC_POOLS_SCALABLE_PURGE_H
 #define UMF_SRC_POOLS_SCALABLE_PURGE_H
 
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 #include "pools/scalable/sizes.h"
 #include "pools/scalable/tbb.h"
 

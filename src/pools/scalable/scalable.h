@@ -5,14 +5,14 @@
 #include <umf/result.h>
 
 #include "base/log.h"
-#include "base/short_result.h"
 #include "base/stripes.h"
 #include "cache/magazine.h"
 #include "cache/withheld.h"
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 #include "pools/scalable/records.h"
 #include "pools/scalable/sizes.h"
 #include "pools/scalable/tbb.h"
+#include "pools/shared/short_result.h"
 
 typedef struct umf_scalable_pool_t {
     umf_magazines_t magazines;

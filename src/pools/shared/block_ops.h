@@ -10,9 +10,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "base/short_result.h"
 #include "object/content.h"
 #include "pools/shared/settings.h"
+#include "pools/shared/short_result.h"
 
 typedef struct umf_block_ops_t {
     void *(*malloc)(void *pool, size_t size);

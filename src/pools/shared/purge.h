@@ -15,7 +15,7 @@
 #include "cache/withheld.h"
 #include "ds/list.h"
 #include "ds/range.h"
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 
 typedef struct umf_purge_part_t umf_purge_part_t;
 

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "object/provider_query.h"
+#include "object/provider/provider_query.h"
 #include "providers/level_zero/params.h"
 #include "providers/shared/table.h"
 #include "system/os.h"

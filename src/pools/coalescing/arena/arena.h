@@ -25,7 +25,7 @@
 #include "cache/withheld.h"
 #include "ds/hash.h"
 #include "object/content.h"
-#include "object/tracked_range.h"
+#include "object/provider/tracked_range.h"
 #include "pools/coalescing/arena/segments.h"
 #include "pools/coalescing/coalescing.h"
 

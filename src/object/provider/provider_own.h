@@ -1,7 +1,7 @@
 /* Helpers of public functions that take a provider: they check arguments, call the table and record
  * a provider that failed. */
-#ifndef UMF_SRC_OBJECT_PROVIDER_OWN_H
-#define UMF_SRC_OBJECT_PROVIDER_OWN_H
+#ifndef UMF_SRC_OBJECT_PROVIDER_PROVIDER_OWN_H
+#define UMF_SRC_OBJECT_PROVIDER_PROVIDER_OWN_H
 
 #include "base/log.h"
 #include "object/object.h"
@@ -9,6 +9,11 @@
 /* Records the provider as the last one that failed, and logs the result of `function`. */
 UMF_COLD void umf_provider_tell_failed(umf_memory_provider_handle_t provider, const char *function,
                                        umf_result_t result);
+
+/* The pool of a tracked provider. NULL: it is not in the table. */
+static inline umf_memory_pool_handle_t umf_tracked_pool(const umf_tracked_provider_t *tracked) {
+    return atomic_load_explicit(&umf_pool_table[tracked->spans.pool], memory_order_relaxed);
+}
 
 /* A request of the pool for memory has failed: notes the refusal, and takes it out of the group.
  * Returns the result. */

@@ -3,8 +3,8 @@
  * loses some (umf/registration.h). A watched pool has its callbacks at its tracked provider and at
  * those inside of it.
  */
-#ifndef UMF_SRC_OBJECT_MEMORY_WATCH_H
-#define UMF_SRC_OBJECT_MEMORY_WATCH_H
+#ifndef UMF_SRC_OBJECT_PROVIDER_MEMORY_WATCH_H
+#define UMF_SRC_OBJECT_PROVIDER_MEMORY_WATCH_H
 
 #include <umf/registration.h>
 

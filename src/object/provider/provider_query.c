@@ -1,5 +1,5 @@
 /* Provider queries: from a handle to the provider, and from memory to its pool. */
-#include "object/provider_query.h"
+#include "object/provider/provider_query.h"
 
 #include "object/object.h"
 #include "system/pause.h"

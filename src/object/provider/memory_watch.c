@@ -1,5 +1,5 @@
 /* Memory watches: see memory_watch.h. */
-#include "object/memory_watch.h"
+#include "object/provider/memory_watch.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
  * and a set of spans. Allocations through it are recorded, so that one lookup leads from a pointer
  * to its span. The pool may attach its own data to the span (a slab, for example).
  */
-#ifndef UMF_SRC_OBJECT_TRACKED_PROVIDER_H
-#define UMF_SRC_OBJECT_TRACKED_PROVIDER_H
+#ifndef UMF_SRC_OBJECT_PROVIDER_TRACKED_PROVIDER_H
+#define UMF_SRC_OBJECT_PROVIDER_TRACKED_PROVIDER_H
 
 #include <umf/memory_pool_ops.h>
 #include <umf/memory_provider.h>
@@ -154,7 +154,8 @@ typedef struct umf_pool_queue_ops_t {
 
 typedef bool (*umf_part_visit_t)(uintptr_t base, size_t size, void *arg);
 
-/* Of a pool that places pages itself (object/tracked_range.h): pieces of its own, for a suspend. */
+/* Of a pool that places pages itself (object/provider/tracked_range.h): pieces of its own, for a
+ * suspend. */
 typedef struct umf_pool_pieces_ops_t {
     /* vm_find to vm_release (umf/plugin.h) of the pool. */
     const umf_memory_provider_ext_ops_t *vm;

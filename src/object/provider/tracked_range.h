@@ -3,12 +3,12 @@
  * memory that it places there. The range is one span. What counts as the pool's memory, for its
  * group and its figures, is the pages.
  */
-#ifndef UMF_SRC_OBJECT_TRACKED_RANGE_H
-#define UMF_SRC_OBJECT_TRACKED_RANGE_H
+#ifndef UMF_SRC_OBJECT_PROVIDER_TRACKED_RANGE_H
+#define UMF_SRC_OBJECT_PROVIDER_TRACKED_RANGE_H
 
 #include <umf/plugin.h>
 
-#include "object/tracked_provider.h"
+#include "object/provider/tracked_provider.h"
 
 /* The operations of the provider, for calls about queues and marks. */
 typedef struct umf_tracked_ops_t {

@@ -1,9 +1,9 @@
-#include "object/tracked_range.h"
+#include "object/provider/tracked_range.h"
 
 #include "object/event.h"
 #include "object/group.h"
 #include "object/object.h"
-#include "object/provider_own.h"
+#include "object/provider/provider_own.h"
 
 umf_tracked_ops_t umf_tracked_ops(const umf_tracked_provider_t *tracked) {
     return (umf_tracked_ops_t){tracked->ext, tracked->self};
@@ -79,12 +79,8 @@ umf_result_t umf_tracked_page_destroy(umf_tracked_provider_t *tracked, const umf
     return result == UMF_RESULT_SUCCESS ? result : failed(tracked, result);
 }
 
-static umf_memory_pool_handle_t pool_of(const umf_tracked_provider_t *tracked) {
-    return atomic_load_explicit(&umf_pool_table[tracked->spans.pool], memory_order_relaxed);
-}
-
 void umf_tracked_page_freed(umf_tracked_provider_t *tracked, const void *ptr) {
-    umf_memory_pool_handle_t pool = pool_of(tracked);
+    umf_memory_pool_handle_t pool = umf_tracked_pool(tracked);
     if (pool && umf_pool_is_asleep(pool)) {
         umf_layers_freed(pool, ptr);
     }
@@ -100,14 +96,14 @@ umf_result_t umf_tracked_page_map(umf_tracked_provider_t *tracked, void *ptr,
     for (size_t i = 0; i < count; i++) {
         size += pages[i].size;
     }
-    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .pool = pool_of(tracked),
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .pool = umf_tracked_pool(tracked),
               .address = (uintptr_t)ptr, .size = size);
     return result;
 }
 
 void umf_tracked_page_left(umf_tracked_provider_t *tracked, void *ptr, size_t size) {
-    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = pool_of(tracked), .address = (uintptr_t)ptr,
-              .size = size);
+    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = umf_tracked_pool(tracked),
+              .address = (uintptr_t)ptr, .size = size);
 }
 
 umf_result_t umf_tracked_page_unmap(umf_tracked_provider_t *tracked, void *ptr, size_t size) {

@@ -2,8 +2,8 @@
  * A result in one byte, for thread-local variables: thread-local memory is scarce. A byte is also
  * written in one instruction, and two bytes are not.
  */
-#ifndef UMF_SRC_BASE_SHORT_RESULT_H
-#define UMF_SRC_BASE_SHORT_RESULT_H
+#ifndef UMF_SRC_POOLS_SHARED_SHORT_RESULT_H
+#define UMF_SRC_POOLS_SHARED_SHORT_RESULT_H
 
 #include <stdint.h>
 

@@ -2,8 +2,8 @@
  * Provider queries: facts on handles and pools for in-tree providers. Its own public
  * functions, which take a provider handle, need this.
  */
-#ifndef UMF_SRC_OBJECT_PROVIDER_QUERY_H
-#define UMF_SRC_OBJECT_PROVIDER_QUERY_H
+#ifndef UMF_SRC_OBJECT_PROVIDER_PROVIDER_QUERY_H
+#define UMF_SRC_OBJECT_PROVIDER_PROVIDER_QUERY_H
 
 #include <stdbool.h>
 
