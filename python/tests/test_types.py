@@ -1,7 +1,10 @@
-"""Types: the package, the programs of the documentation and one that uses every public name, by mypy --strict."""
+"""Types: the package, the programs of the documentation and one that uses every public name, by mypy --strict and pyright."""
 
+import importlib.util
 import inspect
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,13 +34,44 @@ def test_types_are_strict(of):
     check(of)
 
 
-def test_programs_of_pages_are_typed(tmp_path):
-    programs = []
+@pytest.fixture
+def pages(tmp_path):
+    """Files of the programs in the documentation."""
     for place, code in programs_of_pages():
         if "Model()" not in code:  # a class of the reader
-            programs.append(tmp_path / (re.sub(r"\W", "_", place) + ".py"))
-            programs[-1].write_text(code)
-    check(*programs)
+            (tmp_path / (re.sub(r"\W", "_", place) + ".py")).write_text(code)
+    return tmp_path
+
+
+def test_programs_of_pages_are_typed(pages):
+    check(*pages.glob("*.py"))
+
+
+def test_pyright_accepts_the_typed_program_and_those_of_pages(pages):
+    """Its wheel has pyright itself; the JavaScript is run by a node of the system, so nothing is fetched."""
+    pyright = pytest.importorskip("pyright")
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("pyright needs node (scripts/install-deps.sh installs nodejs)")
+    shutil.copy(CLIENT, pages)
+    config = {"include": ["."], "extraPaths": [str(PACKAGE.parent), *filter(None, sys.path)]}
+    if importlib.util.find_spec("torch") is None:
+        for page in [one for one in pages.glob("*.py") if "torch" in one.read_text() and one.name != CLIENT.name]:
+            page.unlink()
+    (pages / "pyrightconfig.json").write_text(json.dumps(config))
+    program = Path(pyright.__file__).parent / "dist" / "index.js"
+    done = subprocess.run(
+        [node, program, "--project", pages, "--pythonpath", sys.executable, "--outputjson"],
+        capture_output=True,
+        text=True,
+    )
+    report = json.loads(done.stdout)
+    found = [
+        f"{Path(one['file']).name}:{one['range']['start']['line'] + 1}: {one['message']}"
+        for one in report["generalDiagnostics"]
+    ]
+    assert found == []
+    assert report["summary"]["filesAnalyzed"] == len(list(pages.glob("*.py")))
 
 
 def test_the_typed_program_uses_every_public_name():

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Runs everything that tests and measures GPU memory on a machine with a GPU, and prints one summary:
-#     test/gpu/run.sh <folder> [--tests] [--sanitize] [--bench] [--sleep GIB[,GIB...]] [--folder PATH] [--software] [--pack FOLDER]
+#     test/gpu/run.sh <folder> [--tests] [--sanitize] [--bench] [--python] [--sleep GIB[,GIB...]] [--folder PATH] [--software] [--pack FOLDER]
 #
 # <folder> is a build folder, or a bare one with copies of umf_gpu_*, umf_conformance_suspend*_test,
 # umf_umem_*_test, umf-bench-gpu and the libraries side by side: --pack makes such a one out of a build folder, stripped
-# and with this script, and runs nothing.
+# and with this script, and runs nothing. With a Python package in the build folder that goes along, into python.
 #
-# The parts, all but --sanitize if none is named: --tests; --sanitize, compute-sanitizer's memcheck
-# over gpu.cuda_vmm, gpu.pools, gpu.graph, gpu.copy, gpu.queue, gpu.random and umem.cuda; --bench. --sleep is how many GiB sleep in the benchmark
+# The parts, all but --sanitize and --python if none is named: --tests; --sanitize, compute-sanitizer's memcheck
+# over gpu.cuda_vmm, gpu.pools, gpu.graph, gpu.copy, gpu.queue, gpu.random and umem.cuda; --bench;
+# --python, python/tests/gpu.sh of this tree over the Python package: the names of vLLM, with captures of two threads, those
+# of torch_memory_saver in two modes, the allocator of the process, the rest with PyTorch. --sleep is how many GiB sleep in the benchmark
 # (8), --folder where content is kept in files there; --software runs all on the software driver
 # (libcuda.so.1 in test/fakes or software of <folder>).
 #
@@ -39,6 +41,7 @@ software=""
 with_tests=""
 with_sanitize=""
 with_bench=""
+with_python=""
 pack=""
 limit=${UMF_GPU_TIMEOUT:-120}
 while [ $# -gt 0 ]; do
@@ -49,32 +52,43 @@ while [ $# -gt 0 ]; do
     --tests) with_tests=yes ;;
     --sanitize) with_sanitize=yes ;;
     --bench) with_bench=yes ;;
+    --python) with_python=yes ;;
     --pack) pack=${2:?} && shift ;;
     *) usage ;;
     esac
     shift
 done
 
-if [ -z "$with_tests$with_sanitize$with_bench" ]; then
+if [ -z "$with_tests$with_sanitize$with_bench$with_python" ]; then
     with_tests=yes
     with_bench=yes
 fi
 
+shopt -s nullglob
 if [ -n "$pack" ]; then
     mkdir -p "$pack/software"
     cp -L "$build"/test/umf_gpu_*_test "$build"/test/umf_conformance_suspend*_test \
         "$build/libumf.so.1" "$0" "$root"/benchmark/torch_*.py "$pack"
     [ ! -e "$build/lib/umem/libumem.so.0" ] ||
-        cp -L "$build"/test/umf_umem_{cuda,rmm}_test "$build/lib/umem/libumem.so.0" "$pack"
+        cp -L "$build"/test/umf_umem_*_test "$build/lib/umem/libumem.so.0" "$pack"
     [ ! -x "$build/benchmark/umf-bench-gpu" ] || cp "$build/benchmark/umf-bench-gpu" "$pack"
     cp -L "$build/test/fakes/libcuda.so.1" "$pack/software"
+    if [ -d "$build/python/umf" ]; then
+        mkdir -p "$pack/python"
+        cp -rL "$build/python/umf" "$pack/python"
+        cp -L "$build/test/fakes/libsoft_cudart.so" "$pack/software"
+    fi
+    if [ -x "$build/tools/umfctl" ]; then # a machine with a GPU may lack its ncurses
+        mkdir -p "$pack/tools"
+        cp "$build/tools/umfctl" "$pack/tools"
+        ldd "$build/tools/umfctl" | awk '/ncurses|tinfo/ { print $3 }' | xargs -r cp -Lt "$pack"
+    fi
     strip "$pack"/umf* "$pack"/lib*.so.* "$pack/software/libcuda.so.1"
     du -sh "$pack"
     exit
 fi
 
 export LD_LIBRARY_PATH="$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-shopt -s nullglob
 driver=libcuda.so.1
 if [ -n "$software" ]; then
     for driver in "$build/test/fakes/libcuda.so.1" "$build/software/libcuda.so.1"; do
@@ -211,10 +225,23 @@ if [ -n "$with_bench" ]; then
     fi
 fi
 
+python_status=77
+if [ -n "$with_python" ]; then
+    python_environment=()
+    if [ -n "$software" ]; then
+        fakes=${driver%/*}
+        python_environment=(UMF_TEST_GPU=soft LD_LIBRARY_PATH="$fakes:$LD_LIBRARY_PATH" LD_PRELOAD="$fakes/libsoft_cudart.so")
+    fi
+    python_status=0
+    env "${python_environment[@]}" bash "$root/python/tests/gpu.sh" "$build/python" python3 vllm preload process torch ||
+        python_status=$?
+fi
+
 echo
 printf '%s%s' "$summary" "$sanitized"
-echo "gpu: $passed passed, $failed failed, $skipped skipped; benchmark: status $bench_status"
-if [ "$failed" -gt 0 ] || { [ $bench_status -ne 0 ] && [ $bench_status -ne 77 ]; }; then
+echo "gpu: $passed passed, $failed failed, $skipped skipped; benchmark: status $bench_status; Python: status $python_status"
+if [ "$failed" -gt 0 ] || { [ $python_status -ne 0 ] && [ $python_status -ne 77 ]; } ||
+    { [ $bench_status -ne 0 ] && [ $bench_status -ne 77 ]; }; then
     exit 1
 fi
 if [ -n "$with_tests" ] && [ "$passed" -eq 0 ]; then

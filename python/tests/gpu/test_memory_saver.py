@@ -3,15 +3,18 @@
 import ctypes
 import os
 import re
+import subprocess
 import sys
 import threading
 import types
+from pathlib import Path
 
 import fake_driver
 import pytest
 from gpu_helpers import MIB, Other, empty, full, holds, needs_fake, needs_gpu, torch, used
 from helpers import run_python
 
+import umf
 from umf import _torch_pools
 from umf.torch_memory_saver import TorchMemorySaver, configure_subprocess, torch_memory_saver
 from umf.torch_memory_saver import testing_utils, utils
@@ -784,3 +787,58 @@ saver.pause()
 """
     run_python(code, tmp_path, env={"UMF_TEST_HOOK_MODE": MODE})
     assert not list(tmp_path.iterdir())
+
+
+@needs_fake
+def test_an_exit_waits_for_a_pause_of_another_thread(tmp_path):
+    """The pause makes its file after the exit began; an exit that did not wait would leave half a file."""
+    code = """
+import ctypes, os, sys, threading
+sys.path[:0] = sys.argv[3:]
+import fake_driver
+from umf.torch_memory_saver.binary_wrapper import BinaryWrapper
+
+# Without torch, whose own destructors take longer than the pause.
+library, libc, driver = BinaryWrapper(sys.argv[2]), ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
+context = ctypes.c_void_p()
+assert driver.cuInit(0) == driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert driver.cuCtxSetCurrent(context) == 0
+library.cdll.tms_set_disk_backup_dir(sys.argv[1].encode())
+library.set_config(tag="a", interesting_region=True, enable_disk_backup=True)
+make = library.cdll.tms_torch_malloc
+make.restype, make.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+assert make(4 << 20, 0, None)
+semaphore = ctypes.create_string_buffer(64)
+libc.sem_init(semaphore, 0, 0)
+# The GPU is at work until the semaphore is posted, and a pause waits for it with its lock held.
+assert driver.cuLaunchHostFunc(None, libc.sem_wait, semaphore) == 0
+calls, number = fake_driver.control().calls, fake_driver._NAMES.index("cuCtxSynchronize")
+before = calls[number]
+
+def pause():
+    assert library.cdll.tms_pause(b"a") == 0, library.last_error()
+
+def post():
+    os.read(0, 1)
+    libc.sem_post(semaphore)
+
+for work in (pause, post):
+    threading.Thread(target=work, daemon=True).start()
+while calls[number] == before:
+    pass
+print("exit", flush=True)
+libc.exit(0)  # the other threads go on while it runs the destructors
+"""
+    folders = [Path(__file__).parent, Path(__file__).parents[1]]
+    hook = Path(umf.__file__).with_name("torch_memory_saver_hook_mode_torch.abi3.so")
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path, hook, *folders],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout.readline() == b"exit\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.5)
+    assert not list(tmp_path.iterdir())
+    child.communicate(b"1", timeout=300)
+    assert child.returncode == 0 and not list(tmp_path.iterdir())
