@@ -131,8 +131,8 @@ UMF_API_EXT_1 umf_result_t umfGetDmabuf(const void *ptr, size_t size, umf_dmabuf
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_memory_pool_handle_t pool = atomic_load(&umf_pool_table[tracked->spans.pool]);
-    if (pool && pool->fast && pool->fast->fix) { /* the holder of the buffer can access the pages */
-        pool->fast->fix(pool->self, ptr, size);
+    if (pool && pool->fast && pool->fast->share) { /* the holder of the buffer can access them */
+        pool->fast->share(pool->self, ptr, size);
     }
     int fd = -1;
     size_t offset = 0;
@@ -174,7 +174,7 @@ UMF_API_EXT_1 umf_result_t umfPoolAddMemoryCallback(umf_memory_pool_handle_t poo
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if (pool->fast && pool->fast->fix) {
+    if (pool->fast && pool->fast->share) {
         UMF_LOG_ERROR("pool %p is an arena, whose pages move without a call: use a pool without "
                       "arena, or a DMA buffer, whose pages stay",
                       (void *)pool);

@@ -17,10 +17,13 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
 #include "kernels.h"
 
 #include <umf/capture.h>
 #include <umf/queue.h>
+#include <umf/registration.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
 
@@ -280,6 +283,7 @@ struct Program {
     int run(size_t steps);
     bool step();
     void use();
+    void register_block();
     void use_elsewhere();
     void copy();
     void free_some(bool may_fail);

@@ -83,6 +83,24 @@ inline void Program::free_some(bool may_fail) {
     free_on(block, block->home, may_fail);
 }
 
+// Another device can reach its memory from now on, which the driver remembers until the memory is
+// released. A run of live memory stays.
+inline void Program::register_block() {
+    Block *block = some_block();
+    umf_dmabuf_t dmabuf = UMF_DMABUF_INIT;
+    if (!block || umfGetDmabuf(block->ptr, block->size, &dmabuf) != UMF_RESULT_SUCCESS) {
+        return;
+    }
+    close(dmabuf.fd);
+    umf_memory_run_t before{}, after{};
+    size_t count = 0;
+    EXPECT_EQ(umfGetRuns(block->ptr, 1, nullptr, &count), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfGetRuns(block->ptr, 1, &before, &count), UMF_RESULT_SUCCESS);
+    take_on(some_queue());
+    EXPECT_EQ(umfGetRuns(block->ptr, 1, &after, &count), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(before.generation, after.generation);
+}
+
 // --- waits ---------------------------------------------------------------------------------------
 
 inline void Program::ask() {
@@ -347,6 +365,7 @@ inline bool Program::step() {
         {"free", blocks.size() > max_live ? 90u : 26u, [&] { free_some(false); }},
         {"ask", 4, [&] { ask(); }},
         {"wait", 3, [&] { wait_somewhere(); }},
+        {"register", 2, [&] { register_block(); }},
         {"renew a queue", 2, [&] { renew_queue(); }},
         {"sleep", 1, [&] { sleep(); }},
         {"with a failure", 3, [&] { with_a_failure(); }},

@@ -10,6 +10,7 @@
 #include "gpu.h"
 
 #include <umf.h>
+#include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
 #include <umf/providers/provider_cuda.h>
 #include <umf/registration.h>
@@ -148,4 +149,54 @@ TEST_F(GpuRegistration, RunsHaveTheHandleOfTheDriver) {
     EXPECT_GT(after.generation, before.generation);
     EXPECT_NE(after.handle, 0u);
     end(block);
+}
+
+// Pages of an arena move only when they are free, and never once another device can reach them.
+TEST_F(GpuRegistration, AnArenaListsItsPages) {
+    char *block = make("coalescing:arena=yes,watermark=0 over cuda_vmm:device=0", 5 * MiB);
+    size_t count = 0;
+    ASSERT_EQ(umfGetRuns(block, 5 * MiB, nullptr, &count), OK);
+    EXPECT_EQ(count, 3u);
+    std::vector<umf_memory_run_t> runs(count), again(count);
+    ASSERT_EQ(umfGetRuns(block, 5 * MiB, runs.data(), &count), OK);
+    for (const umf_memory_run_t &run : runs) {
+        EXPECT_EQ(run.size, 2 * MiB);
+        EXPECT_NE(run.handle, 0u);
+    }
+    EXPECT_NE(runs[0].generation, runs[1].generation);
+    EXPECT_EQ(umfGetRuns(block + 6 * MiB, 1, nullptr, &(count = 0)), BAD) << "no page is there";
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(umfGetRuns(block, 1, nullptr, &(count = 0)), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    ASSERT_EQ(umfGetRuns(block, 1, again.data(), &(count = 1)), OK);
+    EXPECT_NE(again[0].generation, runs[0].generation) << "it is other memory";
+    EXPECT_EQ(again[0].base, block);
+    EXPECT_EQ(again[0].size, 6 * MiB) << "one page for the run";
+    end(block);
+}
+
+TEST_F(GpuRegistration, APageOfADmabufStaysInItsArenaUntilATrim) {
+    if (!has_dmabuf()) {
+        GTEST_SKIP() << "the device makes no DMA buffers";
+    }
+    char *block = make("coalescing:arena=yes,watermark=0 over cuda_vmm:device=0", 4 * MiB);
+    char *other = static_cast<char *>(umfPoolMalloc(pool, 4 * MiB));
+    size_t moved = 0, held = 0;
+    const auto counter = [&](const char *name) {
+        size_t value = 0;
+        EXPECT_EQ(umfCtlGet(name, &value, sizeof(value), pool), OK);
+        return value;
+    };
+    umf_dmabuf_t dmabuf = UMF_DMABUF_INIT;
+    ASSERT_EQ(umfGetDmabuf(block, 4 * MiB, &dmabuf), OK);
+    EXPECT_EQ(umfFree(block), OK);
+    block = static_cast<char *>(umfPoolMalloc(pool, 6 * MiB)); // the free pages are too few
+    moved = counter("umf.pool.by_handle.{}.stats.donated_memory");
+    EXPECT_EQ(moved, 0u);
+    EXPECT_EQ(umfFree(block), OK);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    held = counter("umf.pool.by_handle.{}.stats.reserved_memory");
+    EXPECT_EQ(held, 4 * MiB) << "released, as it is free";
+    close(dmabuf.fd);
+    end(other);
 }

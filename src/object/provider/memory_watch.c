@@ -19,17 +19,21 @@ struct umf_memory_watch_t {
 static umf_result_t run_find(const umf_tracked_provider_t *tracked, uintptr_t address,
                              umf_memory_run_t *run) {
     umf_vm_piece_t piece;
-    if (!tracked->ext->vm_find) {
+    const umf_memory_pool_handle_t pool =
+        atomic_load_explicit(&umf_pool_table[tracked->spans.pool], memory_order_acquire);
+    const umf_pool_pieces_ops_t *own = pool && pool->fast ? pool->fast->pieces : NULL;
+    const umf_memory_provider_ext_ops_t *ext = own ? own->vm : tracked->ext;
+    if (!ext->vm_find) {
         return UMF_RESULT_SUCCESS;
     }
-    if (!tracked->ext->vm_run) {
+    if (!ext->vm_run) {
         UMF_LOG_ERROR("the provider of %p has no operation vm_run (umf/plugin.h), so its physical "
                       "memory is not known",
                       (void *)address);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    umf_result_t result = tracked->ext->vm_run(tracked->self, (void *)address, &piece, &run->handle,
-                                               &run->generation);
+    umf_result_t result = ext->vm_run(own ? pool->self : tracked->self, (void *)address, &piece,
+                                      &run->handle, &run->generation);
     if (result == UMF_RESULT_SUCCESS && !piece.attached) {
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }

@@ -154,10 +154,9 @@ typedef struct umf_pool_queue_ops_t {
 
 typedef bool (*umf_part_visit_t)(uintptr_t base, size_t size, void *arg);
 
-/* Of a pool that places pages itself (object/provider/tracked_range.h): pieces of its own, for a
- * suspend. */
+/* Of a pool that places pages itself (object/provider/tracked_range.h): pieces of its own. */
 typedef struct umf_pool_pieces_ops_t {
-    /* vm_find to vm_release (umf/plugin.h) of the pool. */
+    /* vm_find to vm_release, and vm_run (umf/plugin.h), of the pool. */
     const umf_memory_provider_ext_ops_t *vm;
     /* Divides the pool's memory into pieces, after a wait for all work. `*parts`: how many parts
      * `each_part` visits. Nothing is allocated meanwhile. */
@@ -202,10 +201,10 @@ typedef struct umf_pool_fast_ops_t {
      * whole. No lock is held for more than some thousand blocks at a time. NULL: the pool cannot
      * list them. */
     void (*walk)(void *pool, const umf_span_t *span, struct umf_walk_t *walk);
-    /* The pages under a range of live memory stay where they are until the pool ends. NULL: the
-     * pool moves none. */
-    void (*fix)(void *pool, const void *ptr, size_t size);
-    /* NULL: the pieces of a suspend are the provider's. */
+    /* Others can reach the pages under a range of live memory: from now on they stay where they
+     * are, or are released. NULL: the pool moves none. */
+    void (*share)(void *pool, const void *ptr, size_t size);
+    /* NULL: pieces are the provider's. */
     const umf_pool_pieces_ops_t *pieces;
     /* Is memory overwritten when it is freed? Constant after initialize. NULL: no. */
     bool (*zeroes_on_free)(void *pool);

@@ -79,6 +79,11 @@ umf_result_t umf_tracked_page_destroy(umf_tracked_provider_t *tracked, const umf
     return result == UMF_RESULT_SUCCESS ? result : failed(tracked, result);
 }
 
+uint64_t umf_tracked_page_generation(void) {
+    static _Atomic uint64_t last;
+    return UINT64_C(1) << 63 | (atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1);
+}
+
 void umf_tracked_page_freed(umf_tracked_provider_t *tracked, const void *ptr) {
     umf_memory_pool_handle_t pool = umf_tracked_pool(tracked);
     if (pool && umf_pool_is_asleep(pool)) {

@@ -36,6 +36,9 @@ void umf_tracked_page_forget(umf_tracked_provider_t *tracked, size_t size);
 /* Tells the suspend that a piece, which holds this address, has lost its last block. No lock is
  * held. */
 void umf_tracked_page_freed(umf_tracked_provider_t *tracked, const void *ptr);
+/* A number for a page at an address, which no other memory of the provider has, not even one of its
+ * pieces. */
+uint64_t umf_tracked_page_generation(void);
 /* Tells recordings that the memory at these addresses is mapped elsewhere, or released. */
 void umf_tracked_page_left(umf_tracked_provider_t *tracked, void *ptr, size_t size);
 

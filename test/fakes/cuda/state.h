@@ -54,6 +54,7 @@ struct Physical {
     bool released;
     bool rdma;
     uintptr_t name; // for the oracle, from the second mapping at once on; 0: none
+    bool has_dmabuf = false;
 };
 
 struct Mapping {

@@ -151,6 +151,9 @@ static uintptr_t new_name(size_t size) {
 // Memory that is mapped twice is one memory, whatever the address.
 static void name_mapping(uintptr_t address, Physical *physical) {
     State &s = get();
+    if (physical->has_dmabuf) { // its holder would reach what is put there next
+        s.oracle.fault("memory of a DMA buffer is mapped at another address");
+    }
     for (auto at = s.mappings.begin(); !physical->name && at != s.mappings.end(); ++at) {
         if (at->second.physical == physical && at->first != address) {
             physical->name = new_name(physical->size);
@@ -288,6 +291,7 @@ CUresult fake_cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size
         if (mapping == s.mappings.end() || mapping->second.physical->device < 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
+        mapping->second.physical->has_dmabuf = true;
         at = mapping->first + mapping->second.size;
     }
     int fd = driver::make_file("fake_cuda_dmabuf", size);

@@ -37,11 +37,13 @@ enum { UMF_ARENA_LARGE, UMF_ARENA_LITTLE, UMF_ARENA_AREAS };
 /* One page of physical memory. */
 typedef struct umf_arena_page_t {
     umf_vm_page_t memory;
-    uintptr_t home;  /* where it is mapped; of a spare one: nothing */
-    size_t mappings; /* there, and at old places. Sync: driver lock */
-    bool is_fixed;   /* it stays there */
-    bool is_doomed;  /* it is released with its last mapping */
-    umf_uses_t uses; /* of a spare one */
+    uintptr_t home;      /* where it is mapped; of a spare one: nothing */
+    size_t mappings;     /* there, and at old places. Sync: driver lock */
+    bool is_fixed;       /* it stays there: a graph has its address */
+    bool is_shared;      /* others reach it, by a DMA buffer: it is never mapped elsewhere */
+    uint64_t generation; /* of what is at its home */
+    bool is_doomed;      /* it is released with its last mapping */
+    umf_uses_t uses;     /* of a spare one */
     struct umf_arena_page_t *next;
 } umf_arena_page_t;
 
@@ -186,6 +188,10 @@ void umf_arena_settle(umf_arena_t *arena, bool waits);
 void umf_arena_release(umf_arena_t *arena, size_t keep);
 /* The pages under a range stay where they are from now on. Where there is none, nothing happens. */
 void umf_arena_fix_locked(umf_arena_t *arena, uintptr_t base, size_t size);
+/* They stay, or are released. */
+void umf_arena_share_locked(umf_arena_t *arena, uintptr_t base, size_t size);
+/* The page is at this address, mapped once more. Room in `slots` is reserved. */
+void umf_arena_enter_locked(umf_arena_t *arena, umf_arena_page_t *page, uintptr_t at);
 /* Unmaps and releases everything. No other thread uses the arena. */
 umf_result_t umf_arena_unmap_all(umf_arena_t *arena);
 
@@ -193,12 +199,29 @@ umf_result_t umf_arena_unmap_all(umf_arena_t *arena);
 
 extern const umf_pool_pieces_ops_t umf_arena_pieces;
 
+static inline uintptr_t umf_arena_piece_end(const umf_arena_piece_t *piece) {
+    return piece->base + piece->size;
+}
+
+/* NULL: none holds the address. */
+umf_arena_piece_t *umf_arena_piece_locked(const umf_arena_t *arena, uintptr_t at);
+
 /* A block was made or freed in pieces. */
 void umf_arena_pieces_count_locked(umf_arena_t *arena, uintptr_t base, uintptr_t end, bool more);
 /* Tells the suspend of pieces in these addresses that have lost their last block. No lock held. */
 void umf_arena_pieces_tell(umf_arena_t *arena, uintptr_t base, uintptr_t end);
 /* The end of an arena whose memory is away. */
 void umf_arena_pieces_fini(umf_arena_t *arena);
+
+/* --- pieces_memory.c: as of umf/plugin.h --- */
+
+umf_result_t umf_arena_vm_detach(void *self, void *const *bases, size_t count);
+umf_result_t umf_arena_vm_create(void *self, void *const *bases, size_t count, size_t *missing);
+/* After a failure the caller takes away what was attached, or attaches the rest later. */
+umf_result_t umf_arena_vm_attach(void *self, void *const *bases, size_t count);
+/* Destroys a list of unmapped pages. One that the provider does not take back is lost. Returns the
+ * first failure. */
+umf_result_t umf_arena_pages_destroy(umf_arena_t *arena, umf_arena_page_t *pages);
 
 /* --- queues.c --- */
 

@@ -28,6 +28,17 @@ static void push_spare_locked(umf_arena_t *arena, umf_arena_page_t *page) {
     arena->spare_bytes += page->memory.size;
 }
 
+void umf_arena_enter_locked(umf_arena_t *arena, umf_arena_page_t *page, uintptr_t at) {
+    page->home = at;
+    page->generation = umf_tracked_page_generation();
+    page->mappings++;
+    page->uses = (umf_uses_t){0};
+    page->next = NULL;
+    for (size_t i = 0; i < page->memory.size; i += arena->unit) {
+        umf_hash_put(&arena->slots, (at + i) / arena->unit, page);
+    }
+}
+
 umf_result_t umf_arena_page_make(umf_arena_t *arena, size_t size) {
     umf_arena_page_t *page = umf_meta_alloc(sizeof(*page));
     if (!page) {
@@ -100,13 +111,13 @@ static size_t list_donors_locked(umf_arena_t *arena, donor_t *donors,
 /* The highest run of pages that lie wholly in the segment and may leave, below `*end`, which
  * becomes its beginning; no more pages than for so many bytes. Returns the bytes of the run. */
 static size_t find_run(umf_arena_t *arena, const umf_segment_t *segment, uintptr_t *end,
-                       size_t bytes) {
+                       size_t bytes, bool doomed) {
     uintptr_t low = umf_align_up(segment->base, arena->unit), top = 0, bottom = 0;
     uintptr_t at = umf_align_down(*end, arena->unit);
     while (at > low && (!top || top - bottom < bytes)) {
         const umf_arena_page_t *page = umf_arena_page_at(arena, at - arena->unit);
         bool is_whole = page->home >= low && page->home + page->memory.size == at;
-        if (is_whole && !page->is_fixed) {
+        if (is_whole && !page->is_fixed && (doomed || !page->is_shared)) {
             top = top ? top : at;
             bottom = page->home;
         } else if (top) {
@@ -153,7 +164,7 @@ static size_t take_from_locked(umf_arena_t *arena, const donor_t *donor, size_t 
     uintptr_t end = umf_segment_end(segment);
     size_t taken = 0;
     while (segment && taken < bytes) {
-        size_t run = find_run(arena, segment, &end, bytes - taken);
+        size_t run = find_run(arena, segment, &end, bytes - taken, doomed);
         size_t units = run / arena->unit;
         umf_arena_stale_t *stale = run ? umf_meta_alloc(stale_bytes(units)) : NULL;
         if (!stale || !umf_segments_reserve(donor->area, 1)) {
@@ -305,6 +316,15 @@ void umf_arena_fix_locked(umf_arena_t *arena, uintptr_t base, size_t size) {
         umf_arena_page_t *page = umf_arena_page_at(arena, at);
         if (page) {
             page->is_fixed = true;
+        }
+    }
+}
+
+void umf_arena_share_locked(umf_arena_t *arena, uintptr_t base, size_t size) {
+    for (uintptr_t at = umf_align_down(base, arena->unit); at < base + size; at += arena->unit) {
+        umf_arena_page_t *page = umf_arena_page_at(arena, at);
+        if (page) {
+            page->is_shared = true;
         }
     }
 }

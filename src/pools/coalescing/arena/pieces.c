@@ -1,7 +1,7 @@
 /*
  * Pieces of an arena: runs of adjacent pages, whose memory a suspend takes away (umf/plugin.h,
  * virtual memory). They are listed for a suspend, when nothing moves: no page is spare, no mapping
- * stale. On resume each piece is one page, as the driver's calls cost by the page.
+ * stale. Their memory: pieces_memory.c.
  */
 #include <string.h>
 
@@ -15,16 +15,12 @@
 
 /* --- the list (the lock is held) --- */
 
-static uintptr_t end_of(const umf_arena_piece_t *piece) {
-    return piece->base + piece->size;
-}
-
 /* The index of the first piece that ends above the address. */
 static size_t find_locked(const umf_arena_t *arena, uintptr_t at) {
     size_t low = 0, high = arena->piece_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (end_of(&arena->pieces[middle]) > at) {
+        if (umf_arena_piece_end(&arena->pieces[middle]) > at) {
             high = middle;
         } else {
             low = middle + 1;
@@ -33,8 +29,7 @@ static size_t find_locked(const umf_arena_t *arena, uintptr_t at) {
     return low;
 }
 
-/* NULL: none holds the address. */
-static umf_arena_piece_t *piece_locked(const umf_arena_t *arena, uintptr_t at) {
+umf_arena_piece_t *umf_arena_piece_locked(const umf_arena_t *arena, uintptr_t at) {
     size_t i = find_locked(arena, at);
     return i < arena->piece_count && arena->pieces[i].base <= at ? &arena->pieces[i] : NULL;
 }
@@ -61,7 +56,7 @@ static bool grow_locked(umf_arena_t *arena) {
 static bool add_page_locked(umf_arena_t *arena, const umf_arena_page_t *page, size_t most) {
     umf_arena_piece_t *last = arena->piece_count ? &arena->pieces[arena->piece_count - 1] : NULL;
     size_t size = page->memory.size;
-    if (last && end_of(last) == page->home && last->is_fixed == page->is_fixed &&
+    if (last && umf_arena_piece_end(last) == page->home && last->is_fixed == page->is_fixed &&
         last->size + size <= most && page->home != arena->small_base) {
         last->size += size;
         return true;
@@ -177,7 +172,7 @@ static bool visit_block_locked(const umf_arena_t *arena, const umf_segment_t *bl
     for (size_t i = find_locked(arena, block->base); i < arena->piece_count && goes_on; i++) {
         const umf_arena_piece_t *piece = &arena->pieces[i];
         uintptr_t from = piece->base > block->base ? piece->base : block->base;
-        uintptr_t to = end_of(piece) < end ? end_of(piece) : end;
+        uintptr_t to = umf_arena_piece_end(piece) < end ? umf_arena_piece_end(piece) : end;
         if (from >= to) {
             break;
         }
@@ -207,7 +202,7 @@ static void each_part(void *self, umf_part_visit_t visit, void *arg) {
 static umf_result_t vm_find(void *self, const void *ptr, umf_vm_piece_t *found) {
     umf_arena_t *arena = self;
     umf_lock(&arena->lock);
-    const umf_arena_piece_t *piece = piece_locked(arena, (uintptr_t)ptr);
+    const umf_arena_piece_t *piece = umf_arena_piece_locked(arena, (uintptr_t)ptr);
     if (piece) {
         *found = (umf_vm_piece_t){.base = (void *)piece->base,
                                   .size = piece->size,
@@ -235,18 +230,18 @@ static bool reserve_cuts_locked(umf_arena_t *arena, size_t pieces) {
 /* Are its pages still those that it was listed with? */
 static bool is_mapped_locked(const umf_arena_t *arena, const umf_arena_piece_t *piece) {
     uintptr_t at = piece->base;
-    while (at < end_of(piece)) {
+    while (at < umf_arena_piece_end(piece)) {
         const umf_arena_page_t *page = umf_arena_page_at(arena, at);
         if (!page || page->home != at || page->is_fixed != piece->is_fixed) {
             return false;
         }
         at += page->memory.size;
     }
-    return at == end_of(piece);
+    return at == umf_arena_piece_end(piece);
 }
 
 static bool claim_locked(umf_arena_t *arena, uintptr_t base, size_t allocations) {
-    umf_arena_piece_t *piece = piece_locked(arena, base);
+    umf_arena_piece_t *piece = umf_arena_piece_locked(arena, base);
     bool is_free = piece && piece->base == base && !piece->is_claimed &&
                    piece->blocks == allocations && is_mapped_locked(arena, piece);
     if (is_free) {
@@ -288,7 +283,7 @@ static void let_go_locked(umf_arena_t *arena, umf_arena_piece_t *piece) {
 }
 
 static void release_locked(umf_arena_t *arena, uintptr_t base) {
-    umf_arena_piece_t *piece = piece_locked(arena, base);
+    umf_arena_piece_t *piece = umf_arena_piece_locked(arena, base);
     if (!piece || !piece->is_claimed) {
         return;
     }
@@ -317,243 +312,6 @@ static umf_result_t vm_release(void *self, void *const *bases, size_t count) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* --- taking the memory away (driver lock held) --- */
-
-/* A claimed piece stays, but its neighbours may go: it is found again for each step. */
-static umf_arena_piece_t claimed_copy(umf_arena_t *arena, uintptr_t base) {
-    umf_arena_piece_t copy = {0};
-    umf_lock(&arena->lock);
-    const umf_arena_piece_t *piece = piece_locked(arena, base);
-    if (piece && piece->base == base && piece->is_claimed) {
-        copy = *piece;
-    }
-    umf_unlock(&arena->lock);
-    return copy;
-}
-
-static void set_pages(umf_arena_t *arena, uintptr_t base, umf_arena_page_t *pages) {
-    umf_lock(&arena->lock);
-    piece_locked(arena, base)->pages = pages;
-    umf_unlock(&arena->lock);
-}
-
-/* Its pages are mapped nowhere, in their order. */
-static umf_arena_page_t *unlist_pages_locked(umf_arena_t *arena, umf_arena_piece_t *piece) {
-    umf_arena_page_t *pages = NULL, **link = &pages;
-    for (uintptr_t at = piece->base; at < end_of(piece); at += arena->unit) {
-        umf_arena_page_t *page = umf_hash_remove(&arena->slots, at / arena->unit);
-        if (page->home == at) {
-            page->mappings--;
-            page->next = NULL;
-            *link = page;
-            link = &page->next;
-        }
-    }
-    piece->is_attached = false;
-    return pages;
-}
-
-static umf_result_t unmap(umf_arena_t *arena, uintptr_t base) {
-    umf_arena_piece_t piece = claimed_copy(arena, base);
-    const umf_tracked_ops_t *provider = &arena->provider;
-    if (!piece.is_attached) {
-        return UMF_RESULT_SUCCESS;
-    }
-    umf_result_t result = provider->ext->page_unmap(provider->self, (void *)base, piece.size);
-    if (result == UMF_RESULT_SUCCESS) {
-        umf_lock(&arena->lock);
-        umf_arena_piece_t *found = piece_locked(arena, base);
-        found->pages = unlist_pages_locked(arena, found);
-        umf_unlock(&arena->lock);
-    }
-    return result;
-}
-
-/* A page that the provider does not take back is lost. */
-static umf_result_t destroy_pages(umf_arena_t *arena, umf_arena_page_t *pages) {
-    const umf_tracked_ops_t *provider = &arena->provider;
-    umf_result_t first = UMF_RESULT_SUCCESS;
-    for (umf_arena_page_t *next; pages; pages = next) {
-        next = pages->next;
-        umf_result_t result = provider->ext->page_destroy(provider->self, &pages->memory);
-        if (result != UMF_RESULT_SUCCESS) {
-            UMF_LOG_WARN("a page of %zu bytes was not taken back by its provider",
-                         pages->memory.size);
-        }
-        first = first ? first : result;
-        umf_meta_free(pages, sizeof(*pages));
-    }
-    return first;
-}
-
-static umf_result_t destroy(umf_arena_t *arena, uintptr_t base) {
-    umf_arena_page_t *pages = claimed_copy(arena, base).pages;
-    if (!pages) {
-        return UMF_RESULT_SUCCESS;
-    }
-    set_pages(arena, base, NULL);
-    return destroy_pages(arena, pages);
-}
-
-static bool are_claimed(umf_arena_t *arena, void *const *bases, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (!claimed_copy(arena, (uintptr_t)bases[i]).size) {
-            UMF_LOG_ERROR("%p is not the start of a piece that was claimed", bases[i]);
-            return false;
-        }
-    }
-    return true;
-}
-
-static umf_result_t vm_detach(void *self, void *const *bases, size_t count) {
-    umf_arena_t *arena = self;
-    umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    umf_arena_driver_lock(arena);
-    if (are_claimed(arena, bases, count)) {
-        result = UMF_RESULT_SUCCESS;
-        for (size_t i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
-            result = unmap(arena, (uintptr_t)bases[i]);
-            result = result ? result : destroy(arena, (uintptr_t)bases[i]);
-        }
-    }
-    umf_arena_driver_unlock(arena);
-    return result;
-}
-
-/* --- bringing it back (driver lock held) --- */
-
-static size_t missing_of(umf_arena_t *arena, void *const *bases, size_t count) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < count; i++) {
-        umf_arena_piece_t piece = claimed_copy(arena, (uintptr_t)bases[i]);
-        bytes += piece.is_attached || piece.pages ? 0 : piece.size;
-    }
-    return bytes;
-}
-
-/* One page for all of it. */
-static umf_result_t create(umf_arena_t *arena, uintptr_t base) {
-    const umf_tracked_ops_t *provider = &arena->provider;
-    umf_arena_piece_t piece = claimed_copy(arena, base);
-    if (piece.is_attached || piece.pages) {
-        return UMF_RESULT_SUCCESS;
-    }
-    umf_arena_page_t *page = umf_meta_alloc(sizeof(*page));
-    if (!page) {
-        UMF_LOG_ERROR("no memory for bookkeeping");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    page->memory.size = piece.size;
-    umf_result_t result = provider->ext->page_create(provider->self, &page->memory);
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_meta_free(page, sizeof(*page));
-        return result;
-    }
-    page->is_fixed = piece.is_fixed;
-    set_pages(arena, base, page);
-    return result;
-}
-
-static umf_result_t create_all(umf_arena_t *arena, void *const *bases, size_t count,
-                               size_t *missing) {
-    const umf_tracked_ops_t *provider = &arena->provider;
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    size_t left;
-    if (provider->ext->free_pending) { /* it may be the very memory that is needed */
-        provider->ext->free_pending(provider->self, true, &left);
-    }
-    for (size_t i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
-        result = create(arena, (uintptr_t)bases[i]);
-    }
-    if (result != UMF_RESULT_SUCCESS) {
-        *missing = missing_of(arena, bases, count);
-        for (size_t i = 0; i < count; i++) {
-            destroy(arena, (uintptr_t)bases[i]);
-        }
-    }
-    return result;
-}
-
-static umf_result_t vm_create(void *self, void *const *bases, size_t count, size_t *missing) {
-    umf_arena_t *arena = self;
-    umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    umf_arena_driver_lock(arena);
-    if (are_claimed(arena, bases, count)) {
-        result = create_all(arena, bases, count, missing);
-    }
-    umf_arena_driver_unlock(arena);
-    return result;
-}
-
-static void list_pages_locked(umf_arena_t *arena, umf_arena_piece_t *piece) {
-    uintptr_t at = piece->base;
-    for (umf_arena_page_t *next, *page = piece->pages; page; page = next) {
-        next = page->next;
-        page->next = NULL;
-        page->home = at;
-        page->mappings++;
-        for (uintptr_t end = at + page->memory.size; at < end; at += arena->unit) {
-            umf_hash_put(&arena->slots, at / arena->unit, page);
-        }
-    }
-    piece->pages = NULL;
-    piece->is_attached = true;
-}
-
-/* The pages of a piece: one, or those of a suspend that could not destroy them. */
-static umf_result_t map_pages(umf_arena_t *arena, const umf_arena_piece_t *piece) {
-    const umf_tracked_ops_t *provider = &arena->provider;
-    size_t room = piece->size / arena->unit, count = 0;
-    umf_vm_page_t *list = umf_meta_alloc(room * sizeof(*list));
-    umf_lock(&arena->lock);
-    bool has_room = umf_hash_reserve(&arena->slots, room);
-    umf_unlock(&arena->lock);
-    umf_result_t result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    for (const umf_arena_page_t *page = piece->pages; list && page; page = page->next) {
-        list[count++] = page->memory;
-    }
-    if (list && has_room) {
-        result = provider->ext->page_map(provider->self, (void *)piece->base, list, count);
-    } else {
-        UMF_LOG_ERROR("no memory for bookkeeping");
-    }
-    umf_meta_free(list, room * sizeof(*list));
-    return result;
-}
-
-static umf_result_t attach(umf_arena_t *arena, uintptr_t base) {
-    umf_arena_piece_t piece = claimed_copy(arena, base);
-    if (piece.is_attached) {
-        return UMF_RESULT_SUCCESS;
-    }
-    if (!piece.pages) {
-        UMF_LOG_ERROR("a piece at %p cannot be attached: it has no memory", (void *)base);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_result_t result = map_pages(arena, &piece);
-    if (result == UMF_RESULT_SUCCESS) {
-        umf_lock(&arena->lock);
-        list_pages_locked(arena, piece_locked(arena, base));
-        umf_unlock(&arena->lock);
-    }
-    return result;
-}
-
-/* After a failure the caller takes away what was attached, or attaches the rest later. */
-static umf_result_t vm_attach(void *self, void *const *bases, size_t count) {
-    umf_arena_t *arena = self;
-    umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    umf_arena_driver_lock(arena);
-    if (are_claimed(arena, bases, count)) {
-        result = UMF_RESULT_SUCCESS;
-        for (size_t i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
-            result = attach(arena, (uintptr_t)bases[i]);
-        }
-    }
-    umf_arena_driver_unlock(arena);
-    return result;
-}
-
 /* --- frees, and the end --- */
 
 /* The first piece in [from, end) that has lost its last block while its memory is away. 0: none. */
@@ -565,7 +323,7 @@ static uintptr_t find_empty(umf_arena_t *arena, uintptr_t *from, uintptr_t end) 
         if (piece->base >= end) {
             break;
         }
-        *from = end_of(piece);
+        *from = umf_arena_piece_end(piece);
         base = piece->is_claimed && !piece->is_attached && !piece->blocks ? piece->base : 0;
     }
     umf_unlock(&arena->lock);
@@ -582,20 +340,44 @@ void umf_arena_pieces_fini(umf_arena_t *arena) {
     for (size_t i = 0; i < arena->piece_count; i++) {
         umf_arena_piece_t *piece = &arena->pieces[i];
         if (!piece->is_attached) {
-            destroy_pages(arena, piece->pages);
+            umf_arena_pages_destroy(arena, piece->pages);
             umf_tracked_page_forget(arena->tracked, piece->size);
         }
     }
     forget_locked(arena);
 }
 
+/* Which page is at the address? It stays there as long as a block is on it. */
+static umf_result_t vm_run(void *self, const void *ptr, umf_vm_piece_t *piece, uint64_t *handle,
+                           uint64_t *generation) {
+    umf_arena_t *arena = self;
+    umf_lock(&arena->lock);
+    const umf_arena_page_t *page = umf_arena_page_at(arena, (uintptr_t)ptr);
+    if (page) {
+        *piece = (umf_vm_piece_t){
+            .base = (void *)page->home, .size = page->memory.size, .allocations = 1, .attached = 1};
+        *handle = arena->provider.ext->dmabuf ? page->memory.id : 0; /* of the host: no handle */
+        *generation = page->generation;
+    }
+    const umf_arena_piece_t *away = page ? NULL : umf_arena_piece_locked(arena, (uintptr_t)ptr);
+    umf_unlock(&arena->lock);
+    if (away) {
+        piece->attached = 0;
+    } else if (!page) {
+        UMF_LOG_ERROR("no block of an arena is at %p", ptr);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
 static const umf_memory_provider_ext_ops_t vm = {
     .vm_find = vm_find,
-    .vm_detach = vm_detach,
-    .vm_create = vm_create,
-    .vm_attach = vm_attach,
+    .vm_detach = umf_arena_vm_detach,
+    .vm_create = umf_arena_vm_create,
+    .vm_attach = umf_arena_vm_attach,
     .vm_claim = vm_claim,
     .vm_release = vm_release,
+    .vm_run = vm_run,
 };
 
 const umf_pool_pieces_ops_t umf_arena_pieces = {.vm = &vm, .make = make, .each_part = each_part};

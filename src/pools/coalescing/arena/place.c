@@ -301,17 +301,6 @@ static size_t map_all(umf_arena_t *arena, const fill_t *fill, umf_vm_page_t *pag
     return done;
 }
 
-static void enter_locked(umf_arena_t *arena, const step_t *step) {
-    umf_arena_page_t *page = step->page;
-    page->home = step->at;
-    page->mappings++;
-    page->uses = (umf_uses_t){0};
-    page->next = NULL;
-    for (size_t i = 0; i < page->memory.size; i += arena->unit) {
-        umf_hash_put(&arena->slots, (step->at + i) / arena->unit, page);
-    }
-}
-
 /* A place whose pages could not be mapped: those that were are unmapped, as nothing has used them
  * there. The pages are spare. */
 static void unmap_steps(umf_arena_t *arena, fill_t *fill, size_t done) {
@@ -356,7 +345,7 @@ static umf_segment_t *finish_locked(umf_arena_t *arena, fill_t *fill,
     umf_segments_t *area = fill->place.area;
     umf_segment_t *whole = fill->first;
     for (size_t i = 0; i < fill->count; i++) {
-        enter_locked(arena, &fill->steps[i]);
+        umf_arena_enter_locked(arena, fill->steps[i].page, fill->steps[i].at);
     }
     while (umf_segment_end(whole) < fill->end) {
         umf_segment_absorb(area, whole);

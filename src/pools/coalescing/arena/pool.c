@@ -476,10 +476,10 @@ static const umf_pool_queue_ops_t arena_queue_ops = {
     .pending = arena_pending,
 };
 
-static void arena_fix(void *self, const void *ptr, size_t size) {
+static void arena_share(void *self, const void *ptr, size_t size) {
     umf_arena_t *arena = self;
     umf_lock(&arena->lock);
-    umf_arena_fix_locked(arena, (uintptr_t)ptr, size);
+    umf_arena_share_locked(arena, (uintptr_t)ptr, size);
     umf_unlock(&arena->lock);
 }
 
@@ -651,7 +651,7 @@ static const umf_view_kind_t arena_view = {.name = "coalescing", .how = UMF_VIEW
 
 static const umf_pool_fast_ops_t arena_fast_ops = {
     .queued = &arena_queue_ops,
-    .fix = arena_fix,
+    .share = arena_share,
     .pieces = &umf_arena_pieces,
     .free_at = arena_free_at,
     .usable_size_at = arena_usable_size_at,
