@@ -17,6 +17,7 @@
 #include <umf/plugin.h>
 #include <umf/pools/pool_proxy.h>
 
+#include "fakes/far_provider.h"
 #include "fakes/plain_ops.h"
 
 namespace {
@@ -180,6 +181,62 @@ TEST_F(CopyFork, AWaitMayFork) {
     EXPECT_EQ(umfFree(to), OK);
     EXPECT_EQ(umfFree(from), OK);
     EXPECT_TRUE(end());
+}
+
+// A block of a far provider, and copies to it on queues of the library.
+struct FarBlock {
+    FarProvider far;
+    umf_memory_provider_handle_t below = far.create();
+    umf_memory_pool_handle_t pool = nullptr;
+    void *block = nullptr;
+    char source[SIZE] = {};
+
+    FarBlock() {
+        EXPECT_EQ(umfPoolCreate(umfProxyPoolOps(), below, nullptr, 0, &pool), OK);
+        block = umfPoolMalloc(pool, SIZE);
+        EXPECT_NE(block, nullptr);
+    }
+    umf_result_t copy() {
+        return umfCopy(block, source, SIZE, nullptr);
+    }
+    // A copy whose wait fails.
+    void leave_undone() {
+        far.fails_wait = true;
+        EXPECT_NE(copy(), OK);
+        far.fails_wait = false;
+    }
+    void end() {
+        EXPECT_EQ(umfFree(block), OK);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(below), OK);
+        EXPECT_EQ(far.queues, 0);
+    }
+};
+
+// In the child the wait goes on, and finds other work listed, which stays listed.
+TEST(CopyForkUndone, AWaitForAnUndoneQueueMayFork) {
+    FarBlock forks, other;
+    bool has_forked = false;
+    pid_t child = -1;
+    forks.leave_undone();
+    forks.far.during_wait = [&] {
+        child = std::exchange(has_forked, true) ? child : fork();
+        if (child == 0) {
+            alarm(30); // instead of a wait for ever
+            other.leave_undone();
+            child = getpid();
+        }
+    };
+    EXPECT_EQ(forks.copy(), OK);
+    EXPECT_EQ(other.copy(), OK);
+    other.end();
+    forks.end();
+    if (child == getpid()) {
+        _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
 }
 
 // No wait ever succeeds: a free and the end of a pool do not hang.
