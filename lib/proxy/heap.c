@@ -30,10 +30,14 @@ static void read_options(umf_proxy_options_t *options) {
         _exit(EXIT_FAILURE);
     }
     if (options->unknown_count) {
-        umf_proxy_warn("UMF_PROXY: ignored \"%s\"%s; known are page.disposition=shared-fd, "
-                       "page.disposition=shared-shm and size.threshold=<bytes>",
-                       umf_proxy_part_show(options->unknown, shown, sizeof(shown)),
-                       options->unknown_count > 1 ? " and more" : "");
+        static const char format[] =
+            "UMF_PROXY: ignored \"%s\"%s; known are page.disposition=shared-fd, "
+            "page.disposition=shared-shm and size.threshold=<bytes>";
+        const char *more = options->unknown_count > 1 ? " and more" : "";
+        umf_proxy_part_show(options->unknown, shown, sizeof(shown));
+        if (!umf_proxy_warn(format, shown, more)) {
+            umf_proxy_complain(format, shown, more);
+        }
     }
 }
 

@@ -67,17 +67,17 @@ static int open_log(void) {
                                          : open(output, O_WRONLY | O_APPEND | O_CLOEXEC);
 }
 
-void umf_proxy_warn(const char *format, ...) {
+bool umf_proxy_warn(const char *format, ...) {
     line_t line = {.length = 0};
     va_list args;
     int level = 0;
     if (umfCtlGet("umf.logger.level", &level, sizeof(level)) != UMF_RESULT_SUCCESS ||
         level > LEVEL_WARN) {
-        return;
+        return false;
     }
     int fd = open_log();
     if (fd < 0) {
-        return;
+        return false;
     }
     append(&line, "[");
     if (setting_is_on("umf.logger.timestamp")) {
@@ -94,6 +94,7 @@ void umf_proxy_warn(const char *format, ...) {
     if (fd > STDERR_FILENO) {
         close(fd);
     }
+    return true;
 }
 
 void umf_proxy_complain(const char *format, ...) {

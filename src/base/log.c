@@ -230,6 +230,14 @@ void umf_log_error(const char *function, const char *format, ...) {
     va_end(args);
 }
 
+void umf_log_always(int errnum, const char *function, const char *format, ...) {
+    UMF_KEEP_ERRNO;
+    va_list args;
+    va_start(args, format);
+    log_write_list(UMF_LOG_LEVEL_WARNING, errnum, function, format, args);
+    va_end(args);
+}
+
 /* Reports an error in UMF_LOG, on stderr, because there is no output then. */
 __attribute__((format(printf, 2, 3))) static void log_complain(int errnum, const char *format,
                                                                ...) {

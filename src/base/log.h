@@ -50,6 +50,10 @@ umf_result_t umf_log_get_output(char *name, size_t size);
 void umf_log_write(umf_log_level_t level, int errnum, const char *function, const char *format, ...)
     __attribute__((format(printf, 4, 5), cold));
 
+/* A line of level WARN that is written whatever the level is, to stderr if there is no log. */
+void umf_log_always(int errnum, const char *function, const char *format, ...)
+    __attribute__((format(printf, 3, 4), cold));
+
 /* The common case, level ERROR without an errno, so that calls are short. */
 void umf_log_error(const char *function, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
@@ -72,6 +76,9 @@ void umf_log_hear_end(const umf_log_heard_t *heard);
 #define UMF_LOG_WARN(...) umf_log_write(UMF_LOG_LEVEL_WARNING, 0, __func__, __VA_ARGS__)
 #define UMF_LOG_ERROR(...) umf_log_error(__func__, __VA_ARGS__)
 #define UMF_LOG_FATAL(...) umf_log_write(UMF_LOG_LEVEL_FATAL, 0, __func__, __VA_ARGS__)
+
+/* For a setting of a person that is ignored. */
+#define UMF_LOG_IGNORED(...) umf_log_always(0, __func__, __VA_ARGS__)
 
 /* For a failed system call: the text of errno follows. */
 #define UMF_LOG_PERROR(...) umf_log_write(UMF_LOG_LEVEL_ERROR, errno, __func__, __VA_ARGS__)

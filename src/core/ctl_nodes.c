@@ -23,6 +23,7 @@ static umf_result_t node_query(const node_t *nodes, size_t count, umf_ctl_query_
             if (strcmp(nodes[i].name, name) == 0) {
                 return nodes[i].query(query, rest);
             }
+            umf_ctl_nearest_try(nodes[i].name, name);
         }
     }
     return UMF_RESULT_ERROR_INVALID_CTL_PATH;

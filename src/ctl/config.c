@@ -22,30 +22,34 @@ typedef struct config_report_t {
     struct {
         size_t number;
         umf_text_word_t entry;
-        const char *reason;
+        const char *reason, *nearest; /* NULL: no name is near */
     } named[CONFIG_NAMED];
 } config_report_t;
 
 static void report_ignored(config_report_t *report, const char *entry, size_t length,
-                           const char *reason) {
+                           const char *reason, const char *nearest) {
     if (report->ignored < CONFIG_NAMED) {
         report->named[report->ignored].number = report->entries;
         report->named[report->ignored].entry = umf_text_show(entry, length);
         report->named[report->ignored].reason = reason;
+        report->named[report->ignored].nearest = nearest;
     }
     report->ignored++;
 }
 
 static void report_say(const config_report_t *report, const char *origin) {
     for (size_t i = 0; i < report->ignored && i < CONFIG_NAMED; i++) {
-        UMF_LOG_WARN("%s: entry %zu \"%s\" is ignored: %s", origin, report->named[i].number,
-                     report->named[i].entry.text, report->named[i].reason);
+        const char *nearest = report->named[i].nearest;
+        UMF_LOG_IGNORED("%s: entry %zu \"%s\" is ignored: %s%s%s%s", origin,
+                        report->named[i].number, report->named[i].entry.text,
+                        report->named[i].reason, nearest ? "; the nearest name is \"" : "",
+                        nearest ? nearest : "", nearest ? "\"" : "");
     }
     if (report->ignored > CONFIG_NAMED) {
-        UMF_LOG_WARN("%s: %zu more entries are ignored", origin, report->ignored - CONFIG_NAMED);
+        UMF_LOG_IGNORED("%s: %zu more entries are ignored", origin, report->ignored - CONFIG_NAMED);
     }
     if (report->stopped) {
-        UMF_LOG_WARN("%s: nothing after entry %zu is read", origin, report->entries);
+        UMF_LOG_IGNORED("%s: nothing after entry %zu is read", origin, report->entries);
     }
 }
 
@@ -74,10 +78,13 @@ static bool config_write(char *entry, size_t length, config_report_t *report) {
         return false;
     }
     *equal = '\0';
+    umf_ctl_nearest_begin();
     umf_result_t result = umf_ctl_write_config(entry, equal + 1, value_length + 1);
+    const char *nearest = umf_ctl_nearest_end();
     *equal = '=';
     if (result != UMF_RESULT_SUCCESS) {
-        report_ignored(report, entry, length, config_reason(result));
+        report_ignored(report, entry, length, config_reason(result),
+                       result == UMF_RESULT_ERROR_INVALID_CTL_PATH ? nearest : NULL);
     }
     return true;
 }
@@ -96,7 +103,7 @@ static void config_write_all(char *text, size_t length, config_report_t *report)
         }
         report->entries++;
         if (!config_write(text, size, report)) {
-            report_ignored(report, text, size, "it is not of the form path=value");
+            report_ignored(report, text, size, "it is not of the form path=value", NULL);
             report->stopped = true;
             return;
         }
@@ -112,7 +119,7 @@ static void config_apply(const char *origin, char *text, size_t length) {
 void umf_config_apply(const char *origin, const char *text, size_t length) {
     char *copy = umf_meta_alloc(length + 1);
     if (!copy) {
-        UMF_LOG_WARN("%s is ignored: out of memory", origin);
+        UMF_LOG_IGNORED("%s is ignored: out of memory", origin);
         return;
     }
     memcpy(copy, text, length);
@@ -169,12 +176,11 @@ void umf_config_apply_file(const char *path) {
     }
     umf_text_word_t shown = umf_text_show(path, strlen(path));
     if (error == EFBIG) {
-        UMF_LOG_WARN(
+        UMF_LOG_IGNORED(
             "configuration file %s is ignored: a regular file of 1 byte to 1 MiB is needed",
             shown.text);
     } else if (error) {
-        errno = error;
-        UMF_LOG_PWARN("configuration file %s is ignored", shown.text);
+        umf_log_always(error, __func__, "configuration file %s is ignored", shown.text);
     } else {
         config_apply(shown.text, text, config_strip(text, size));
         umf_meta_free(text, size + 1);

@@ -1,5 +1,6 @@
 #include "ctl/ctl.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include <umf/experimental/ctl.h>
@@ -79,23 +80,63 @@ bool umf_ctl_index_parse(const char *text, size_t length, size_t *index) {
     return length > 0;
 }
 
+static _Atomic bool ctl_wants_nearest;
+static _Atomic(const char *) ctl_nearest;
+
+void umf_ctl_nearest_begin(void) {
+    atomic_store_explicit(&ctl_nearest, NULL, memory_order_relaxed);
+    atomic_store_explicit(&ctl_wants_nearest, true, memory_order_relaxed);
+}
+
+const char *umf_ctl_nearest_end(void) {
+    atomic_store_explicit(&ctl_wants_nearest, false, memory_order_relaxed);
+    return atomic_load_explicit(&ctl_nearest, memory_order_relaxed);
+}
+
+bool umf_ctl_nearest_is_wanted(void) {
+    return atomic_load_explicit(&ctl_wants_nearest, memory_order_relaxed);
+}
+
+void umf_ctl_nearest_try(const char *known, const char *given) {
+    if (umf_text_is_near(known, given)) {
+        atomic_store_explicit(&ctl_nearest, known, memory_order_relaxed);
+    }
+}
+
+static umf_ctl_node_t ctl_root_or_nearest(const char *name) {
+    umf_ctl_node_t node = ctl_root(name);
+    for (size_t i = 0; !node && i < CTL_ROOTS && ctl_roots[i].name; i++) {
+        umf_ctl_nearest_try(ctl_roots[i].name, name);
+    }
+    return node;
+}
+
 static umf_result_t ctl_walk(umf_ctl_query_t *query, const char *path) {
     char name[UMF_CTL_NAME_MAX];
     if (!umf_ctl_next(query, &path, name, sizeof(name)) || strcmp(name, "umf") != 0 ||
         !umf_ctl_next(query, &path, name, sizeof(name))) {
         return UMF_RESULT_ERROR_INVALID_CTL_PATH;
     }
-    umf_ctl_node_t node = ctl_root(name);
+    umf_ctl_node_t node = ctl_root_or_nearest(name);
     return node ? node(query, path) : UMF_RESULT_ERROR_INVALID_CTL_PATH;
 }
 
 static umf_result_t ctl_query(umf_ctl_query_type_t type, const char *path, void *arg, size_t size,
                               va_list *args) {
+    va_list again;
+    va_copy(again, *args);
     umf_ctl_query_t query = {CTL_QUERY_PROGRAMMATIC, type, arg, size, args};
     umf_result_t result = ctl_walk(&query, path);
     if (result == UMF_RESULT_ERROR_INVALID_CTL_PATH) {
-        UMF_LOG_ERROR("no setting \"%s\"", umf_text_show(path, strlen(path)).text);
+        query.args = &again;
+        umf_ctl_nearest_begin();
+        result = ctl_walk(&query, path);
+        const char *nearest = umf_ctl_nearest_end();
+        UMF_LOG_ERROR("no setting \"%s\"%s%s%s", umf_text_show(path, strlen(path)).text,
+                      nearest ? "; the nearest name is \"" : "", nearest ? nearest : "",
+                      nearest ? "\"" : "");
     }
+    va_end(again);
     return result;
 }
 

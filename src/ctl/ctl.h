@@ -57,6 +57,16 @@ extern umf_ctl_defaults_t umf_ctl_pool_defaults, umf_ctl_provider_defaults;
 void umf_ctl_defaults_init(umf_ctl_defaults_t *defaults);
 void umf_ctl_defaults_forget(umf_ctl_defaults_t *defaults);
 
+/*
+ * The name that exists and is near to one that does not. A query that failed is made again between
+ * begin and end; nodes and fields then call umf_ctl_nearest_try with their names. Queries of other
+ * threads meanwhile may take the hint, which is only a text.
+ */
+void umf_ctl_nearest_begin(void);
+const char *umf_ctl_nearest_end(void); /* static text; NULL: there is none */
+bool umf_ctl_nearest_is_wanted(void);
+void umf_ctl_nearest_try(const char *known, const char *given);
+
 /* The subtree below "default". */
 umf_result_t umf_ctl_defaults_query(umf_ctl_defaults_t *defaults, umf_ctl_query_t *query,
                                     const char *rest);

@@ -1,6 +1,8 @@
 /* Values stored for objects created later. */
 #include <string.h>
 
+#include <umf/result.h>
+
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
@@ -13,6 +15,7 @@ typedef struct default_t {
     umf_list_t link;
     uint64_t order; /* when this key was first set */
     umf_ctl_query_source_t source;
+    bool is_refused; /* an object refused it, which was reported. Sync: the list's lock */
     size_t size;
     size_t key_length;
     size_t block_size;
@@ -184,6 +187,28 @@ static default_t *defaults_copy_next(umf_ctl_defaults_t *defaults, const char *n
     return copy;
 }
 
+/* The first object that refuses an entry of the configuration reports it. */
+static UMF_COLD void default_refused(umf_ctl_defaults_t *defaults, const default_t *copy,
+                                     const char *nearest, umf_result_t result) {
+    bool is_reported = true;
+    umf_lock(&defaults->lock);
+    default_t *entry = default_find_locked(defaults, default_key(copy));
+    if (entry) {
+        is_reported = entry->is_refused;
+        entry->is_refused = true;
+    }
+    umf_unlock(&defaults->lock);
+    if (!is_reported) {
+        UMF_LOG_IGNORED("the configured default \"%s=%s\" is ignored: %s%s%s%s",
+                        umf_text_show(default_key(copy), copy->key_length).text,
+                        umf_text_show(copy->value, strnlen(copy->value, copy->size)).text,
+                        result == UMF_RESULT_ERROR_INVALID_CTL_PATH ? "there is no such setting"
+                                                                    : umfResultText(result),
+                        nearest ? "; the nearest name is \"" : "", nearest ? nearest : "",
+                        nearest ? "\"" : "");
+    }
+}
+
 void umf_ctl_defaults_apply(umf_ctl_defaults_t *defaults, const char *name,
                             umf_result_t (*write)(void *object, umf_ctl_query_source_t source,
                                                   const char *path, void *arg, size_t size),
@@ -194,7 +219,14 @@ void umf_ctl_defaults_apply(umf_ctl_defaults_t *defaults, const char *name,
     size_t length = strlen(name);
     uint64_t order = 0;
     for (default_t *entry; (entry = defaults_copy_next(defaults, name, length, order));) {
-        write(object, entry->source, default_path(entry, name, length), entry->value, entry->size);
+        const char *path = default_path(entry, name, length);
+        umf_ctl_nearest_begin();
+        umf_result_t result = write(object, entry->source, path, entry->value, entry->size);
+        const char *nearest = umf_ctl_nearest_end();
+        if (result != UMF_RESULT_SUCCESS && entry->source == CTL_QUERY_CONFIG_INPUT) {
+            default_refused(defaults, entry,
+                            result == UMF_RESULT_ERROR_INVALID_CTL_PATH ? nearest : NULL, result);
+        }
         order = entry->order;
         default_free(entry);
     }

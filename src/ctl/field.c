@@ -359,6 +359,16 @@ static umf_result_t field_run(void *object, const umf_field_t *field) {
     return field->run(object);
 }
 
+/* A field "params.<name>" is near to its name alone, too. */
+static UMF_COLD void nearest_field(const umf_fields_t *fields, const char *path) {
+    for (size_t i = 0; umf_ctl_nearest_is_wanted() && i < fields->count; i++) {
+        umf_ctl_nearest_try(fields->list[i].path, path);
+        if (strcmp(umf_field_name(&fields->list[i]), path) == 0) {
+            umf_ctl_nearest_try(fields->list[i].path, fields->list[i].path);
+        }
+    }
+}
+
 umf_result_t umf_field_ctl(void *object, bool creating, const umf_fields_t *fields,
                            umf_ctl_query_source_t source, const char *path, void *arg, size_t size,
                            umf_ctl_query_type_t type, va_list args) {
@@ -368,6 +378,7 @@ umf_result_t umf_field_ctl(void *object, bool creating, const umf_fields_t *fiel
     const umf_field_t *field = field_find(fields, path, &copy, &index);
     va_end(copy);
     if (!field) {
+        nearest_field(fields, path);
         return UMF_RESULT_ERROR_INVALID_CTL_PATH;
     }
     if (field->access == 0) {

@@ -14,6 +14,18 @@ static bool text_holds(const char *at) {
     return begin && (uintptr_t)at >= begin && (uintptr_t)at - begin <= text_scope->length;
 }
 
+bool umf_text_is_near(const char *word, const char *other) {
+    size_t length = strlen(word), other_length = strlen(other), head = 0, tail = 0;
+    size_t least = length < other_length ? length : other_length;
+    while (head < least && word[head] == other[head]) {
+        head++;
+    }
+    while (tail < least - head && word[length - 1 - tail] == other[other_length - 1 - tail]) {
+        tail++;
+    }
+    return least > 2 && length - head - tail <= 2 && other_length - head - tail <= 2;
+}
+
 umf_text_word_t umf_text_show(const char *word, size_t length) {
     umf_text_word_t shown;
     size_t n = length < UMF_TEXT_SHOWN ? length : UMF_TEXT_SHOWN;

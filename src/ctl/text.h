@@ -20,6 +20,10 @@ typedef struct umf_text_word_t {
 } umf_text_word_t;
 umf_text_word_t umf_text_show(const char *word, size_t length);
 
+/* Is one word the other with at most two neighbouring characters changed, added, removed or
+ * exchanged? Words of up to two characters are near to none. */
+bool umf_text_is_near(const char *word, const char *other);
+
 /* Appends to a NUL-terminated buffer. Text that does not fit is cut. */
 void umf_text_append(char *buffer, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

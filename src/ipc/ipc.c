@@ -26,8 +26,8 @@ static size_t ipc_limit(const char *name, const char *text) {
     errno = 0;
     unsigned long long limit = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
     if (end == NULL || *end != '\0' || errno != 0 || limit > SIZE_MAX) {
-        UMF_LOG_ERROR("%s=\"%s\" is not a decimal number of handles; there is no limit", name,
-                      text);
+        UMF_LOG_IGNORED("%s=\"%s\" is not a decimal number of handles; there is no limit", name,
+                        text);
         return 0;
     }
     return (size_t)limit;

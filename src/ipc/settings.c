@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include <umf/reason.h>
+
 #include "base/log.h"
 #include "ctl/ctl.h"
 #include "ctl/field.h"
@@ -73,7 +75,7 @@ static umf_result_t settings_query(umf_ctl_query_t *query, const char *rest) {
 static void settings_read(const char *variable, const char *value,
                           umf_result_t (*set)(const char *value)) {
     if (value && set(value) != UMF_RESULT_SUCCESS) {
-        UMF_LOG_WARN("%s is ignored", variable);
+        UMF_LOG_IGNORED("%s is ignored: %s", variable, umfLastErrorText());
     }
 }
 

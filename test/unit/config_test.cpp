@@ -21,6 +21,8 @@ extern "C" {
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+#include <umf/reason.h>
+#include <umf/text.h>
 
 #include "fakes/scale.h"
 #include "fakes/self.h"
@@ -128,6 +130,45 @@ TEST_F(Config, what_cannot_be_written_is_skipped_and_named_once) {
                           "not take this value"),
               1u)
         << said;
+}
+
+TEST_F(Config, a_wrong_name_leads_to_the_nearest) {
+    apply("umf.poool.default.toy.a=1;umf.logger.timestmp=yes;umf.pool.defualt.toy.a=1");
+    std::string said = log();
+    EXPECT_EQ(count(said, "no such setting; the nearest name is \"pool\""), 1u) << said;
+    EXPECT_EQ(count(said, "no such setting; the nearest name is \"timestamp\""), 1u) << said;
+    EXPECT_EQ(count(said, "no such setting; the nearest name is \"default\""), 1u) << said;
+    size_t value = 0;
+    EXPECT_EQ(umfCtlGet("umf.reclaim.cuont", &value, sizeof(value)),
+              UMF_RESULT_ERROR_INVALID_CTL_PATH);
+    EXPECT_NE(std::string(umfLastErrorText()).find("no setting \"umf.reclaim.cuont\""),
+              std::string::npos);
+}
+
+// The level is above a warning, and still a person hears of it.
+TEST_F(Config, a_default_that_its_object_refuses_is_named_once) {
+    int level = 3;
+    ASSERT_EQ(umfCtlSet("umf.logger.level", &level, sizeof(level)), UMF_RESULT_SUCCESS);
+    apply("umf.pool.default.disjoint.capacity=3;umf.pool.default.disjoint.params.capacty=3;"
+          "umf.pool.default.disjoint.params.capacity=x;umf.provider.default.OS.nothing=1");
+    EXPECT_EQ(log(), "");
+    for (int round = 0; round < 2; round++) {
+        umf_memory_pool_handle_t pool = nullptr;
+        ASSERT_EQ(umfPoolCreateFromText("disjoint over os", &pool), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
+    }
+    std::string said = log();
+    for (const char *line :
+         {"\"disjoint.capacity=3\" is ignored: there is no such setting; the nearest name is "
+          "\"params.capacity\"",
+          "\"disjoint.params.capacty=3\" is ignored: there is no such setting; the nearest name is "
+          "\"params.capacity\"",
+          "\"disjoint.params.capacity=x\" is ignored: ",
+          "\"OS.nothing=1\" is ignored: there is no such setting"}) {
+        EXPECT_EQ(count(said, line), 1u) << line << "\n" << said;
+    }
+    umf_ctl_defaults_forget(&umf_ctl_pool_defaults);
+    umf_ctl_defaults_forget(&umf_ctl_provider_defaults);
 }
 
 TEST_F(Config, the_first_malformed_entry_ends) {

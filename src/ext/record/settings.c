@@ -125,7 +125,7 @@ static void attach_read(const char *word) {
     if (is_no || strcmp(word, "yes") == 0) {
         umf_attach_set(!is_no);
     } else {
-        UMF_LOG_WARN("UMF_RECORD_ATTACH is ignored: it is neither yes nor no");
+        UMF_LOG_IGNORED("UMF_RECORD_ATTACH is ignored: it is neither yes nor no");
     }
 }
 
