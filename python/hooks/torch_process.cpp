@@ -129,7 +129,7 @@ umf_memory_pool_handle_t pool_create_locked(int number, bool is_arena) {
     if (device.group) {
         umfPoolGroupAdd(device.group, pool);
     }
-    if (process.can_suspend && !is_arena) {
+    if (process.can_suspend) {
         umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
         policy.keep = process.keep;
         process.can_suspend = umfPoolSetSuspendPolicy(pool, &policy) == UMF_RESULT_SUCCESS;

@@ -92,10 +92,6 @@ class ProcessAllocator:
     def _move(
         self, device: Optional[int], streams: Iterable[Any], is_resume: bool
     ) -> _suspend.Report:
-        if self.arena:
-            raise NotSupportedError(
-                "the arena of umf.torch.install cannot be suspended: use arena=False, or umf.torch.Pool"
-            )
         handles, queues = tuple(self._handles(device)), tuple(one.cuda_stream for one in streams)
         with _torch_pools.refuse_captures("memory of torch", OutOfResourcesError):
             moved = _core.move(handles, queues, (), is_resume) if handles else (0,) * 5
@@ -111,7 +107,6 @@ class ProcessAllocator:
         An allocation meanwhile is ``torch.OutOfMemoryError``.
 
         Raises:
-            umf.NotSupportedError: it has arenas.
             umf.OutOfResourcesError: a thread captures a graph.
             umf.Error: as for ``umf.suspend``.
         """
@@ -177,8 +172,8 @@ def install(
             cannot be suspended.
         arena: all streams of a GPU share an arena, whose free pages are moved to where tensors need
             them. It holds about 1 % more than the tensors of its highest moment, and
-            ``record_stream`` delays no free. It cannot be suspended, and name streams: a tensor
-            that is used on a stream without ``record_stream`` may lose its address too early.
+            ``record_stream`` delays no free. Name streams: a tensor that is used on a stream
+            without ``record_stream`` may lose its address too early.
 
     Returns:
         the allocator, the same at each call.

@@ -84,6 +84,54 @@ for tensor, value in kept.values():
     )
 
 
+def test_it_sleeps_after_its_pages_have_moved():
+    run_python(
+        STREAMS
+        + """
+tensors = [torch.full((9 * MIB,), value, dtype=torch.uint8, device="cuda") for value in range(5)]
+del tensors[1::2]
+for round in range(3):
+    report = allocator.suspend()
+    assert report.bytes >= (64 + 27) * MIB and report.kept <= report.bytes, report
+    try:
+        torch.empty(MIB, device="cuda")
+    except torch.OutOfMemoryError as error:
+        assert "suspended" in str(error)
+    else:
+        raise AssertionError("no error")
+    assert allocator.resume().bytes == report.bytes
+    for index, tensor in enumerate(tensors):
+        assert bool((tensor.cpu() == 2 * index).all())
+    large = torch.full((20 * MIB,), 9, dtype=torch.uint8, device="cuda")  # more than any hole
+    assert bool((large.cpu() == 9).all())
+    del large
+"""
+    )
+
+
+def test_a_pool_of_torch_is_one():
+    run_python(
+        f"""
+import sys, torch, umf.torch
+sys.path[:0] = [{str(ROOT / "python/tests")!r}, {str(ROOT / "python/tests/soft")!r}]
+"""
+        + ("" if IS_REAL else """
+from soft_dispatch import SoftDispatch
+SoftDispatch().__enter__()
+""")
+        + """
+pool = umf.torch.Pool("coalescing", arena=True)
+with pool.use():
+    tensors = [torch.full((30 << 20,), value, dtype=torch.uint8, device="cuda") for value in range(4)]
+report = pool.suspend()
+assert report.bytes >= 120 << 20, report
+pool.resume()
+for value, tensor in enumerate(tensors):
+    assert bool((tensor.cpu() == value).all())
+"""
+    )
+
+
 def test_what_cannot_be_is_said():
     run_python(
         """
@@ -96,13 +144,7 @@ else:
     raise AssertionError("no error")
 allocator = umf.torch.install(arena=True)
 assert "arena" in repr(allocator) and allocator.arena_statistics() == (0,) * 7
-for call in allocator.suspend, allocator.resume:
-    try:
-        call()
-    except umf.NotSupportedError as error:
-        assert "arena=False" in str(error)
-    else:
-        raise AssertionError("no error")
+assert allocator.suspend().bytes == allocator.resume().bytes == 0
 try:
     umf.torch.install()
 except RuntimeError as error:
