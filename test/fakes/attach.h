@@ -107,16 +107,16 @@ class Visit {
         return got == (ssize_t)sizeof(reply) && reply.magic == UMF_ATTACH_MAGIC;
     }
     // -1: no answer.
-    int ask(uint32_t kind, const void *object = nullptr) {
+    int call(uint32_t kind, const void *object = nullptr) {
         umf_attach_request_t message = request(kind, object);
-        send(&message, sizeof(message)); // who is refused may hear it before
+        send(&message, sizeof(message)); // a refusal may arrive before it
         return receive() ? (int)reply.status : -1;
     }
-    int ask(uint32_t kind, const umf_record_object_t &object) {
+    int call(uint32_t kind, const umf_record_object_t &object) {
         umf_attach_request_t message = request(kind);
         message.object = object.handle;
         message.birth = object.birth;
-        send(&message, sizeof(message)); // who is refused may hear it before
+        send(&message, sizeof(message)); // a refusal may arrive before it
         return receive() ? (int)reply.status : -1;
     }
     // The file that came with the last answer, for as long as there is no other.

@@ -328,7 +328,7 @@ class PoolPeer : public Process {
     Reply call(uint32_t op, uint32_t slot = 0, uint64_t a = 0, uint64_t b = 0,
                const Bytes &bytes = {}) {
         Reply reply = {};
-        if (!read_message(socket.ask(message_of(request_of(op, slot, a, b, bytes))), &reply)) {
+        if (!read_message(socket.call(message_of(request_of(op, slot, a, b, bytes))), &reply)) {
             reply.result = -1; // the peer is gone: it crashed
         }
         return reply;

@@ -73,7 +73,7 @@ class Socket {
         message.resize(size > 0 ? static_cast<size_t>(size) : 0);
         return message;
     }
-    std::string ask(const std::string &message) const {
+    std::string call(const std::string &message) const {
         return send(message) ? receive() : "";
     }
 };

@@ -233,13 +233,13 @@ bool start_attach() {
     pid_t self = getpid();
     helper([self] {
         Visit visit(self);
-        bool is_there = visit.ask(UMF_ATTACH_FIGURES) == UMF_ATTACH_DONE;
+        bool is_there = visit.call(UMF_ATTACH_FIGURES) == UMF_ATTACH_DONE;
         if (write(from_helper[1], &is_there, 1) != 1) {
             _exit(1);
         }
         char byte;
         while (read(to_helper[0], &byte, 1) > 0) {
-            bool is_done = visit.ask(UMF_ATTACH_FIGURES) == UMF_ATTACH_DONE;
+            bool is_done = visit.call(UMF_ATTACH_FIGURES) == UMF_ATTACH_DONE;
             if (write(from_helper[1], &is_done, 1) != 1) {
                 _exit(1);
             }

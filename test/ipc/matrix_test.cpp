@@ -727,14 +727,14 @@ TEST_P(Matrix, IsAsDocumented) {
     Process producer("peer", argument_of(kind, producer_place(), folder));
     Ended producer_ends = {producer};
     ASSERT_EQ(start(producer.socket), "ready");
-    std::string handle = producer.socket.ask("produce");
+    std::string handle = producer.socket.call("produce");
     ASSERT_NE(handle, "failed");
 
     const std::string where = row.where;
     if (where == "same" || where.find("child") == 0) {
         const std::string word = where == "same" ? "open" : where;
-        expect_outcome(Report::from(producer.socket.ask(word + "|" + handle)));
-        EXPECT_EQ(producer.socket.ask("answered"), "yes");
+        expect_outcome(Report::from(producer.socket.call(word + "|" + handle)));
+        EXPECT_EQ(producer.socket.call("answered"), "yes");
         return;
     }
     Process consumer("peer", argument_of(kind, where, folder));
@@ -754,20 +754,20 @@ TEST_P(Matrix, IsAsDocumented) {
                 GTEST_SKIP() << "no process with a chosen number can be made: " << strerror(errno);
             }
             ASSERT_EQ(start(again->socket), "ready");
-            ASSERT_NE(again->socket.ask("produce"), "failed");
+            ASSERT_NE(again->socket.call("produce"), "failed");
         }
     } else if (event == "free") {
-        ASSERT_EQ(producer.socket.ask("free"), "ok");
+        ASSERT_EQ(producer.socket.call("free"), "ok");
     } else if (event == "recycle address") {
-        for (int tries = 0; producer.socket.ask("recycle") != "ok"; tries++) {
+        for (int tries = 0; producer.socket.call("recycle") != "ok"; tries++) {
             ASSERT_LT(tries, 10) << "the address did not come back";
-            handle = producer.socket.ask("produce"); // something else took the place
+            handle = producer.socket.call("produce"); // something else took the place
         }
     }
     expect_outcome(
-        Report::from(consumer.socket.ask((event == "flip" ? "flip|" : "open|") + handle)));
+        Report::from(consumer.socket.call((event == "flip" ? "flip|" : "open|") + handle)));
     if (outcomes.at(cell).result == OK && event.empty()) {
-        EXPECT_EQ(producer.socket.ask("answered"), "yes");
+        EXPECT_EQ(producer.socket.call("answered"), "yes");
     }
 }
 

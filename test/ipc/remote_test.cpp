@@ -147,8 +147,8 @@ class Remote : public ::testing::Test {
         }
         EXPECT_EQ(umfRemoteDestroy(remote), OK);
     }
-    void ask(const std::string &command) {
-        ASSERT_EQ(other->socket.ask(command), "0") << command;
+    void order(const std::string &command) {
+        ASSERT_EQ(other->socket.call(command), "0") << command;
     }
     umf_result_t get(size_t offset, std::vector<char> *to) {
         return umfRemoteGet(memory, offset, to->data(), to->size(), nullptr);
@@ -323,10 +323,10 @@ TEST_F(Remote, WithdrawnAndFreed) {
     start("disjoint over os", MiB, UMF_REMOTE_GET);
     open();
     std::vector<char> bytes(MiB);
-    ask("free"); // the block is set aside
+    order("free"); // the block is set aside
     EXPECT_EQ(get(0, &bytes), OK);
     EXPECT_TRUE(is_all(bytes, 'a'));
-    ask("withdraw");
+    order("withdraw");
     EXPECT_EQ(get(0, &bytes), BAD);
     EXPECT_EQ(umfLastReason(), UMF_REASON_STALE);
     EXPECT_EQ(get(0, &bytes), BAD);
@@ -340,10 +340,10 @@ TEST_F(Remote, FreedMemoryOfTheProviderIsNotServed) {
     open();
     std::vector<char> bytes(MiB);
     EXPECT_EQ(get(0, &bytes), OK);
-    ask("free");
+    order("free");
     EXPECT_EQ(get(0, &bytes), BAD);
     EXPECT_EQ(umfRemotePut(memory, 0, bytes.data(), bytes.size(), nullptr), BAD);
-    ask("withdraw");
+    order("withdraw");
 }
 
 TEST_F(Remote, SuspendedMemoryIsStaleOnce) {
@@ -351,15 +351,15 @@ TEST_F(Remote, SuspendedMemoryIsStaleOnce) {
     open();
     std::vector<char> bytes(4 * MiB);
     EXPECT_EQ(get(0, &bytes), OK);
-    ask("suspend");
+    order("suspend");
     EXPECT_EQ(get(0, &bytes), BAD);
     EXPECT_EQ(umfRemotePut(memory, 0, bytes.data(), 10, nullptr), BAD);
-    ask("resume");
-    ask("fill n");
+    order("resume");
+    order("fill n");
     EXPECT_EQ(get(0, &bytes), OK) << "renewed";
     EXPECT_TRUE(is_all(bytes, 'n'));
-    ask("suspend");
-    ask("resume");
+    order("suspend");
+    order("resume");
     EXPECT_EQ(get(0, &bytes), BAD) << "of another generation";
     EXPECT_EQ(get(0, &bytes), OK);
 }
@@ -373,7 +373,7 @@ TEST_F(Remote, SuspendsUnderTraffic) {
         for (size_t i = 0; i < ops.size(); i++) {
             ASSERT_EQ(umfRemoteGet(memory, 0, bytes[i].data(), bytes[i].size(), &ops[i]), OK);
         }
-        ask(round % 2 ? "resume" : "suspend");
+        order(round % 2 ? "resume" : "suspend");
         for (size_t i = 0; i < ops.size(); i++) {
             umf_result_t result = umfRemoteWait(ops[i], UINT64_MAX);
             ASSERT_TRUE(result == OK || result == BAD) << result;
@@ -578,7 +578,7 @@ TEST_F(Remote, TheContextOfAnOwnerEnds) {
     open();
     std::vector<char> bytes(MiB);
     EXPECT_EQ(get(0, &bytes), OK);
-    ask("end");
+    order("end");
     EXPECT_EQ(get(0, &bytes), LOST);
 }
 

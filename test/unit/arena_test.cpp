@@ -265,7 +265,7 @@ TEST_F(Arena, ServesThreadsThatMeet) {
     EXPECT_EQ(counter(pool, "used_memory"), 0U);
 }
 
-// A child has the pages of its parent in common with it, and pages of its own for what is new.
+// A child shares the pages of its parent, and has pages of its own for new blocks.
 TEST_F(Arena, AChildOfForkLeavesThePagesOfItsParent) {
     make();
     char *block = take(MiB);

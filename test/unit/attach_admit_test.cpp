@@ -29,8 +29,8 @@ bool become(uid_t user) {
     return become(user, user, user);
 }
 
-// A process with a pool that asked to be looked at. `prepare`: before that. Byte by byte it goes on
-// through `steps`.
+// A process with a pool that requested to be inspected. `prepare`: before that. Byte by byte it
+// goes on through `steps`.
 class Target {
   public:
     explicit Target(const std::function<bool()> &prepare,
@@ -66,7 +66,7 @@ class Target {
     bool step() {
         return write(down[1], "g", 1) == 1 && heard() == 'y';
     }
-    // What a process hears that is in the way `prepare` makes it. 1000: it could not be made so.
+    // The status that a process prepared by `prepare` gets. 1000: it could not be prepared.
     int asked_by(const std::function<bool()> &prepare, uint32_t kind = UMF_ATTACH_FIGURES) const {
         AttachAddress address(pid);
         return status_of(in_child([&] {
@@ -76,7 +76,7 @@ class Target {
             int status = -1;
             for (int i = 0; i < 100 && status == -1; i++) {
                 Visit visit(address);
-                status = visit.ask(kind); /* a refusal is lost if the request came before it */
+                status = visit.call(kind); /* a refusal is lost if the request came before it */
             }
             return status != -1 ? status : 100;
         }));
@@ -177,9 +177,9 @@ TEST(AttachAdmit, AProcessThatIsNotDumpableAnyMoreAnswersNobody) {
     Target target(as_it_is, {[] { return prctl(PR_SET_DUMPABLE, 0) == 0; },
                              [] { return prctl(PR_SET_DUMPABLE, 1) == 0; }});
     Visit visit(target.pid);
-    EXPECT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    EXPECT_EQ(visit.call(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
     EXPECT_TRUE(target.step());
-    EXPECT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DENIED);
+    EXPECT_EQ(visit.call(UMF_ATTACH_FIGURES), UMF_ATTACH_DENIED);
     EXPECT_STRNE(visit.reply.text, "");
     EXPECT_FALSE(visit.receive()) << "the connection should be closed";
     EXPECT_EQ(target.asked_by(as_it_is), UMF_ATTACH_DENIED);

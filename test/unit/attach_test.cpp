@@ -22,13 +22,13 @@
 
 namespace {
 
-// As an inspector knows it.
+// The name that an inspector uses.
 umf_record_object_t object_of(Visit &visit, const void *handle) {
-    EXPECT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE) << visit.reply.text;
+    EXPECT_EQ(visit.call(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE) << visit.reply.text;
     return Snapshot(visit.file()).of(handle);
 }
 
-// Nothing is opened that was not asked for (attach_unasked_test.cpp). Here it is, for all tests.
+// Nothing is opened without a request (attach_unasked_test.cpp). Here it is, for all tests.
 class Attach : public testing::Test {
   protected:
     static void SetUpTestSuite() {
@@ -60,7 +60,7 @@ TEST_F(Attach, AChildListensForItself) {
                   }
                   Pool own;
                   Visit visit;
-                  if (visit.ask(UMF_ATTACH_FIGURES) != UMF_ATTACH_DONE) {
+                  if (visit.call(UMF_ATTACH_FIGURES) != UMF_ATTACH_DONE) {
                       return 2;
                   }
                   Snapshot snapshot(visit.file());
@@ -73,7 +73,8 @@ TEST_F(Attach, AChildListensForItself) {
     EXPECT_TRUE(Visit().is_open());
 }
 
-// A free is no place to start a thread, so a child that makes no pool has none until it asks.
+// A free is no place to start a thread, so a child that makes no pool has none until it makes a
+// request.
 TEST_F(Attach, AChildThatGoesOnWithItsParentsPools) {
     Pool pool;
     EXPECT_EQ(status_of(in_child([&] {
@@ -223,7 +224,7 @@ TEST_F(Attach, ACallbackTurnsItOffAndOn) {
                       [](Called *) {});
                   Visit visit;
                   return status == UMF_ATTACH_DONE && attach_get() &&
-                                 visit.ask(UMF_ATTACH_FIGURES) == UMF_ATTACH_DONE
+                                 visit.call(UMF_ATTACH_FIGURES) == UMF_ATTACH_DONE
                              ? 0
                              : 1;
               })),
@@ -246,7 +247,7 @@ TEST_F(Attach, ACallbackTurnsItOnWhileTheProgramTurnsItOff) {
                           attach_set(false);
                       });
                   Visit visit;
-                  return attach_get() && visit.ask(UMF_ATTACH_FIGURES) == UMF_ATTACH_DONE ? 0 : 1;
+                  return attach_get() && visit.call(UMF_ATTACH_FIGURES) == UMF_ATTACH_DONE ? 0 : 1;
               })),
               0);
 }
@@ -289,7 +290,7 @@ TEST_F(Attach, FiguresAndSnapshots) {
     Pool pool;
     void *ptr = umfPoolMalloc(pool.handle, 1000);
     Visit visit;
-    ASSERT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    ASSERT_EQ(visit.call(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
     {
         Snapshot snapshot(visit.file());
         EXPECT_EQ(snapshot.of(pool.handle).live_count, 1u);
@@ -297,7 +298,7 @@ TEST_F(Attach, FiguresAndSnapshots) {
         EXPECT_GE(snapshot.of(pool.handle).held, snapshot.of(pool.handle).live);
         EXPECT_EQ(snapshot.header.sections[UMF_RECORD_SPANS].offset, 0u);
     }
-    ASSERT_EQ(visit.ask(UMF_ATTACH_SNAPSHOT), UMF_ATTACH_DONE);
+    ASSERT_EQ(visit.call(UMF_ATTACH_SNAPSHOT), UMF_ATTACH_DONE);
     EXPECT_EQ(Snapshot(visit.file()).state_at(ptr), (uint32_t)UMF_RECORD_STATE_LIVE);
     umfPoolFree(pool.handle, ptr);
 }
@@ -319,12 +320,12 @@ TEST_F(Attach, APoolThatHasTheHandleOfAnotherIsNotTheOther) {
     for (uint32_t birth : {old.birth, 0u, object.birth + 1}) {
         old.birth = birth;
         for (uint32_t kind : {UMF_ATTACH_TRIM, UMF_ATTACH_SUSPEND, UMF_ATTACH_RESUME}) {
-            EXPECT_EQ(visit.ask(kind, old), UMF_ATTACH_FAILED);
+            EXPECT_EQ(visit.call(kind, old), UMF_ATTACH_FAILED);
             EXPECT_STREQ(visit.reply.text, "there is no such pool any more");
         }
     }
     *ptr = 1; // it is not asleep
-    EXPECT_EQ(visit.ask(UMF_ATTACH_TRIM, object), UMF_ATTACH_DONE);
+    EXPECT_EQ(visit.call(UMF_ATTACH_TRIM, object), UMF_ATTACH_DONE);
     umfPoolFree(pool.handle, ptr);
 }
 
@@ -333,11 +334,11 @@ TEST_F(Attach, PoolsAreTrimmedSuspendedAndResumed) {
     void *ptr = umfPoolMalloc(pool.handle, 3 << 20);
     Visit visit;
     const umf_record_object_t object = object_of(visit, pool.handle);
-    EXPECT_EQ(visit.ask(UMF_ATTACH_TRIM, object), UMF_ATTACH_DONE);
-    EXPECT_EQ(visit.ask(UMF_ATTACH_SUSPEND, object), UMF_ATTACH_DONE) << visit.reply.text;
-    ASSERT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    EXPECT_EQ(visit.call(UMF_ATTACH_TRIM, object), UMF_ATTACH_DONE);
+    EXPECT_EQ(visit.call(UMF_ATTACH_SUSPEND, object), UMF_ATTACH_DONE) << visit.reply.text;
+    ASSERT_EQ(visit.call(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
     EXPECT_GT(Snapshot(visit.file()).of(pool.handle).away, 0u);
-    EXPECT_EQ(visit.ask(UMF_ATTACH_RESUME, object), UMF_ATTACH_DONE) << visit.reply.text;
+    EXPECT_EQ(visit.call(UMF_ATTACH_RESUME, object), UMF_ATTACH_DONE) << visit.reply.text;
     memset(ptr, 1, 3 << 20);
     umfPoolFree(pool.handle, ptr);
 }
@@ -356,7 +357,7 @@ std::string bytes_of(const Visit &visit) {
 TEST_F(Attach, ARecordingRunsUntilItsVisitorGoes) {
     Pool pool;
     Visit other;
-    EXPECT_EQ(other.ask(UMF_ATTACH_LIVE), UMF_ATTACH_FAILED);
+    EXPECT_EQ(other.call(UMF_ATTACH_LIVE), UMF_ATTACH_FAILED);
     {
         Visit visit;
         umf_attach_request_t request = Visit::request(UMF_ATTACH_RECORD);
@@ -368,20 +369,20 @@ TEST_F(Attach, ARecordingRunsUntilItsVisitorGoes) {
         EXPECT_TRUE(is_recording());
         EXPECT_EQ(bytes_of(visit).substr(0, 8), UMF_RECORD_MAGIC);
         EXPECT_EQ(fcntl(visit.given, F_GETFL) & O_ACCMODE, O_RDONLY);
-        EXPECT_EQ(other.ask(UMF_ATTACH_RECORD), UMF_ATTACH_FAILED);
+        EXPECT_EQ(other.call(UMF_ATTACH_RECORD), UMF_ATTACH_FAILED);
         EXPECT_STREQ(other.reply.text, "a recording is running already");
-        EXPECT_EQ(other.ask(UMF_ATTACH_STOP), UMF_ATTACH_FAILED);
-        EXPECT_EQ(other.ask(UMF_ATTACH_LIVE), UMF_ATTACH_DONE);
+        EXPECT_EQ(other.call(UMF_ATTACH_STOP), UMF_ATTACH_FAILED);
+        EXPECT_EQ(other.call(UMF_ATTACH_LIVE), UMF_ATTACH_DONE);
         EXPECT_EQ(bytes_of(other).substr(0, 8), UMF_RECORD_MAGIC);
         EXPECT_TRUE(is_recording());
     }
     /* The socket's thread notices it by itself; a request that follows is served after that. */
     for (int i = 0; i < 1000 && is_recording(); i++) {
-        EXPECT_EQ(other.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+        EXPECT_EQ(other.call(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
     }
     EXPECT_FALSE(is_recording());
-    EXPECT_EQ(other.ask(UMF_ATTACH_RECORD), UMF_ATTACH_DONE) << other.reply.text;
-    EXPECT_EQ(other.ask(UMF_ATTACH_STOP), UMF_ATTACH_DONE);
+    EXPECT_EQ(other.call(UMF_ATTACH_RECORD), UMF_ATTACH_DONE) << other.reply.text;
+    EXPECT_EQ(other.call(UMF_ATTACH_STOP), UMF_ATTACH_DONE);
     EXPECT_FALSE(is_recording());
 }
 
@@ -390,7 +391,7 @@ TEST_F(Attach, WhatIsHandedOutIsSealed) {
     Pool pool;
     for (uint32_t kind : {UMF_ATTACH_SNAPSHOT, UMF_ATTACH_FIGURES, UMF_ATTACH_RECORD}) {
         Visit visit;
-        ASSERT_EQ(visit.ask(kind), UMF_ATTACH_DONE) << visit.reply.text;
+        ASSERT_EQ(visit.call(kind), UMF_ATTACH_DONE) << visit.reply.text;
         int seals = fcntl(visit.given, F_GET_SEALS);
         if (seals == -1) {
             GTEST_SKIP() << "the files are not those of memfd_create, which have seals";
@@ -444,7 +445,7 @@ TEST_F(Attach, AnotherProcessWritesToNoRecording) {
     pid_t looked_at = getpid();
     int status = status_of(in_child([&] {
         Visit visit(looked_at);
-        if (visit.ask(UMF_ATTACH_RECORD) != UMF_ATTACH_DONE) {
+        if (visit.call(UMF_ATTACH_RECORD) != UMF_ATTACH_DONE) {
             return 100;
         }
         return ways_to_write(visit.file());
@@ -471,7 +472,7 @@ TEST_F(Attach, MemoryWithoutSealsIsNotHandedOut) {
             attach_set(true);
             Visit visit;
             for (uint32_t kind : {UMF_ATTACH_FIGURES, UMF_ATTACH_SNAPSHOT, UMF_ATTACH_RECORD}) {
-                if (visit.ask(kind) != UMF_ATTACH_FAILED || visit.given != -1 ||
+                if (visit.call(kind) != UMF_ATTACH_FAILED || visit.given != -1 ||
                     !strstr(visit.reply.text, "memfd_create")) {
                     return (int)kind;
                 }
@@ -497,28 +498,28 @@ TEST_F(Attach, ALaterRecordingOfTheProgramStays) {
     Visit other;
     {
         Visit visit;
-        ASSERT_EQ(visit.ask(UMF_ATTACH_RECORD), UMF_ATTACH_DONE) << visit.reply.text;
+        ASSERT_EQ(visit.call(UMF_ATTACH_RECORD), UMF_ATTACH_DONE) << visit.reply.text;
         ASSERT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
         ASSERT_EQ(umfRecordStart(nullptr), UMF_RESULT_SUCCESS);
-        EXPECT_EQ(visit.ask(UMF_ATTACH_STOP), UMF_ATTACH_FAILED);
+        EXPECT_EQ(visit.call(UMF_ATTACH_STOP), UMF_ATTACH_FAILED);
     }
     for (int i = 0; i < 10; i++) { // the one that has gone is noticed meanwhile
-        EXPECT_EQ(other.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+        EXPECT_EQ(other.call(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
     }
     EXPECT_TRUE(is_recording());
     EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
 }
 
-// A recording of the program itself is nobody else's to stop.
+// A recording of the program itself cannot be stopped by others.
 TEST_F(Attach, TheProgramsOwnRecordingStays) {
     Pool pool;
     ASSERT_EQ(umfRecordStart(nullptr), UMF_RESULT_SUCCESS);
     {
         Visit visit;
-        EXPECT_EQ(visit.ask(UMF_ATTACH_STOP), UMF_ATTACH_FAILED);
-        EXPECT_EQ(visit.ask(UMF_ATTACH_RECORD), UMF_ATTACH_FAILED);
+        EXPECT_EQ(visit.call(UMF_ATTACH_STOP), UMF_ATTACH_FAILED);
+        EXPECT_EQ(visit.call(UMF_ATTACH_RECORD), UMF_ATTACH_FAILED);
     }
-    EXPECT_EQ(Visit().ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    EXPECT_EQ(Visit().call(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
     EXPECT_TRUE(is_recording());
     EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
 }
@@ -530,7 +531,7 @@ TEST_F(Attach, HandlesThatAreNone) {
     for (uint32_t kind : {UMF_ATTACH_TRIM, UMF_ATTACH_SUSPEND, UMF_ATTACH_RESUME}) {
         for (const void *handle : {(const void *)nullptr, (const void *)&local, (const void *)-1,
                                    (const void *)((char *)pool.handle + 16)}) {
-            EXPECT_EQ(visit.ask(kind, handle), UMF_ATTACH_FAILED);
+            EXPECT_EQ(visit.call(kind, handle), UMF_ATTACH_FAILED);
             EXPECT_STRNE(visit.reply.text, "");
         }
     }
@@ -563,7 +564,7 @@ TEST_F(Attach, BadMessages) {
     }
     for (uint32_t kind : {0u, 9u, 255u, UINT32_MAX}) {
         Visit visit;
-        EXPECT_EQ(visit.ask(kind), UMF_ATTACH_UNKNOWN);
+        EXPECT_EQ(visit.call(kind), UMF_ATTACH_UNKNOWN);
         EXPECT_STRNE(visit.reply.text, "");
     }
     std::mt19937 random(25);
@@ -578,7 +579,7 @@ TEST_F(Attach, BadMessages) {
         ASSERT_TRUE(visit.receive());
     }
     Visit visit;
-    EXPECT_EQ(visit.ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    EXPECT_EQ(visit.call(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
 }
 
 size_t open_descriptors() {
@@ -594,7 +595,7 @@ size_t open_descriptors() {
 TEST_F(Attach, DescriptorsThatComeAlongAreNotTakenIn) {
     Pool pool;
     Visit warm;
-    ASSERT_EQ(warm.ask(UMF_ATTACH_TRIM), UMF_ATTACH_FAILED);
+    ASSERT_EQ(warm.call(UMF_ATTACH_TRIM), UMF_ATTACH_FAILED);
     size_t before = open_descriptors();
     umf_attach_request_t request = Visit::request(UMF_ATTACH_TRIM);
     for (int i = 0; i < 20; i++) {
@@ -621,7 +622,7 @@ TEST_F(Attach, OnlySoManyAtOnce) {
     std::vector<std::unique_ptr<Visit>> visits;
     for (int i = 0; i < 8; i++) {
         visits.push_back(std::make_unique<Visit>());
-        ASSERT_EQ(visits.back()->ask(UMF_ATTACH_TRIM), UMF_ATTACH_FAILED);
+        ASSERT_EQ(visits.back()->call(UMF_ATTACH_TRIM), UMF_ATTACH_FAILED);
     }
     Visit late;
     ASSERT_TRUE(late.receive());
@@ -631,7 +632,7 @@ TEST_F(Attach, OnlySoManyAtOnce) {
     /* The one that has left is noticed before the next is let in, or at the latest by its turn. */
     for (int i = 0; i < 1000; i++) {
         Visit next;
-        if (next.ask(UMF_ATTACH_TRIM) == UMF_ATTACH_FAILED) {
+        if (next.call(UMF_ATTACH_TRIM) == UMF_ATTACH_FAILED) {
             return;
         }
     }
@@ -728,13 +729,13 @@ int work_in_child(int ready) {
     return 0;
 }
 
-// Visitors come, ask, and go or are killed.
+// Visitors connect, send a request, and leave or are killed.
 int visit_often(pid_t target, unsigned seed) {
     std::mt19937 random(seed);
     for (;;) {
         Visit visit(target);
         for (unsigned n = random() % 4; n > 0 && visit.is_open(); n--) {
-            visit.ask(random() % 3 ? UMF_ATTACH_FIGURES : UMF_ATTACH_SNAPSHOT);
+            visit.call(random() % 3 ? UMF_ATTACH_FIGURES : UMF_ATTACH_SNAPSHOT);
         }
     }
     return 0;
@@ -755,10 +756,10 @@ TEST_F(Attach, VisitorsAreKilledAtAnyTime) {
     }
     ends = true;
     thread.join();
-    EXPECT_EQ(Visit().ask(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
+    EXPECT_EQ(Visit().call(UMF_ATTACH_FIGURES), UMF_ATTACH_DONE);
 }
 
-// The process that is looked at is killed at any time: the visitor hears the end, or has a whole
+// The process that is looked at is killed at any time: the visitor gets the end, or has a whole
 // snapshot.
 TEST_F(Attach, TheProcessIsKilledAtAnyTime) {
     std::mt19937 random(26);

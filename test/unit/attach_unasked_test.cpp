@@ -1,4 +1,4 @@
-// A program that did not ask to be looked at has nothing of the library's that it did not make.
+// A program that did not request inspection has no socket and no thread of the library.
 #include <algorithm>
 #include <vector>
 
@@ -23,7 +23,7 @@ std::vector<std::string> entries(const char *folder) {
 }
 
 TEST(AttachUnasked, PoolsOfAllKindsStartNothing) {
-    unsetenv("UMF_RECORD_ATTACH"); // read when the library was loaded; nobody has set it in a test
+    unsetenv("UMF_RECORD_ATTACH"); // read when the library was loaded; no test has set it
     ASSERT_FALSE(attach_get());
     const auto threads = entries("/proc/self/task"), files = entries("/proc/self/fd");
     for (const char *kind : {"proxy", "disjoint", "coalescing", "jemalloc", "scalable"}) {

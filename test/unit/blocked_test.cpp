@@ -70,7 +70,7 @@ class Blocked : public testing::Test {
         EXPECT_EQ(umfPoolDestroy(pool), OK);
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
     }
-    // What a process must be able to do with the pool, whatever its parent was doing.
+    // A process can use the pool, whatever its parent was doing.
     void use_and_end() {
         for (size_t size = 64; size <= size_t{1} << 20; size *= 4) {
             void *plain = umfPoolMalloc(pool, size);
@@ -224,7 +224,7 @@ TEST_F(Blocked, TheBackgroundThreadReadsItsSettingWhileItIsTurnedOff) {
         std::thread turns_off([] { set_background(false); });
         std::thread turns_off_too([] { set_background(false); });
         wait_until([&] { return was_off.load(); });
-        expect_in_child([&] { // the fork waits for nobody
+        expect_in_child([&] { // the fork blocks on no thread
             source.on_pending = nullptr;
             EXPECT_FALSE(background());
             set_background(true);

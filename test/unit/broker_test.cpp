@@ -111,8 +111,8 @@ umf_result_t redeem(const umf_fd_ticket_t &ticket, const char *text = nullptr) {
     return result;
 }
 
-/* What the transport answers, without the log. */
-int ask(const umf_fd_ticket_t &ticket) {
+/* The answer of the transport, without the log. */
+int answer_to(const umf_fd_ticket_t &ticket) {
     int fd = -1;
     int error = umf_transport_broker.redeem(&ticket, &fd);
     if (error == 0) {
@@ -121,7 +121,7 @@ int ask(const umf_fd_ticket_t &ticket) {
     return error;
 }
 
-/* A child that has exported a file and does what it is told by a letter. */
+/* A child that has exported a file and obeys orders of one letter. */
 class Producer {
     int to_child[2], from_child[2];
 
@@ -142,7 +142,7 @@ class Producer {
                 umf_ticket_drop(&answer.ticket);
                 close(fd);
                 break;
-            case 'r': // somebody else closes and opens
+            case 'r': // code of the program closes and opens
                 dup2(make_file("another"), fd);
                 break;
             case 'n': // the number serves another export
@@ -180,7 +180,7 @@ class Producer {
                 answer.number = setrlimit(RLIMIT_NOFILE, &limit);
                 break;
             }
-            case 'a': // closes all it does not know
+            case 'a': // closes all unknown descriptors
                 for (int i = 3; i < 1000; i++) {
                     if (i != to_child[0] && i != from_child[1]) {
                         close(i);
@@ -219,18 +219,18 @@ class Producer {
         close(to_child[0]);
         ticket = receive().ticket;
     }
-    int tell(char order) {
-        EXPECT_EQ(write(to_child[1], &order, 1), 1);
+    int order(char letter) {
+        EXPECT_EQ(write(to_child[1], &letter, 1), 1);
         Answer answer = receive();
         ticket = answer.ticket;
         return answer.number;
     }
-    /* At most `limit` descriptors, as soon as what is under way has ended. */
+    /* At most `limit` descriptors, as soon as open requests have ended. */
     int descriptors(int limit) {
-        int count = tell('c');
+        int count = order('c');
         for (int i = 0; i < 200 && count > limit; i++) {
             usleep(10000);
-            count = tell('c');
+            count = order('c');
         }
         return count;
     }
@@ -335,11 +335,11 @@ TEST_F(broker, ServesItsOwnProcess) {
     EXPECT_TRUE(wait_for_broker_thread());
     EXPECT_EQ(redeem(ticket, "mine"), UMF_RESULT_SUCCESS);
     umf_ticket_drop(&ticket);
-    EXPECT_EQ(ask(ticket), ESTALE);
+    EXPECT_EQ(answer_to(ticket), ESTALE);
     close(fd);
     umf_broker_stop();
     EXPECT_TRUE(wait_for_broker_thread(false));
-    EXPECT_EQ(ask(ticket), ECONNREFUSED);
+    EXPECT_EQ(answer_to(ticket), ECONNREFUSED);
     EXPECT_EQ(count_descriptors(), before);
 }
 
@@ -365,7 +365,7 @@ TEST_F(broker, WithoutItNothingIsStarted) {
     EXPECT_EQ(ticket.export_id, 0u);
     EXPECT_FALSE(has_broker_thread());
     EXPECT_EQ(redeem(ticket, "mine"), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(ask(ticket), ENOTCONN);
+    EXPECT_EQ(answer_to(ticket), ENOTCONN);
     close(fd);
 }
 
@@ -374,7 +374,7 @@ TEST_F(broker, RefusesAWrongSecret) {
     for (int bit : {0, 63, 64, 127}) {
         umf_fd_ticket_t ticket = producer.ticket;
         ticket.secret[bit / 64] ^= uint64_t{1} << bit % 64;
-        EXPECT_EQ(ask(ticket), EKEYREJECTED) << bit;
+        EXPECT_EQ(answer_to(ticket), EKEYREJECTED) << bit;
         EXPECT_EQ(redeem(ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     }
     EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_SUCCESS);
@@ -383,9 +383,9 @@ TEST_F(broker, RefusesAWrongSecret) {
 TEST_F(broker, ASecretOpensItsOwnExportOnly) {
     int mine = make_file("mine"), other = make_file("other");
     umf_fd_ticket_t ticket = publish(mine), forged = publish(other);
-    EXPECT_EQ(ask(forged), 0);
+    EXPECT_EQ(answer_to(forged), 0);
     memcpy(forged.secret, ticket.secret, sizeof(forged.secret));
-    EXPECT_EQ(ask(forged), EKEYREJECTED);
+    EXPECT_EQ(answer_to(forged), EKEYREJECTED);
     umf_ticket_drop(&ticket);
     umf_ticket_drop(&forged);
     close(mine);
@@ -397,14 +397,14 @@ TEST_F(broker, RefusesWhatIsNotExported) {
     for (uint64_t id : {producer.ticket.export_id + 1, producer.ticket.export_id - 1, UINT64_MAX}) {
         umf_fd_ticket_t ticket = producer.ticket;
         ticket.export_id = id;
-        EXPECT_EQ(ask(ticket), ESTALE) << id;
+        EXPECT_EQ(answer_to(ticket), ESTALE) << id;
     }
     umf_fd_ticket_t ticket = producer.ticket;
     ticket.ino++;
-    EXPECT_EQ(ask(ticket), ESTALE);
+    EXPECT_EQ(answer_to(ticket), ESTALE);
     ticket = producer.ticket;
     ticket.broker[0]++;
-    EXPECT_EQ(ask(ticket), ECONNREFUSED);
+    EXPECT_EQ(answer_to(ticket), ECONNREFUSED);
     ticket = producer.ticket;
     ticket.fd = 0; // the number plays no part
     EXPECT_EQ(redeem(ticket, "exported"), UMF_RESULT_SUCCESS);
@@ -412,23 +412,23 @@ TEST_F(broker, RefusesWhatIsNotExported) {
 
 TEST_F(broker, RefusesWhatHasGone) {
     Producer producer;
-    producer.tell('d');
-    EXPECT_EQ(ask(producer.ticket), ESTALE);
+    producer.order('d');
+    EXPECT_EQ(answer_to(producer.ticket), ESTALE);
     EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
 }
 
 TEST_F(broker, NeverGivesARecycledNumber) {
     Producer producer;
-    producer.tell('r'); // behind the library's back
-    EXPECT_EQ(ask(producer.ticket), ESTALE);
+    producer.order('r'); // without the library
+    EXPECT_EQ(answer_to(producer.ticket), ESTALE);
     umf_fd_ticket_t old = producer.ticket;
-    producer.tell('n');
+    producer.order('n');
     EXPECT_EQ(producer.ticket.fd, old.fd);
-    EXPECT_EQ(ask(old), ESTALE);
+    EXPECT_EQ(answer_to(old), ESTALE);
     EXPECT_EQ(redeem(producer.ticket, "next"), UMF_RESULT_SUCCESS);
     umf_fd_ticket_t mixed = producer.ticket;
     mixed.export_id = old.export_id;
-    EXPECT_EQ(ask(mixed), ESTALE);
+    EXPECT_EQ(answer_to(mixed), ESTALE);
 }
 
 /* The inode of a file that is gone may be given again. Then its birth is another. */
@@ -439,12 +439,12 @@ TEST_F(broker, NeverGivesALaterFileOfTheSameInode) {
     ASSERT_EQ(umf_ticket_make(fd, &ticket), UMF_RESULT_SUCCESS);
     if (ticket.born == 0) {
         close(fd);
-        GTEST_SKIP() << "this system does not tell when a file was born";
+        GTEST_SKIP() << "this system has no birth times of files";
     }
     ticket.born--;
     umf_ticket_publish(&ticket);
     ASSERT_NE(ticket.export_id, 0u);
-    EXPECT_EQ(ask(ticket), ESTALE);
+    EXPECT_EQ(answer_to(ticket), ESTALE);
     umf_ticket_drop(&ticket);
     close(fd);
 }
@@ -459,19 +459,19 @@ TEST_F(broker, OtherUsersAreRefusedUnlessTheSettingLetsThem) {
     umf_fd_ticket_t ticket = publish(fd);
     auto as_other = [&] {
         return exit_of(
-            [&] { return setgid(65534) == 0 && setuid(65534) == 0 ? ask(ticket) : 255; });
+            [&] { return setgid(65534) == 0 && setuid(65534) == 0 ? answer_to(ticket) : 255; });
     };
     EXPECT_EQ(as_other(), EKEYREJECTED);
     umf_broker_set_open(true);
     EXPECT_EQ(as_other(), 0);
     umf_fd_ticket_t wrong = ticket;
     wrong.secret[0]++;
-    EXPECT_EQ(ask(wrong), EKEYREJECTED) << "the secret is asked for all the same";
+    EXPECT_EQ(answer_to(wrong), EKEYREJECTED) << "the secret is compared all the same";
     umf_ticket_drop(&ticket);
     close(fd);
 }
 
-/* The administrator may open what users export; users may not be told things by other users. */
+/* The administrator may open what users export; users get nothing from other users. */
 TEST_F(broker, AnswersOfOtherUsersAreRefused) {
     if (geteuid() != 0) {
         GTEST_SKIP() << "needs the right to change the user";
@@ -480,8 +480,8 @@ TEST_F(broker, AnswersOfOtherUsersAreRefused) {
                   if (setgid(65534) != 0 || setuid(65534) != 0) {
                       return 255;
                   }
-                  umf_fd_ticket_t ticket = publish(make_file("nobody's"));
-                  return ask(ticket);
+                  umf_fd_ticket_t ticket = publish(make_file("another user's"));
+                  return answer_to(ticket);
               }),
               0);
     int to_us[2];
@@ -489,15 +489,15 @@ TEST_F(broker, AnswersOfOtherUsersAreRefused) {
     pid_t pid = fork_at_rest();
     if (pid == 0) {
         bool ok = setgid(65534) == 0 && setuid(65534) == 0;
-        umf_fd_ticket_t ticket = publish(make_file("nobody's"));
+        umf_fd_ticket_t ticket = publish(make_file("another user's"));
         ok = ok && write(to_us[1], &ticket, sizeof(ticket)) == sizeof(ticket);
         pause();
         _exit(ok);
     }
     umf_fd_ticket_t ticket;
     ASSERT_EQ(read(to_us[0], &ticket, sizeof(ticket)), static_cast<ssize_t>(sizeof(ticket)));
-    EXPECT_EQ(ask(ticket), EKEYREJECTED) << "root does not believe everybody";
-    EXPECT_EQ(exit_of([&] { return setuid(65533) == 0 ? ask(ticket) : 255; }), EKEYREJECTED);
+    EXPECT_EQ(answer_to(ticket), EKEYREJECTED) << "root trusts no other user";
+    EXPECT_EQ(exit_of([&] { return setuid(65533) == 0 ? answer_to(ticket) : 255; }), EKEYREJECTED);
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
     close(to_us[0]);
@@ -513,16 +513,16 @@ TEST_F(broker, AUserWhoseNumberStandsForOthersIsNotTrusted) {
                   if (setgid(65534) != 0 || setuid(65534) != 0) {
                       return 255;
                   }
-                  umf_fd_ticket_t ticket = publish(make_file("nobody's"));
+                  umf_fd_ticket_t ticket = publish(make_file("another user's"));
                   umf_os_set_fault([](const char *name) {
                       return strcmp(name, "is_own_user") == 0 ? EPERM : 0;
                   });
                   LogFile log;
-                  int refused = ask(ticket);
+                  int refused = answer_to(ticket);
                   redeem(ticket);
-                  bool is_told = log.count("(uid_map), or set umf.ipc.any_user=yes here") == 1;
+                  bool is_answered = log.count("(uid_map), or set umf.ipc.any_user=yes here") == 1;
                   umf_broker_set_open(true);
-                  return refused == ENOKEY && is_told ? ask(ticket) : 254;
+                  return refused == ENOKEY && is_answered ? answer_to(ticket) : 254;
               }),
               0);
 }
@@ -533,7 +533,7 @@ TEST_F(broker, AChildThatExportsNothingHasNone) {
     ASSERT_TRUE(wait_for_broker_thread());
     EXPECT_EQ(exit_of([&] {
                   bool is_alone = !has_broker_thread();
-                  /* what the parent exported still comes from the parent */
+                  /* exports of the parent still come from the parent */
                   return is_alone && redeem(ticket, "mine") == UMF_RESULT_SUCCESS ? 0 : 1;
               }),
               0);
@@ -566,20 +566,20 @@ TEST_F(broker, AChildThatExportsHasItsOwn) {
 /* A child that has inherited the socket must not keep its name alive. */
 TEST_F(broker, AProducerThatDiedIsKnownToBeDead) {
     Producer producer;
-    int grandchild = producer.tell('f');
+    int grandchild = producer.order('f');
     umf_fd_ticket_t ticket = producer.ticket;
     producer.kill();
-    EXPECT_EQ(ask(ticket), ECONNREFUSED);
+    EXPECT_EQ(answer_to(ticket), ECONNREFUSED);
     EXPECT_EQ(redeem(ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     kill(grandchild, SIGKILL);
 }
 
 TEST_F(broker, StopsAndStarts) {
     Producer producer;
-    producer.tell('s');
-    EXPECT_EQ(producer.tell('t'), 0);
-    EXPECT_EQ(ask(producer.ticket), ECONNREFUSED);
-    producer.tell('p');
+    producer.order('s');
+    EXPECT_EQ(producer.order('t'), 0);
+    EXPECT_EQ(answer_to(producer.ticket), ECONNREFUSED);
+    producer.order('p');
     EXPECT_EQ(redeem(producer.ticket, "exported"), UMF_RESULT_SUCCESS);
 }
 
@@ -601,12 +601,12 @@ TEST_F(broker, AProcessEndsWithItsFirstThread) {
 
 TEST_F(broker, AProcessThatClosesEverythingIsServedAgain) {
     Producer producer;
-    producer.tell('a');
-    EXPECT_NE(ask(producer.ticket), 0) << "the file was closed, too";
-    producer.tell('n');
-    for (int i = 0; i < 500 && ask(producer.ticket) != 0; i++) {
+    producer.order('a');
+    EXPECT_NE(answer_to(producer.ticket), 0) << "the file was closed, too";
+    producer.order('n');
+    for (int i = 0; i < 500 && answer_to(producer.ticket) != 0; i++) {
         usleep(10000);
-        producer.tell('p');
+        producer.order('p');
     }
     EXPECT_EQ(redeem(producer.ticket, "next"), UMF_RESULT_SUCCESS);
 }
@@ -618,7 +618,7 @@ TEST_F(broker, AStoppedProducerIsWaitedForOnlyForAWhile) {
     Producer producer;
     ASSERT_EQ(umf_broker_set_timeout(100), UMF_RESULT_SUCCESS);
     producer.stop();
-    EXPECT_EQ(ask(producer.ticket), ETIMEDOUT);
+    EXPECT_EQ(answer_to(producer.ticket), ETIMEDOUT);
     EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     /* Full queue: there is no connection to be had. */
     std::vector<int> waiting;
@@ -632,7 +632,7 @@ TEST_F(broker, AStoppedProducerIsWaitedForOnlyForAWhile) {
         ASSERT_EQ(umf_socket_open(&fd), 0);
         error = umf_socket_connect(fd, &address);
     }
-    EXPECT_EQ(ask(producer.ticket), ETIMEDOUT);
+    EXPECT_EQ(answer_to(producer.ticket), ETIMEDOUT);
     for (int fd : waiting) {
         close(fd);
     }
@@ -643,7 +643,7 @@ TEST_F(broker, AStoppedProducerIsWaitedForOnlyForAWhile) {
 
 TEST_F(broker, SilentPeersKeepNobodyWaiting) {
     Producer producer;
-    int before = producer.tell('c');
+    int before = producer.order('c');
     std::vector<int> silent;
     for (int i = 0; i < 100; i++) {
         silent.push_back(connect_to(producer.ticket));
@@ -652,7 +652,7 @@ TEST_F(broker, SilentPeersKeepNobodyWaiting) {
         }
     }
     EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_SUCCESS);
-    EXPECT_LE(producer.tell('c'), before + 32) << "so many are waited for at once";
+    EXPECT_LE(producer.order('c'), before + 32) << "so many requests may be open at once";
     for (int fd : silent) {
         close(fd);
     }
@@ -694,7 +694,7 @@ TEST_F(broker, WhoIsRefusedPushesNobodyOut) {
 TEST_F(broker, SilentPeersAreLeftAfterAWhile) {
     ASSERT_EQ(umf_broker_set_timeout(50), UMF_RESULT_SUCCESS);
     Producer producer;
-    int before = producer.tell('c');
+    int before = producer.order('c');
     int fd = connect_to(producer.ticket);
     EXPECT_EQ(producer.descriptors(before), before);
     char byte;
@@ -705,7 +705,7 @@ TEST_F(broker, SilentPeersAreLeftAfterAWhile) {
 
 TEST_F(broker, GarbageIsNotAnswered) {
     Producer producer;
-    int before = producer.tell('c');
+    int before = producer.order('c');
     std::mt19937 random(1);
     for (int i = 0; i < 300; i++) {
         std::vector<unsigned char> bytes(random() % 200);
@@ -746,11 +746,11 @@ TEST_F(broker, GarbageIsNotAnswered) {
 
 TEST_F(broker, AThousandConnections) {
     Producer producer;
-    int before = producer.tell('c');
+    int before = producer.order('c');
     std::atomic<int> good{0};
     run_threads(10, [&](int) {
         for (int k = 0; k < 100; k++) {
-            good += ask(producer.ticket) == 0;
+            good += answer_to(producer.ticket) == 0;
         }
     });
     EXPECT_EQ(good, 1000);
@@ -759,10 +759,10 @@ TEST_F(broker, AThousandConnections) {
 
 TEST_F(broker, WaitsWhileTheProducerHasNoDescriptorLeft) {
     Producer producer;
-    ASSERT_EQ(producer.tell('l'), 0);
+    ASSERT_EQ(producer.order('l'), 0);
     ASSERT_EQ(umf_broker_set_timeout(200), UMF_RESULT_SUCCESS);
-    EXPECT_EQ(ask(producer.ticket), ETIMEDOUT);
-    ASSERT_EQ(producer.tell('L'), 0);
+    EXPECT_EQ(answer_to(producer.ticket), ETIMEDOUT);
+    ASSERT_EQ(producer.order('L'), 0);
     ASSERT_EQ(umf_broker_set_timeout(20000), UMF_RESULT_SUCCESS);
     EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_SUCCESS);
 }
@@ -837,7 +837,7 @@ TEST_F(broker, SilentAnswersAndImpostors) {
     EXPECT_EQ(umf_broker_ask(ends[0], &ticket, umf_socket_now() + 50, &fd), EKEYREJECTED)
         << "this is not the producer";
     char secret[256];
-    EXPECT_EQ(recv(ends[1], secret, sizeof(secret), MSG_DONTWAIT), -1) << "it is told nothing";
+    EXPECT_EQ(recv(ends[1], secret, sizeof(secret), MSG_DONTWAIT), -1) << "it gets no byte";
     ticket.pid = static_cast<uint32_t>(getpid());
     EXPECT_EQ(umf_broker_ask(ends[0], &ticket, umf_socket_now() + 50, &fd), ETIMEDOUT);
     close(ends[1]);
@@ -846,7 +846,7 @@ TEST_F(broker, SilentAnswersAndImpostors) {
     EXPECT_EQ(fd, -1);
 }
 
-/* A message may bring more descriptors than were asked for. */
+/* A message may bring more descriptors than were requested. */
 TEST_F(broker, OnlyOneDescriptorIsTaken) {
     int before = count_descriptors();
     int ends[2], fds[8];
@@ -960,9 +960,9 @@ TEST_F(broker_folder, ServesByAFile) {
     EXPECT_EQ(info.st_mode & 0777, 0600u);
     EXPECT_EQ(redeem(producer.ticket, "exported"), UMF_RESULT_SUCCESS);
     umf_broker_set_folder("");
-    EXPECT_EQ(ask(producer.ticket), EDESTADDRREQ);
+    EXPECT_EQ(answer_to(producer.ticket), EDESTADDRREQ);
     umf_broker_set_folder("/nonexistent");
-    EXPECT_EQ(ask(producer.ticket), ECONNREFUSED);
+    EXPECT_EQ(answer_to(producer.ticket), ECONNREFUSED);
     umf_broker_set_folder(folder);
     EXPECT_EQ(redeem(producer.ticket, "exported"), UMF_RESULT_SUCCESS);
     producer.end();
@@ -977,7 +977,7 @@ TEST_F(broker_folder, OtherUsersMayComeIfTheSettingSaysSo) {
     for (bool is_open : {false, true}) {
         umf_broker_set_open(is_open);
         Producer producer;
-        EXPECT_EQ(exit_of([&] { return setuid(65534) == 0 ? ask(producer.ticket) : 255; }),
+        EXPECT_EQ(exit_of([&] { return setuid(65534) == 0 ? answer_to(producer.ticket) : 255; }),
                   is_open ? 0 : EKEYREJECTED);
     }
 }
@@ -1014,7 +1014,7 @@ TEST_F(broker_folder, TheReaperTakesTheDeadOnly) {
     Producer dead;
     dead.kill();
     EXPECT_EQ(sockets(), 2) << "it could not remove it";
-    /* What is not ours, or looks like it. */
+    /* Tickets that are not ours, or look like ours. */
     std::string other = std::string(folder) + "/umf-other";
     std::string file = path_of(dead.ticket).replace(strlen(folder) + 5, 4, "0000");
     std::string young = path_of(dead.ticket, ".new");

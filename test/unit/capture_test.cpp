@@ -1,4 +1,4 @@
-// Captures that the program tells of (umf/capture.h), and waits that would end one.
+// Captures that the program reports (umf/capture.h), and waits that would end one.
 
 #include <atomic>
 #include <thread>

@@ -279,7 +279,7 @@ TEST_F(Coalescing, ASpanMakesRoomForALargerOne) {
     create();
     for (size_t size = 4 * MiB; size < 512 * MiB; size += size / 2) {
         free(alloc(size));
-        EXPECT_LE(fake.live_bytes(), size + 4 * MiB) << "what was too small is not kept as well";
+        EXPECT_LE(fake.live_bytes(), size + 4 * MiB) << "the region that was too small is released";
     }
 }
 
@@ -350,7 +350,7 @@ TEST_F(Coalescing, TrimKeepsWhatItIsTold) {
     EXPECT_EQ(fake.live(), 0u);
 }
 
-// What is free between blocks in use goes as far as the provider can drop it; the blocks stay.
+// Free memory between blocks in use is purged as far as the provider can; the blocks stay.
 TEST_F(Coalescing, TrimPurgesFreePages) {
     create();
     std::vector<char *> blocks;
@@ -415,7 +415,7 @@ TEST_F(Coalescing, FreePagesDecay) {
     }
     size_t purges = fake.purges;
     hit(4 * 4096);
-    EXPECT_LE(fake.purges, purges + 8) << "what is purged is not purged again";
+    EXPECT_LE(fake.purges, purges + 8) << "purged memory is not purged again";
     fake.can_purge = false;
     hit(4 * 4096);
 }
@@ -457,7 +457,7 @@ TEST_F(Coalescing, TrimFreesBookkeeping) {
 static decltype(umf_memory_provider_ops_t::alloc) fake_alloc;
 static decltype(umf_memory_provider_ops_t::ext_purge_force) fake_purge;
 
-// What the provider is called for goes on while another thread frees a block.
+// Calls of the provider continue while another thread frees a block.
 class CoalescingMeanwhile : public Coalescing {
   protected:
     static inline umf_memory_pool_handle_t in_use;
@@ -630,7 +630,7 @@ TEST_F(Coalescing, Settings) {
     EXPECT_EQ(umfPoolGetName(pool, &name), OK);
     EXPECT_STREQ(name, "large");
     free(alloc(1));
-    EXPECT_EQ(stat("reserved_memory"), 0u) << "above what is retained";
+    EXPECT_EQ(stat("reserved_memory"), 0u) << "above the retained size";
     alloc(1);
     EXPECT_EQ(stat("used_memory"), 64u);
     EXPECT_EQ(stat("reserved_memory"), 3 * MiB);
@@ -671,7 +671,7 @@ TEST_F(Coalescing, EveryFailureOfTheSystem) {
         EXPECT_EQ(stat("used_memory"), 0u);
         nth.off();
         EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
-        EXPECT_EQ(fake.live(), 0u) << "a span that the pool does not know";
+        EXPECT_EQ(fake.live(), 0u) << "the span of a failed request";
         EXPECT_EQ(destroy(), OK);
         ASSERT_EQ(fake.live(), 0u);
     }
@@ -688,7 +688,7 @@ TEST_F(Coalescing, EveryFailureOfTheProvider) {
                 live.push_back(p);
             }
         }
-        EXPECT_EQ(live.size(), 59u) << "asked again, for less";
+        EXPECT_EQ(live.size(), 59u) << "a second, smaller request";
         for (void *p : live) {
             free(p);
         }
@@ -727,7 +727,7 @@ TEST_F(Coalescing, Threads) {
 }
 
 // A thread that takes and frees one size again and again gets its block without the lock. Nobody
-// can tell that from a block that is free.
+// can distinguish that from a free block.
 class CoalescingHot : public Coalescing {
   protected:
     static constexpr size_t SIZE = 300 * KiB;
@@ -903,7 +903,7 @@ TEST_F(CoalescingHot, Threads) {
     EXPECT_EQ(fake.live(), 0u);
 }
 
-// Two that free one block: one of them is told.
+// Two threads free one block: one of them gets an error.
 TEST_F(CoalescingHot, FreedTwiceAtOnce) {
     create();
     for (size_t round = 0; round < scaled(2000); round++) {
@@ -923,11 +923,11 @@ TEST_F(CoalescingHot, FreedTwiceAtOnce) {
     }
 }
 
-// Threads that meet get parts of the pool for themselves. Nobody else can tell.
+// Threads that contend get parts of the pool for themselves. Results are the same.
 class CoalescingParts : public Coalescing {
   protected:
     std::mutex mutex;
-    Shadow shadow; // what the threads have left
+    Shadow shadow; // blocks left by the threads
 
     // Threads that use the pool until two have met; each leaves some blocks of both sizes.
     void meet(unsigned count = 4, size_t leave = 100) {
@@ -1052,7 +1052,7 @@ TEST_F(CoalescingParts, EachServesAllBeforeTheProvider) {
     }
 }
 
-// Each thread wants its blocks from its own part; there is an end to what is taken for that.
+// Each thread takes blocks from its own part, up to a limit of memory.
 TEST_F(CoalescingParts, ThreadsDoNotHoldFarMoreThanTheyUse) {
     create();
     constexpr size_t THREADS = 4, BLOCKS = 100;
@@ -1163,7 +1163,7 @@ TEST_F(CoalescingParts, EachMayHaveASpan) {
     }
 }
 
-// What waits for a thread in one part is given up in any when the thread ends.
+// Blocks reserved for a thread in one part are released when the thread ends.
 TEST_F(CoalescingParts, HotBlocksOfSeveral) {
     create();
     meet();

@@ -317,7 +317,7 @@ TEST_F(Config, defaults_from_text_are_kept_as_text) {
     umf_ctl_defaults_forget(&umf_ctl_pool_defaults);
 }
 
-/* What a callback sees: the source, and text whose size counts the NUL. */
+/* Arguments of a callback: the source, and text whose size counts the NUL. */
 TEST_F(Config, pools_by_name_get_text) {
     toy::Pool first("configured"), second("configured");
     apply("umf.pool.by_name.configured.a.b=17;umf.pool.by_name.configured.1.c=x");

@@ -41,7 +41,7 @@ struct Device {
     size_t used = 0;
     umf_usm_memory_type_t type = UMF_MEMORY_TYPE_DEVICE;
     std::atomic<bool> fails_queue{false}, fails_work{false}, fails_wait{false};
-    std::atomic<size_t> queues{0}, queues_made{0}, works{0}, asked{0};
+    std::atomic<size_t> queues{0}, queues_made{0}, works{0}, queries{0};
 
     Device() {
         int fd = memfd_create("device", MFD_CLOEXEC);
@@ -114,7 +114,7 @@ umf_memory_provider_ops_t make_table() {
         if (id != UMF_MEMORY_PROPERTY_POINTER_TYPE) {
             return UMF_RESULT_ERROR_INVALID_ARGUMENT;
         }
-        device_of(provider)->asked++;
+        device_of(provider)->queries++;
         *static_cast<umf_usm_memory_type_t *>(value) = device_of(provider)->type;
         return OK;
     };
@@ -227,7 +227,7 @@ TEST_P(Content, CallocFills) {
         EXPECT_EQ(umfPoolFree(pool, p), OK);
     }
     EXPECT_EQ(device.queues_made, 1u) << "one is kept for the next time";
-    EXPECT_EQ(device.asked, 1u);
+    EXPECT_EQ(device.queries, 1u);
 }
 
 TEST_P(Content, ReallocCopies) {
@@ -297,10 +297,10 @@ TEST_P(Content, TheCpuDoesWhatItCan) {
     EXPECT_EQ(umfPoolFree(pool, p), OK);
     EXPECT_EQ(device.queues_made, 0u);
     EXPECT_EQ(device.works, 0u);
-    EXPECT_EQ(device.asked, 1u);
+    EXPECT_EQ(device.queries, 1u);
 }
 
-// A provider that does not say what memory it has: the kernel tells whether the CPU reaches it.
+// A provider without a memory type: the kernel decides whether the CPU can access it.
 TEST_P(Content, MemoryThatNobodyDescribes) {
     for (int protection : {PROT_NONE, PROT_READ | PROT_WRITE}) {
         FakeProvider fake;
@@ -382,7 +382,7 @@ TEST_P(Content, FixedRangeOutOfTheCpusReach) {
     }
 }
 
-// A type it does not know says as little as no type.
+// An unknown type counts as no type.
 TEST_P(Content, UnknownTypeIsTried) {
     device.type = UMF_MEMORY_TYPE_UNKNOWN;
     create(&without_data);

@@ -1,7 +1,7 @@
 /*
  * Two copies of the library in one process, a static one in the program and a shared one
  * that is loaded. Each keeps its own books: handles and pointers belong to the copy they came from,
- * the other one answers that it does not know them.
+ * the other one refuses them as unknown.
  */
 #include <cstring>
 #include <string>

@@ -1,4 +1,4 @@
-// A fork while a thread asks for the mark of a copy: the child has none of its parent's work.
+// A fork while a thread queries the mark of a copy: the child has none of its parent's work.
 
 #include <atomic>
 #include <cstdlib>

@@ -297,7 +297,7 @@ TEST(by_handle, the_rest_goes_to_the_provider) {
     passesOn(provider.object, provider.handle, "umf.provider.by_handle.{}");
 }
 
-/* A buffer, its size and no buffer at all: what the caller passed is what the callback gets. */
+/* A buffer, its size and no buffer at all: the callback gets the arguments of the caller. */
 TEST(by_handle, argument_and_size_are_passed_as_given) {
     toy::Pool pool;
     toy::Provider provider;

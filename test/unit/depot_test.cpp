@@ -153,7 +153,7 @@ TEST_F(Depots, WhatItsOwnerNeedsIsLeftByOthers) {
     Thread owner(depots, 0), other(depots, 1), all(depots, 1, false);
     owner.needs(6);
     ASSERT_TRUE(owner.give(objects(1, 8)));
-    EXPECT_EQ(other.take(8), objects(7, 2)) << "what is more";
+    EXPECT_EQ(other.take(8), objects(7, 2)) << "the remaining objects";
     EXPECT_TRUE(other.take(8).empty());
     EXPECT_EQ(owner.take(2), objects(5, 2));
     EXPECT_TRUE(other.take(8).empty());
@@ -245,7 +245,7 @@ TEST_F(Depots, WhoFindsOneLockedHasMetAnother) {
     EXPECT_TRUE(third.is_contended());
 }
 
-// What others have lies beside what they use.
+// Idle stacks of other threads lie next to their used ones.
 TEST_F(Depots, WhoFindsItsOwnLockedWaits) {
     create(64);
     Thread first(depots, 0), second(depots, 1), giver(depots, 0);
@@ -340,7 +340,7 @@ TEST_F(Depots, IdleObjectsAreTakenOnce) {
     void *taken[32];
     ASSERT_TRUE(first.give(objects(1, 10)));
     ASSERT_TRUE(second.give(objects(11, 10)));
-    EXPECT_EQ(shim_depots_take_idle(depots, taken, 32), 0u) << "nobody has asked for them";
+    EXPECT_EQ(shim_depots_take_idle(depots, taken, 32), 0u) << "no thread has requested them";
     shim_depots_count_idle(depots);
     EXPECT_EQ(shim_depots_count_idle(depots), 20u);
     EXPECT_EQ(shim_depots_take_idle(depots, taken, 15), 15u);

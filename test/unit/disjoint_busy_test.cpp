@@ -33,7 +33,7 @@ constexpr size_t CAPACITY = 4; // of a pool by default
 constexpr size_t BUSY = 64;    // slabs given back, until others wait
 constexpr size_t STACK = 4;    // of those that wait, a thread has so many at hand
 
-// A fake provider that takes back what is to be used again; it keeps nothing.
+// A fake provider that accepts memory for reuse, and keeps none.
 class Reusing : public FakeProvider {
   public:
     std::atomic<size_t> reuse_allocs{0}, reuse_frees{0};

@@ -250,7 +250,7 @@ TEST_F(Disjoint, EveryParameterHasADefaultInTheControlTree) {
     EXPECT_EQ(fake.last_size, slab);
 }
 
-// A stored default whose size is not that of the setting is ignored.
+// A stored default of another size than the setting is ignored.
 TEST_F(Disjoint, DefaultsOfAnotherSizeAreIgnored) {
     ASSERT_EQ(umfDisjointPoolParamsSetName(params, "short_default"), OK);
     uint32_t four = 77;
@@ -510,7 +510,7 @@ TEST_F(Disjoint, AbsurdSlabs) {
     }
 }
 
-// --- what is kept ---
+// --- cached memory ---
 
 TEST_F(Disjoint, CapacityOfWholeSlabChunks) {
     for (size_t capacity : {size_t{0}, size_t{1}, size_t{4}, size_t{100}}) {
@@ -834,7 +834,7 @@ TEST_F(Disjoint, ControlRefusesWhatIsNotThere) {
     EXPECT_EQ(try_read("stats.nothing", &value), NO_PATH);
     EXPECT_EQ(try_read("params.nothing", &value), NO_PATH);
     EXPECT_EQ(try_read("buckets.1.stats.nothing", &value), NO_PATH);
-    // A buffer whose size is not that of the setting is refused.
+    // A buffer of another size than the setting is refused.
     EXPECT_EQ(try_read("stats.used_memory", &value, 4), BAD);
     EXPECT_EQ(try_read("params.capacity", &value, 4), BAD);
     EXPECT_EQ(try_read("buckets.count", &value, 1), BAD);
@@ -861,7 +861,7 @@ TEST_F(Disjoint, AlignedWithinAPage) {
     }
 }
 
-// What several threads have parked of one size serves another, before the provider is asked.
+// Blocks that several threads have parked serve another size before the provider is called.
 TEST_F(Disjoint, EachParkedChunkIsFound) {
     create();
     OtherThread first, second, third;
@@ -923,7 +923,7 @@ TEST_F(Disjoint, AlignedAboveAPage) {
 TEST_F(Disjoint, AlignedAboveThePoolableSize) {
     create();
     void *p = umfPoolAlignedMalloc(pool, 2u << 20, 8192);
-    EXPECT_EQ(fake.last_size, 2u << 20) << "exactly what was asked for";
+    EXPECT_EQ(fake.last_size, 2u << 20) << "exactly the requested size";
     EXPECT_EQ(fake.last_alignment, 8192u);
     void *q = umfPoolAlignedMalloc(pool, (2u << 20) - 4000, 8192);
     EXPECT_EQ(fake.last_size, (2u << 20) - 4000) << "size + alignment - 1 is above the limit";
@@ -937,7 +937,7 @@ TEST_F(Disjoint, AlignedAboveThePoolableSize) {
     EXPECT_EQ(fake.live(), 0u);
 }
 
-// The core answers for starts of chunks; anything else is the pool's to tell.
+// The core answers for starts of chunks; the pool answers for other addresses.
 TEST_F(Disjoint, UsableSizeIsOfLiveAllocationsOfThisPool) {
     for (size_t stingy : {0, 8}) { // slabs that are aligned to their size, and others
         fake.stingy = stingy;
@@ -1046,16 +1046,17 @@ TEST_F(Disjoint, CachedDoubleFreesAreRefused) {
     }
 }
 
-// The pool tells AddressSanitizer what is allocated and what is free.
+// The pool reports to AddressSanitizer which memory is allocated and which is free.
 #if UMF_TEST_ASAN
 TEST_F(Disjoint, AddressSanitizerIsTold) {
     create();
     auto p = static_cast<char *>(umfPoolMalloc(pool, 100));
     EXPECT_FALSE(__asan_address_is_poisoned(p + 99));
-    EXPECT_TRUE(__asan_address_is_poisoned(p + 104)) << "behind what was asked for";
+    EXPECT_TRUE(__asan_address_is_poisoned(p + 104)) << "after the requested size";
     size_t usable = 0;
     EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &usable), OK);
-    EXPECT_FALSE(__asan_address_is_poisoned(p + usable - 1)) << "who asks may use all";
+    EXPECT_FALSE(__asan_address_is_poisoned(p + usable - 1))
+        << "after the query all bytes are usable";
     EXPECT_EQ(umfPoolFree(pool, p), OK);
     EXPECT_TRUE(__asan_address_is_poisoned(p));
 }
@@ -1150,7 +1151,7 @@ TEST_F(Disjoint, AProviderThatCannotPurgeIsAskedOnce) {
 
 // --- parked slabs ---
 
-// What one thread frees, another is given before the provider is asked.
+// A block that one thread frees serves another before the provider is called.
 TEST_F(Disjoint, ParkedSlabsServeEveryThread) {
     for (size_t size : {size_t{49152}, size_t{65536}, size_t{1} << 20, size_t{2} << 20}) {
         create();
@@ -1234,7 +1235,7 @@ TEST_F(Disjoint, ParkedSlabsBeyondTheCapacity) {
     EXPECT_EQ(read("stats.reserved_memory"), 0u);
 }
 
-// What is kept beyond the capacity must not be what is missing elsewhere.
+// Memory kept beyond the capacity must serve other sizes.
 TEST_F(Disjoint, ParkedSlabsGoBeforeAnAllocationFails) {
     ASSERT_EQ(umfDisjointPoolParamsSetCapacity(params, 1), OK);
     create();

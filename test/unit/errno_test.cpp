@@ -1,6 +1,6 @@
 /*
  * Frees leave errno as it was (free(3), POSIX 2024), whatever the provider does to it: errno stands
- * for what a program did before it cleaned up.
+ * for earlier calls of the program.
  */
 #include <cerrno>
 #include <functional>
@@ -147,7 +147,7 @@ int map_fails_for_all(const char *call) {
 TEST(ErrnoOfMetadata, IsKeptWithoutMemory) {
     umf_os_set_fault(map_fails_for_all);
     errno = BEFORE;
-    EXPECT_EQ(umf_meta_alloc(size_t(1) << 20), nullptr); // what a stack that grows asks for
+    EXPECT_EQ(umf_meta_alloc(size_t(1) << 20), nullptr); // the request of a growing stack
     EXPECT_EQ(errno, BEFORE);
     umf_os_set_fault(nullptr);
 }

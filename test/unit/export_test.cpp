@@ -96,7 +96,7 @@ TEST(Export, AsksTheProviderOncePerAllocation) {
     EXPECT_EQ(p.fake.calls(), "aaggpfpf");
 }
 
-// What a pool keeps for the next allocation keeps its handle.
+// Memory cached by a pool for the next allocation keeps its handle.
 TEST(Export, MemoryThatAPoolKeepsIsNotPut) {
     FakePool p;
     umf_memory_pool_handle_t disjoint = nullptr;
@@ -373,7 +373,7 @@ TEST_F(ExportLimit, ForgetsTheLeastRecentlyUsed) {
     for (char *ptr : {a, b, c}) {
         p.free(ptr);
     }
-    EXPECT_EQ(p.fake.puts, 2) << "what is forgotten is not put";
+    EXPECT_EQ(p.fake.puts, 2) << "a dropped handle is not put";
 }
 
 TEST_F(ExportLimit, WhatIsForgottenKeepsItsHandles) {
@@ -396,7 +396,7 @@ TEST_F(ExportLimit, WhatIsForgottenKeepsItsHandles) {
         EXPECT_EQ(*static_cast<char *>(opened), static_cast<char>('a' + i));
         EXPECT_EQ(umfCloseIPCHandle(opened), UMF_RESULT_SUCCESS);
     }
-    EXPECT_EQ(p.fake.opens, opens) << "to a consumer it is what is open already";
+    EXPECT_EQ(p.fake.opens, opens) << "a consumer finds it open already";
     for (char *ptr : memory) {
         p.free(ptr);
     }

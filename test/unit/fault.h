@@ -31,8 +31,8 @@ inline int hook(const char *call) {
     return now == target || (stays && now > target) ? error : 0;
 }
 
-/* Calls of that name only, or of any name but unmap and close, after which nobody can clean up, and
- * the question that a broker's thread asks from time to time. */
+/* Calls of that name only, or of any name but unmap and close, after which no cleanup is possible,
+ * and the periodic check of a broker's thread. */
 inline int hook_but_release(const char *call) {
     bool releases = strcmp(call, "unmap") == 0 || strcmp(call, "close") == 0;
     return releases || strcmp(call, "is_last_thread") == 0 ? 0 : hook(call);

@@ -1,6 +1,6 @@
 /*
  * With few addresses left (ulimit -v), everything ends in an answer. Nothing here may start a kind
- * of pool before the children do: what has its memory already asks for none.
+ * of pool before the children do: a pool that has its memory requests none.
  */
 #include <cstddef>
 #include <cstdio>

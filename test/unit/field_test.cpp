@@ -634,7 +634,7 @@ TEST(params, long_names_and_values) {
     EXPECT_NE(std::string(umf_text_error()).find("xxx...' cannot be"), std::string::npos);
 }
 
-/* The rules of a field, of each type that has some, and what the log says. */
+/* The rules of a field, of each type with rules, and the text of the log. */
 struct Limited {
     size_t grain;
     int device;

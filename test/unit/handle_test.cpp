@@ -21,7 +21,7 @@ namespace {
 
 const umf_handle_kind_t apple = {"an apple"}, pear = {"a pear"};
 
-/* Addresses that nobody reads through; each test has its own. */
+/* Addresses that are never read through; each test has its own. */
 const void *at(uintptr_t test, uintptr_t i) {
     return reinterpret_cast<const void *>(UINT64_C(0xa000) << 32 | test << 28 | (i + 1) * 16);
 }
@@ -108,7 +108,8 @@ TEST(Handle, EndsOnce) {
     }
 }
 
-/* Readers take no lock: what others add and end must not disturb them, nor a table that grows. */
+/* Readers take no lock: handles added and ended by others must not disturb them, nor must a growing
+ * table. */
 TEST(Handle, IsFoundWhileOthersComeAndGo) {
     constexpr uintptr_t rounds = 30000;
     const void *mine = at(6, 0), *nobodys = at(7, 0);

@@ -1,5 +1,5 @@
-// What pools hold that nobody uses: every kind of pool over memory of the host, of a limited range,
-// of virtual memory and of a GPU. A group counts what a pool holds, and limits it.
+// Unused memory that pools hold: every kind of pool over memory of the host, of a limited range,
+// of virtual memory and of a GPU. A group counts the bytes of a pool, and limits them.
 
 #include <algorithm>
 #include <atomic>
@@ -180,7 +180,7 @@ TEST_P(Held, WhatNobodyUsesDecaysWhileOtherSizesHit) {
     free_all(live);
 }
 
-// The threads have at most a half of what the pool can serve.
+// The threads have at most half of the memory that the pool can serve.
 TEST_P(Held, NoRequestFailsBesideTrimsWhileMemoryIsFree) {
     NEEDS_TO_FIT(kind(), std::get<1>(GetParam()));
     const size_t block = 256 * KiB, most = usable() / block / 2;

@@ -93,7 +93,7 @@ TEST(Import, CallsTheProviderAsLittleAsPossible) {
         char *opened = open(p.handler(), handle_of(ptr));
         close(opened);
     }
-    EXPECT_EQ(p.fake.closes, 0) << "a mapping nobody uses stays for the next open";
+    EXPECT_EQ(p.fake.closes, 0) << "an unused mapping stays for the next open";
     p.free(ptr);
     p.destroy_pool();
     EXPECT_EQ(p.fake.calls(), "agopfc");
@@ -282,7 +282,7 @@ TEST(Import, TwoHandlersAreTwoMappings) {
     EXPECT_EQ(open(a.handler(), handle), in_a);
     EXPECT_EQ(open(b.handler(), handle), in_b);
     a.destroy_pool();
-    EXPECT_EQ(a.fake.closes, 1) << "also what is in use";
+    EXPECT_EQ(a.fake.closes, 1) << "mappings in use, too";
     EXPECT_EQ(b.fake.closes, 0);
     EXPECT_EQ(umfCloseIPCHandle(in_a), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     close(in_b);
@@ -382,7 +382,7 @@ TEST(Import, NoticesThatTheProducerFreedTheMemory) {
     EXPECT_EQ(p.fake.closes, 0) << "in use";
     opened[0] = 1;
     close(opened);
-    EXPECT_EQ(p.fake.closes, 1) << "nobody can ask for it again";
+    EXPECT_EQ(p.fake.closes, 1) << "no later open can find it";
     EXPECT_EQ(umfCloseIPCHandle(opened), UMF_RESULT_ERROR_INVALID_ARGUMENT);
 }
 
@@ -408,7 +408,7 @@ TEST(Import, DropsAnUnusedMappingOfFreedMemory) {
     EXPECT_EQ(p.fake.closes, 0);
     EXPECT_EQ(try_open(p.handler(), handle), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(p.fake.closes, 1);
-    EXPECT_EQ(p.fake.opens, 1) << "the provider need not be asked";
+    EXPECT_EQ(p.fake.opens, 1) << "the provider need not be called";
 }
 
 TEST(Import, RefusesMemoryThatIsFreedDuringTheOpen) {
@@ -428,7 +428,7 @@ TEST(Import, RefusesMemoryThatIsFreedDuringTheOpen) {
 
 // --- failures ---
 
-// A provider may believe an address in a handle that somebody made by hand.
+// A provider may believe an address in a handle that was made by hand.
 TEST(Import, RefusesWhatGivesMemoryOfAPool) {
     FakePool p, q;
     char *ptr = p.alloc(), *victim = q.alloc();
@@ -595,7 +595,7 @@ class BadHandle : public testing::Test {
         p.free(ptr);
     }
 
-    // Refused, and the provider is not even asked.
+    // Refused before the provider is called.
     void expect_refused(const Bytes &bad, const char *what) {
         int opens = p.fake.opens;
         EXPECT_EQ(try_open(p.handler(), bad), UMF_RESULT_ERROR_INVALID_ARGUMENT) << what;
@@ -677,7 +677,7 @@ TEST_F(BadHandle, Hostile) {
     for (const auto &c : cases) {
         expect_refused(forged(good, c.change), c.what);
     }
-    // What only a known good handle can tell.
+    // Checks that need a known good handle.
     expect_refused(forged(good, [](umf_wire_t &w) { w.size += 4096; }), "another size");
     expect_refused(forged(good, [](umf_wire_t &w) { w.kind = 7; }), "another kind");
     Bytes other_data = good;
@@ -685,7 +685,7 @@ TEST_F(BadHandle, Hostile) {
     expect_refused(forged(other_data, [](umf_wire_t &) {}), "other data");
 }
 
-// Whoever passes handles on may change them. The provider tells which one is right.
+// A process that passes handles on may change them. The provider finds the right one.
 TEST(Import, AForgedHandleThatWasOpenedKeepsNoGenuineOneOut) {
     FakePool p(FakeIpc::watched_ops());
     char *ptr = p.alloc();
@@ -867,7 +867,8 @@ TEST(ImportCounters, TellWhatIsOpenAndKept) {
     EXPECT_EQ(Counters() - before, (Counts{0, 1, 101, 1, 0}));
     p.free(ptr);
     p.destroy_pool();
-    EXPECT_EQ(Counters() - before, (Counts{0, 0, 101, 1, 0})) << "what was counted stays so";
+    EXPECT_EQ(Counters() - before, (Counts{0, 0, 101, 1, 0}))
+        << "counters do not change afterwards";
 }
 
 TEST(ImportCounters, CountOnlyWhatSucceeded) {
@@ -925,7 +926,7 @@ TEST(ImportEvict, ClosesWhatNobodyUses) {
     EXPECT_EQ(p.fake.closes, 2);
     EXPECT_EQ((Counters() - before).evictions, 2u);
     EXPECT_STREQ(c, "used");
-    EXPECT_STREQ(used, "used") << "what is in use stays";
+    EXPECT_STREQ(used, "used") << "a mapping in use stays";
     EXPECT_EQ(umfIPCEvict(0, &evicted), UMF_RESULT_SUCCESS);
     EXPECT_EQ(evicted, 0u);
     close(used);
@@ -1073,7 +1074,7 @@ TEST(ImportThreads, HandlesAreReplacedWhileOthersOpen) {
     EXPECT_EQ(p.fake.mapped, p.fake.closes);
 }
 
-// Nobody loses what is open, and no open is lost in the counters.
+// No mapping in use is closed, and no open is missing in the counters.
 TEST(ImportThreads, OpenCloseAndEvictOnRequest) {
     constexpr size_t count = 4, rounds = 2000;
     FakePool p;

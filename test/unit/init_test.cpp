@@ -60,7 +60,7 @@ TEST(Init, Version) {
 
 TEST(Init, LoggingIsOffUnlessAskedFor) {
     if (getenv("UMF_LOG") || getenv("UMF_CONF") || getenv("UMF_CONF_FILE")) {
-        GTEST_SKIP() << "the environment asks for it";
+        GTEST_SKIP() << "the environment requests it";
     }
     char output[16] = "";
     EXPECT_EQ(umfCtlGet("umf.logger.output", output, sizeof(output)), OK);

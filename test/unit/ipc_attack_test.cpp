@@ -121,7 +121,7 @@ umf_fd_ticket_t ticket_of(int fd) {
     return ticket;
 }
 
-/* What somebody may have who reads the memory, in a file of his own that is not sealed. */
+/* The memory as a reader may have it, in an unsealed file of his own. */
 int unsealed_copy(int from) {
     off_t size = lseek(from, 0, SEEK_END);
     int fd = memfd_create("unsealed", MFD_CLOEXEC);
@@ -163,7 +163,7 @@ struct Producer : Process {
         return bytes == "none" ? Bytes() : Bytes(bytes.begin(), bytes.end());
     }
 
-    /* What a consumer has who took the descriptor out of the library's hands. */
+    /* A consumer that took the descriptor away from the library. */
     int steal(const std::string &name) const {
         std::string folder = "/proc/" + std::to_string(pid) + "/fd/";
         DIR *all = opendir(folder.c_str());
@@ -233,7 +233,7 @@ TEST(ipc_attack, AConsumerCannotKeepItsProducerFromGrowing) {
     EXPECT_EQ(Pool(os_text).try_open(handle), UMF_RESULT_SUCCESS);
 }
 
-/* The words by which generations are told lie in the file that consumers can write to. */
+/* Generation words lie in the file that consumers can write to. */
 TEST(ipc_attack, AConsumerCannotHangItsProducer) {
     Producer producer(os_text);
     ASSERT_FALSE(producer.alloc().empty());
@@ -263,27 +263,27 @@ TEST(ipc_attack, AConsumerCannotWriteWhatTellsOfFrees) {
     EXPECT_EQ(Pool(vmm_text).try_open(producer.alloc()), UMF_RESULT_SUCCESS);
 }
 
-/* Whoever was told of one export knows its number, and can guess the next. */
+/* A process that got one export has its number, and can guess the next. */
 TEST(ipc_attack, AHandleIsNoKeyToOtherExports) {
     int mine = memfd_create("mine", MFD_CLOEXEC), other = memfd_create("other", MFD_CLOEXEC);
-    umf_fd_ticket_t told = ticket_of(mine), secret = ticket_of(other);
+    umf_fd_ticket_t known = ticket_of(mine), secret = ticket_of(other);
     umf_ticket_prepare();
-    umf_ticket_publish(&told);
+    umf_ticket_publish(&known);
     umf_ticket_publish(&secret);
     int fd = -1;
     ASSERT_EQ(umf_transport_broker.redeem(&secret, &fd), 0);
     close(fd);
     umf_fd_ticket_t guessed = secret;
-    memcpy(guessed.secret, told.secret, sizeof(guessed.secret));
+    memcpy(guessed.secret, known.secret, sizeof(guessed.secret));
     EXPECT_EQ(umf_transport_broker.redeem(&guessed, &fd), EKEYREJECTED);
-    umf_ticket_drop(&told);
+    umf_ticket_drop(&known);
     umf_ticket_drop(&secret);
     close(mine);
     close(other);
 }
 
 /* Everybody in the network namespace may connect. Who is of another user gets nothing for it and
- * keeps nobody else from being served. */
+ * does not block other clients. */
 TEST(ipc_attack, AnotherUserCannotKeepTheBrokerBusy) {
     if (geteuid() != 0) {
         GTEST_SKIP() << "needs the right to change the user";

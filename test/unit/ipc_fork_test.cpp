@@ -1,4 +1,4 @@
-// IPC and fork: a child speaks for itself and waits for nobody who did not come along.
+// IPC and fork: a child acts for itself, and blocks on no thread of its parent.
 #include <sys/wait.h>
 #include <unistd.h>
 

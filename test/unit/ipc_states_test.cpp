@@ -41,7 +41,7 @@ struct Life {
             EXPECT_EQ(umfCloseIPCHandle(opened), OK);
         }
     }
-    // What a process must be able to do with a pool, whatever its parent was doing.
+    // A process can use a pool, whatever its parent was doing.
     static void use_and_end(FakePool &pool) {
         char *mine = pool.alloc();
         Bytes own = handle_of(mine);
@@ -300,7 +300,7 @@ TEST(IpcSignals, NeitherEndNorLengthenAWaitForABroker) {
     });
 }
 
-// The child asks another producer, and the same one when it answers again.
+// The child requests from another producer, and from the same one when it answers again.
 TEST(IpcFork, BesideAWaitForABroker) {
     if (UMF_TEST_TSAN) {
         GTEST_SKIP() << "a child of a fork that starts threads may hang under the sanitizer";

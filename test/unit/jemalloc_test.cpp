@@ -1,4 +1,5 @@
-/* What the jemalloc pool gives back: what decays (cache/decay.h), tails, and itself. */
+/* Memory that the jemalloc pool releases: decayed memory (cache/decay.h), tails, and all at its
+ * end. */
 #include <algorithm>
 #include <iterator>
 #include <set>

@@ -120,7 +120,7 @@ TEST_P(LargeBlock, BlocksAreFree) {
     EXPECT_EQ(count(), 0u);
 }
 
-// Before more is asked of the provider, parked blocks serve everybody, in any size.
+// Before the provider is called, parked blocks serve all threads, in any size.
 TEST_P(LargeBlock, BlocksAreNotMissing) {
     fake.limit = GetParam().limit;
     OtherThread first, second;
@@ -134,7 +134,7 @@ TEST_P(LargeBlock, BlocksAreNotMissing) {
     }
 }
 
-// Neither are those that wait in magazines, to which smaller ones go.
+// Neither are smaller blocks, which are cached in magazines.
 TEST_P(LargeBlock, ObjectsInMagazinesAreNotMissing) {
     fake.limit = 32 * 1024 * K;
     for (size_t wanted : {2048 * K, 1024 * K, 132 * K, 64 * K, 16 * K, K}) {

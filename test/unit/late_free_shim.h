@@ -10,11 +10,11 @@
 extern "C" {
 #endif
 
-/* What the map tells about `ptr`. */
+/* The map entry of `ptr`. */
 uint64_t shim_entry_of(const void *ptr);
-/* What a thread does that has found `entry` before another one has freed `ptr`. */
+/* The free of a thread that has found `entry` before another one has freed `ptr`. */
 umf_result_t shim_free_at(umf_memory_pool_handle_t pool, void *ptr, uint64_t entry);
-/* A free by the library: what was freed on a queue goes back to its pool. */
+/* A free by the library: blocks freed on a queue return to their pool. */
 umf_result_t shim_give_back(umf_memory_pool_handle_t pool, void *ptr);
 
 #ifdef __cplusplus

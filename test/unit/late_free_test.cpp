@@ -39,7 +39,7 @@ class LateFree : public testing::TestWithParam<const char *> {
         EXPECT_NE(p, nullptr);
         return p;
     }
-    // Frees the block and returns what the map told before.
+    // Frees the block and returns the map entry of before.
     uint64_t freed(void *p) {
         uint64_t entry = shim_entry_of(p);
         EXPECT_EQ(umfPoolFree(pool, p), OK);
@@ -63,7 +63,7 @@ TEST_P(LateFree, OfALargeBlockIsRefused) {
 // A jemalloc pool does not check that a block is within its span: two instructions of every free.
 class LateFreeBesideNext : public LateFree {};
 
-// What the first free has left is used again, for a block at another place.
+// Memory of the first free is used again, for a block at another place.
 TEST_P(LateFreeBesideNext, LeavesItAlone) {
     for (size_t size : {size_t{200000}, 3 * MiB, 40 * MiB, 100 * MiB}) {
         void *p = alloc(size, 0), *fence = alloc(size, 0);
@@ -138,7 +138,7 @@ class LateFreeScalable : public testing::Test {
     }
 };
 
-// What was beside the block is used for something else by then.
+// Memory next to the block has another use by then.
 TEST_F(LateFreeScalable, OfADirectBlock) {
     Freed block = freed(64 * MiB, 0);
     std::vector<void *> others;

@@ -27,7 +27,7 @@ extern "C" {
 
 namespace {
 
-/* A thread that does what it is told and can be kept alive. */
+/* A thread that obeys orders and can be kept alive. */
 class worker_t {
   public:
     worker_t() : thread_([this] { loop(); }) {}
@@ -292,7 +292,7 @@ TEST(local, numbers_of_threads_do_not_come_again) {
     EXPECT_EQ(shim_number(), own);
 }
 
-/* What a thread counts under its number, it may take back in its last destructor. */
+/* A thread may undo its counts in its last destructor. */
 TEST(local, ending_thread_keeps_its_number) {
     static shim_owner_t *owner;
     static pthread_key_t key;

@@ -56,7 +56,7 @@ int wait_for(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* What the threads of the fork tests fight over: locks of both halves, in the order they are taken.
+/* The threads of the fork tests contend for locks of both halves, in the order they are taken.
  */
 struct locks_t {
     lock_t depot{UMF_RANK_DEPOT}, bin{UMF_RANK_BIN}, pages{UMF_RANK_PAGES}, map{UMF_RANK_MAP};
@@ -112,8 +112,8 @@ bool is_free(umf_lock_t *lock) {
     return true;
 }
 
-/* Fork runs the handlers that were registered first at last: this one sees what the library took.
- * It is linked before the library, whose constructor has the same priority. */
+/* Fork runs the handlers that were registered first at last: this one sees the locks of the
+ * library. It is linked before the library, whose constructor has the same priority. */
 std::vector<umf_lock_t *> watched;
 std::string found_free;
 
@@ -380,10 +380,10 @@ TEST(lock_fork, takes_locks_of_every_rank) {
     }
     watched.clear();
     EXPECT_EQ(wait_for(child), 0);
-    EXPECT_EQ(found_free, "") << "ranks of locks that nobody held when memory was copied";
+    EXPECT_EQ(found_free, "") << "ranks of locks that were free when memory was copied";
 }
 
-/* Who registers a lock makes fork give up for a moment, and what others hold stays theirs. */
+/* A registration of a lock makes fork give up for a moment; locks held by others stay held. */
 TEST(lock_fork, gives_back_only_what_it_took) {
     umf_fork_register_inner();
     umf_fork_register_outer();

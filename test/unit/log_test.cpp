@@ -38,7 +38,7 @@ extern "C" {
 
 namespace {
 
-/* --- what a child does --- */
+/* --- in a child --- */
 
 void write_all_levels() {
     for (int level = UMF_LOG_LEVEL_DEBUG; level <= UMF_LOG_LEVEL_FATAL; level++) {
@@ -477,7 +477,7 @@ TEST_F(log_test, line_that_does_not_fit_is_cut) {
     }
 }
 
-/* A socket keeps the borders of what is written to it. */
+/* A socket keeps message borders. */
 TEST_F(log_test, each_line_is_one_write) {
     int sockets[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
@@ -616,7 +616,7 @@ TEST_F(log_settings, levels_are_checked) {
     EXPECT_EQ(config.flush_level, UMF_LOG_LEVEL_INFO);
 }
 
-/* We may be somebody's malloc, and a line may tell that there is no memory. */
+/* We may be the program's malloc, and a line may report a lack of memory. */
 TEST_F(log_settings, a_line_allocates_nothing) {
     set_config(true, true, UMF_LOG_LEVEL_DEBUG, UMF_LOG_LEVEL_DEBUG);
     write_all_levels();

@@ -36,13 +36,13 @@ inline bool have_hwloc() {
         GTEST_SKIP() << "this build or this machine has no hwloc";                                 \
     }
 
-/* What is known about the machine is forgotten. */
+/* Drops the cached topology of the machine. */
 inline void forget() {
     EXPECT_EQ(umfTearDown(), UMF_RESULT_SUCCESS);
     EXPECT_EQ(umfInit(), UMF_RESULT_SUCCESS);
 }
 
-/* For its lifetime the machine is what a variable of hwloc says. */
+/* For its lifetime a variable of hwloc defines the machine. */
 class Variable {
   public:
     Variable(const char *name, const std::string &value) : name_(name) {
@@ -67,7 +67,7 @@ class Recorded : public Variable {
         : Variable("HWLOC_XMLFILE", UMF_TEST_TOPOLOGY_DIR "/" + name + ".xml") {}
 };
 
-/* What is logged during its lifetime. */
+/* The log lines of its lifetime. */
 class Log {
   public:
     Log() {

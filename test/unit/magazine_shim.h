@@ -28,7 +28,7 @@ size_t shim_bytes(shim_magazines_t *m);
 void shim_magazines_destroy(shim_magazines_t *m);
 void *shim_pop(shim_magazines_t *m, uint32_t bin);
 void shim_push(shim_magazines_t *m, uint32_t bin, void *object);
-void shim_meet_others(shim_magazines_t *m, uint32_t bin); /* what the depot's lock tells */
+void shim_meet_others(shim_magazines_t *m, uint32_t bin); /* as the depot's lock reports */
 size_t shim_capacity(shim_magazines_t *m, uint32_t bin);  /* of the calling thread's stack */
 void shim_look(shim_magazines_t *m);
 void shim_flush(shim_magazines_t *m);

@@ -31,7 +31,7 @@ namespace {
         GTEST_SKIP() << "the kernel has no membarrier: the stacks of other threads stay";          \
     }
 
-// A pool of numbers: what is handed out is never handed out again before it came back.
+// A pool of numbers: no number is handed out twice before it was returned.
 class Magazines : public testing::Test {
   protected:
     std::mutex mutex;
@@ -111,7 +111,7 @@ TEST_F(Magazines, MissesMoveHalfAStack) {
     EXPECT_LE(shim_cached(m, 0), 8u);
 }
 
-// The pool asks its provider, whose operation frees: into the stack that is being refilled.
+// The provider's operation frees into the stack that is being refilled.
 TEST_F(Magazines, ObjectsThatARefillFreesAreKept) {
     create();
     std::vector<void *> live;
@@ -586,7 +586,7 @@ TEST_F(Magazines, WhatLiesUnusedInADepotGoesBackToThePool) {
     }
     EXPECT_GE(shim_cached(m, 2), full - 64);
     shim_look(m);
-    EXPECT_LE(shim_cached(m, 2), 2 * 64u + 40) << "two stacks, and what was needed";
+    EXPECT_LE(shim_cached(m, 2), 2 * 64u + 40) << "two stacks, and the requested objects";
     EXPECT_GE(shim_cached(m, 2), 40u);
     EXPECT_EQ(shim_live(m), 0u);
 }
@@ -706,7 +706,7 @@ TEST_F(Magazines, LargeObjectsMakeRoomForOtherSizes) {
     EXPECT_LT(shim_cached(m, 2), 64u);
     shim_release_large(m, 3, 0);
     EXPECT_EQ(shim_cached(m, 2), 0u);
-    EXPECT_EQ(shim_cached(m, 3), others) << "they are what is wanted";
+    EXPECT_EQ(shim_cached(m, 3), others) << "they have the requested size";
     EXPECT_FALSE(shim_release_large(m, 3, 0)) << "nothing else is left";
     EXPECT_TRUE(shim_release_large(m, NONE, 0));
     EXPECT_EQ(shim_cached(m, 3), 0u);
@@ -714,7 +714,7 @@ TEST_F(Magazines, LargeObjectsMakeRoomForOtherSizes) {
     EXPECT_EQ(shim_live(m), 0u);
 }
 
-// Every miss asks whether it is time; what a look leaves is for the next, which goes on.
+// Every miss checks whether a pass is due; a scan continues where the last one stopped.
 TEST_F(Magazines, MissesLookFromTimeToTime) {
     static std::vector<bool> looks;
     static bool is_more;

@@ -105,7 +105,7 @@ TEST_P(Map, EightyGiBWithSomethingInside) {
     EXPECT_EQ(find(base + 80 * GiB), 0u);
     shim_map_remove(map, base + 40 * GiB, 3 * GiB, word(3), word(1));
     EXPECT_EQ(find(base + 42 * GiB), word(1));
-    // The outer one first: what is inside stays.
+    // The outer one first: inner spans stay.
     shim_map_remove(map, base, 80 * GiB, word(1), 0);
     EXPECT_EQ(find(base + 33 * GiB + 120), word(2));
     EXPECT_EQ(find(base + 33 * GiB + 99), 0u);
@@ -251,7 +251,7 @@ TEST_P(Map, InsertThatMeetsSomethingIsTakenBack) {
     }
 }
 
-// In the first, a middle or the last slot: it stays when what is around it goes.
+// In the first, a middle or the last slot: it stays when the span around it is removed.
 TEST_P(Map, RemoveLeavesWhatIsInside) {
     const uintptr_t base = 10 * TiB;
     for (size_t size : slot_sizes) {
@@ -322,7 +322,7 @@ TEST_P(Map, ManySpansInOnePage) {
     }
 }
 
-// What has been on a page does not slow down what comes later.
+// Earlier spans of a page do not slow down later ones.
 TEST_P(Map, PageWithoutEdgesIsPlainAgain) {
     const uintptr_t base = 12 * TiB;
     const bool is_reserved = shim_map_is_reserved(map);
@@ -352,7 +352,7 @@ TEST_P(Map, PageWithoutEdgesIsPlainAgain) {
 TEST_P(Map, PagesShareLists) {
     const uintptr_t base = 12 * TiB;
     const uint32_t pages = 16;
-    // Tables are kept, lists are not asked for again.
+    // Tables are kept, lists are not allocated again.
     size_t first = 0;
     for (uint32_t page = 0; page < pages; page++) {
         for (uint32_t i = 0; i < 20; i++) {
@@ -611,7 +611,8 @@ TEST_P(Map, ReadersWhileWritersWork) {
     const uintptr_t area = 23 * TiB;
     std::atomic<bool> stop{false};
     std::atomic<int> wrong{0};
-    // Span 1 stays and goes, 2 and 3 share its pages; the address belongs to one of them or nobody.
+    // Span 1 stays and goes, 2 and 3 share its pages; the address belongs to one of them or to
+    // none.
     std::thread writer([&] {
         for (size_t i = 0; i < scaled(20000); i++) {
             shim_map_insert(map, area + 100, 9000, 0, word(1));
@@ -676,7 +677,7 @@ TEST_P(Map, ReadersWhilePagesShareAList) {
     EXPECT_EQ(wrong, 0);
 }
 
-// What was divided once, and is one again, is written as one; not where a list is.
+// Pages that were divided and are whole again are written as one; not where a list is.
 TEST_P(Map, PagesThatWereDivided) {
     const uintptr_t area = 41 * TiB;
     for (size_t size : {size_t{65536}, size_t{2} << 20, (size_t{6} << 20) + 65536}) {
@@ -736,7 +737,7 @@ TEST_P(Map, WhatIsInsideStaysWhenTheOuterGoes) {
     }
 }
 
-// What is refused divides nothing, and leaves no table.
+// A refused span divides nothing, and leaves no table.
 TEST_P(Map, RefusedPagesTakeNoTables) {
     const uintptr_t area = 45 * TiB;
     ASSERT_EQ(shim_map_insert(map, area, size_t{4} << 20, 0, word(1)), OK);

@@ -50,7 +50,7 @@ std::ostream &operator<<(std::ostream &out, const Bound &bound) {
 std::vector<Bound> calls;
 int answer;
 
-/* What mbind is asked for when `pages` pages are allocated. */
+/* The arguments of mbind for an allocation of `pages` pages. */
 std::vector<Bound> placement(umf_memory_provider_handle_t provider, size_t pages) {
     void *ptr = nullptr;
     calls.clear();
@@ -187,7 +187,7 @@ TEST(memspace_create, SplitErrorsOfTheProviderArePassedOn) {
     }
 }
 
-/* --- what is made ----------------------------------------------------------------------------- */
+/* --- creation --------------------------------------------------------------------------------- */
 
 TEST(memspace_create, AnOsProviderThatNeedsNeitherMemspaceNorPolicyAnyMore) {
     umf_memory_provider_handle_t provider = nullptr;
@@ -339,7 +339,7 @@ TEST(memspace_create, PoolLeavesNoProviderBehind) {
     machine::Memspace memspace({5, 1});
     umf_memory_pool_handle_t pool = nullptr;
     ASSERT_EQ(umfPoolCreateFromMemspace(memspace.handle, nullptr, &pool), OK);
-    EXPECT_EQ(umfPoolDestroy(pool), OK); // what is made once stays
+    EXPECT_EQ(umfPoolDestroy(pool), OK); // objects made once stay
     size_t before = umf_meta_used();
     int failed = 0;
     fault::Nth nth("meta_alloc");

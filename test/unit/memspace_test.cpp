@@ -226,7 +226,7 @@ int filter(umf_const_memspace_handle_t memspace, umf_const_memtarget_handle_t ta
     unsigned id = 0;
     EXPECT_EQ(memspace, seen->memspace);
     EXPECT_EQ(umfMemtargetGetId(target, &id), OK);
-    EXPECT_EQ(umfMemspaceMemtargetNum(memspace), 4u) << "nothing goes before all were asked";
+    EXPECT_EQ(umfMemspaceMemtargetNum(memspace), 4u) << "none is dropped before all were queried";
     seen->ids.push_back(id);
     return seen->answer(id);
 }

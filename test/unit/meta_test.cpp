@@ -146,7 +146,7 @@ TEST(meta, lasting_blocks_stay_mapped_and_are_used_again) {
     EXPECT_EQ(umf_meta_alloc_lasting(SIZE_MAX), nullptr);
 }
 
-// Those of similar sizes serve each other; what the first one used is 0.
+// Those of similar sizes serve each other; memory used by the first one is 0.
 TEST(meta, lasting_blocks_that_are_locked_are_zero_again) {
     auto ptr = static_cast<char *>(umf_meta_alloc_lasting(40000));
     ASSERT_NE(ptr, nullptr);

@@ -1,4 +1,4 @@
-// Random programs beside a model that knows what is live. A request may fail only if the model says
+// Random programs next to a model of live blocks. A request may fail only if the model says
 // that nothing fits, even after everything that is free is joined.
 
 #include <algorithm>
@@ -31,7 +31,7 @@ constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 const size_t PAGE = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 const size_t SLAB = std::max(64 * KiB, 8 * PAGE); // slabs of jemalloc have up to eight pages
 
-// What is in use, as a pool must see it: a live block occupies all that the pool cannot give away
+// Memory in use, for a pool: a live block occupies all bytes that the pool cannot hand out
 // while it lives.
 class Model {
   public:
@@ -148,8 +148,8 @@ bool reserve(std::atomic<size_t> &live, size_t most) {
     return is_done;
 }
 
-// Threads that work and have at most a half of what the pool can serve, while others trim, let
-// memory decay, end, fork, and suspend a pool that everybody visits.
+// Threads that work and have at most half of the memory that the pool can serve, while others trim,
+// let memory decay, end, fork, and suspend a pool that everybody visits.
 class Storm {
   public:
     static constexpr size_t BLOCK = 64 * KiB;

@@ -187,7 +187,7 @@ TEST(Named, OwnOnesStay) {
     EXPECT_FALSE(exists(name));
 }
 
-// The lock is one way to tell; it can be taken off by mistake.
+// The lock is one sign; it can be removed by mistake.
 TEST(Named, OneWhoseMakerLostItsLockStays) {
     std::string name = name_of("unlocked");
     Maker maker([&] {
@@ -202,7 +202,7 @@ TEST(Named, OneWhoseMakerLostItsLockStays) {
     });
     int fd = open(path_of(name).c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_GE(fd, 0);
-    ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0) << "nobody has the lock";
+    ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0) << "the lock is free";
     close(fd);
     reap();
     EXPECT_TRUE(exists(name));
@@ -272,11 +272,10 @@ TEST(Named, TellsMakersByMoreThanTheirNumber) {
     } const cases[] = {
         {"this process", true, [](umf_named_head_t &) {}},
         {"an earlier one of the same number", false, [](umf_named_head_t &h) { h.start_time--; }},
-        {"a number that nobody has", false, [](umf_named_head_t &h) { h.pid = 4194305; }},
+        {"an unused number", false, [](umf_named_head_t &h) { h.pid = 4194305; }},
         {"before the last start of the machine", false,
          [](umf_named_head_t &h) { h.boot_id ^= 1; }},
-        {"another container, nobody has the lock", false,
-         [](umf_named_head_t &h) { h.pid_ns ^= 1; }},
+        {"another container, the lock is free", false, [](umf_named_head_t &h) { h.pid_ns ^= 1; }},
         {"one of unknown start", true, [](umf_named_head_t &h) { h.start_time = 0; }},
     };
     for (const auto &c : cases) {
@@ -297,7 +296,7 @@ TEST(Named, WhatIsNotOursStays) {
         EXPECT_TRUE(exists(name)) << what;
         unlink(path_of(name).c_str());
     };
-    std::ofstream(path_of(name)) << "a file of somebody";
+    std::ofstream(path_of(name)) << "a file of another program";
     stays("text");
     std::ofstream(path_of(name)).flush();
     stays("empty");
@@ -344,7 +343,7 @@ std::atomic<bool> is_made;
 std::thread maker_thread;
 umf_memory_provider_handle_t made_provider;
 
-// Just before the reaper removes an orphan, somebody else begins to make a new one of that name.
+// Just before the reaper removes an orphan, another process begins to make a new one of that name.
 int begin_to_make(const char *call) {
     if (is_reaper && strcmp(call, "shm_unlink") == 0) {
         is_reaper = false;

@@ -122,7 +122,7 @@ TEST(by_name, names_have_at_most_254_characters) {
     EXPECT_EQ(get(longer + ".count", &value), InvalidPath);
     EXPECT_EQ(get("{}.count", &value, longer.c_str()), InvalidPath);
     EXPECT_EQ(get("{}.count", &value, std::string(254, 'x').c_str()), InvalidArgument)
-        << "a name like any other, that nobody has";
+        << "a name like any other, unused";
 }
 
 /* The element behind the name may be an index or the first node; as an argument it is an index. */

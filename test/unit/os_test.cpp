@@ -31,10 +31,10 @@ extern "C" {
 
 namespace {
 
-std::string asked;
+std::string call_made;
 
 int fail_all(const char *call) {
-    asked = call;
+    call_made = call;
     return EDOM;
 }
 
@@ -316,7 +316,7 @@ TEST(os, free_space) {
     close(fd);
     ASSERT_EQ(umf_os_open("/proc/self/status", O_RDONLY, 0, &fd), 0);
     EXPECT_EQ(umf_os_free_space(fd, &bytes), 0);
-    EXPECT_EQ(bytes, UINT64_MAX) << "a file system that does not tell";
+    EXPECT_EQ(bytes, UINT64_MAX) << "a file system without a limit";
     close(fd);
 }
 
@@ -347,7 +347,7 @@ TEST(os, a_folder_in_the_place_of_dax_devices) {
     int fd = -1;
     ASSERT_EQ(umf_os_open("/dev/null", O_RDWR, 0, &fd), 0);
     EXPECT_EQ(umf_os_dax_info(fd, &info), 0);
-    EXPECT_EQ(info.size, 0u) << "the system does not tell";
+    EXPECT_EQ(info.size, 0u) << "the system has no size";
     close(fd);
     umf_os_set_dax_dir(folder);
     EXPECT_EQ(umf_os_dax_probe(), ENOENT);
@@ -495,10 +495,10 @@ TEST(os, start_time_of_a_child_is_the_one_it_sees_itself) {
         umf_os_start_time(getpid(), &mine);
         _exit(write(pipes[1], &mine, sizeof(mine)) == sizeof(mine) ? (pause(), 0) : 1);
     }
-    uint64_t told = 0, seen = 1;
-    EXPECT_EQ(read(pipes[0], &told, sizeof(told)), static_cast<ssize_t>(sizeof(told)));
+    uint64_t sent = 0, seen = 1;
+    EXPECT_EQ(read(pipes[0], &sent, sizeof(sent)), static_cast<ssize_t>(sizeof(sent)));
     EXPECT_EQ(umf_os_start_time(child, &seen), 0);
-    EXPECT_EQ(told, seen);
+    EXPECT_EQ(sent, seen);
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     close(pipes[0]), close(pipes[1]);
@@ -625,7 +625,7 @@ TEST(os, the_fault_hook_can_fail_every_call) {
     umf_os_set_fault(fail_all);
 #define FAILS(name, ...)                                                                           \
     EXPECT_EQ(umf_os_##name(__VA_ARGS__), EDOM);                                                   \
-    EXPECT_EQ(asked, #name)
+    EXPECT_EQ(call_made, #name)
     FAILS(map, &addr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     FAILS(unmap, addr, 4096);
     FAILS(protect, addr, 4096, PROT_NONE);
@@ -713,7 +713,7 @@ TEST(os, folders_where_all_users_replace_files) {
     EXPECT_EQ(umf_os_check_shared_folder(folder), ENOENT);
 }
 
-// In a namespace without a map every user has the number of nobody.
+// In a namespace without a map every user has the number of "nobody".
 TEST(os, a_number_that_stands_for_all_users_is_nobodys_own) {
     EXPECT_TRUE(umf_os_is_own_user(geteuid()));
     EXPECT_FALSE(umf_os_is_own_user(geteuid() + 1));

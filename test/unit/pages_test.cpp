@@ -83,7 +83,7 @@ TEST_F(PagesTest, ManyPiecesFromOneSpan) {
     EXPECT_EQ(memory.allocs, 1u);
     EXPECT_EQ(shim_total(pages), 2 * MiB);
     EXPECT_EQ(shim_used(pages), 2 * MiB);
-    EXPECT_EQ(shim_take(pages, PAGE, PAGE), nullptr) << "take never asks the provider";
+    EXPECT_EQ(shim_take(pages, PAGE, PAGE), nullptr) << "take never calls the provider";
     EXPECT_EQ(memory.allocs, 1u);
 }
 
@@ -98,7 +98,7 @@ TEST_F(PagesTest, SpansGrowWithWhatIsHeld) {
     EXPECT_LE(shim_total(pages), 512 * MiB + 64 * MiB);
 }
 
-/* What is resident grows by what is used, and not by what is free in too small pieces besides. */
+/* Resident memory grows by used bytes, not by free pieces that are too small. */
 TEST_F(PagesTest, GrowthPurgesWhatIsTooSmall) {
     memory.protection = PROT_READ | PROT_WRITE;
     char *pieces[5];
@@ -421,7 +421,7 @@ TEST_F(PagesTest, WhatStaysFreeDecays) {
     (void)first, (void)second;
 }
 
-/* What is cut off an idle piece, or joins it, does not make it young again. */
+/* A cut or a join does not make an idle piece young again. */
 TEST_F(PagesTest, APieceThatIsMostlyNewDoesNotDecay) {
     memory.protection = PROT_READ | PROT_WRITE;
     char *idle = alloc(4 * PAGE), *busy = alloc(60 * PAGE);
@@ -663,7 +663,7 @@ TEST_F(PagesTest, ThreadsThatMeetMakeParts) {
     EXPECT_EQ(shim_shards(pages), 1u) << "they did not meet";
     meet();
     EXPECT_EQ(shim_shards(pages), 2u);
-    EXPECT_EQ(memory.allocs, 1u) << "what is at hand is used up first";
+    EXPECT_EQ(memory.allocs, 1u) << "free memory is used up first";
 }
 
 /* Two threads that come one after the other are apart. */
@@ -724,7 +724,7 @@ TEST_F(PagesTest, AFullProviderIsSharedByAllParts) {
         size_t allocs = memory.allocs;
         pieces = from_thread(pages, 511);
         EXPECT_EQ(std::count(pieces.begin(), pieces.end(), nullptr), 0);
-        EXPECT_EQ(memory.allocs, allocs) << "it is known that the provider has no more";
+        EXPECT_EQ(memory.allocs, allocs) << "the pool has noted that the provider has no more";
     }
 }
 
@@ -769,7 +769,7 @@ TEST_F(PagesTest, WithoutMemoryForPartsThreadsShare) {
     EXPECT_EQ(shim_shards(pages), 2u);
 }
 
-/* Threads take and exchange pieces, so that each puts back what others took. */
+/* Threads take and exchange pieces, so that each returns pieces that others took. */
 TEST_F(PagesTest, PiecesGoFromThreadToThread) {
     if (std::thread::hardware_concurrency() > 1) {
         meet();

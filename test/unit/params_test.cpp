@@ -1,6 +1,6 @@
 /* Parameters of all kinds: each row of a table `<kind>_params.def` is the expectation of its
  * setting in text. The default that users read is the default, the values that the rules allow are
- * kept, all others are refused with the name of the setting. What a kind's own `.set` accepts is in
+ * kept, all others are refused with the name of the setting. Values of a kind's own `.set` are in
  * the test of the kind. */
 #include <algorithm>
 #include <climits>
@@ -63,7 +63,7 @@ class Params : public testing::TestWithParam<Table> {
     const umf_params_kind_t &kind = *GetParam().kind;
 
     /* The bytes of the member after "name=text" over the defaults; none: refused, and what was
-     * expected is told. */
+     * expected is logged. */
     std::string bytes_of(const umf_field_t &field, const std::string &text) const {
         std::string object(static_cast<const char *>(kind.defaults), kind.size);
         char why[512] = "";
@@ -103,7 +103,7 @@ class Params : public testing::TestWithParam<Table> {
     }
 };
 
-/* The value that a preset such as "64M", "'private'" or "0, a page" begins with; "": it is told in
+/* The value that a preset such as "64M", "'private'" or "0, a page" begins with; "": it is given in
  * words. */
 std::string value_in(const std::string &preset) {
     if (preset.find(", or ") != std::string::npos) {

@@ -84,7 +84,7 @@ class PinnedPlace : public testing::Test {
         bounds.clear();
         bind_error = 0;
     }
-    // What is placed while a pool sleeps and wakes.
+    // Placement while a pool is suspended and resumed.
     static void sleep_and_wake() {
         umf_memory_pool_handle_t pool = nullptr;
         ASSERT_EQ(umfPoolCreateFromText("proxy over cuda_vmm", &pool), OK) << umfTextError();

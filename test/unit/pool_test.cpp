@@ -1,6 +1,6 @@
 /*
- * The inside of core/pool.c and of what stands below: what is left when memory or the system fails
- * at any step. What a user sees of pools is in conformance/pool_test.cpp.
+ * The inside of core/pool.c and of the layers below: the state after a failure of memory or system
+ * at any step. Public behaviour of pools is in conformance/pool_test.cpp.
  */
 #include <algorithm>
 #include <atomic>
@@ -46,7 +46,7 @@ constexpr umf_result_t NO_MEMORY = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 std::atomic<long> calls_left{-1};
 std::atomic<bool> all_after{false};
 
-// When all fails, giving back does not: nobody could undo anything then.
+// When all calls fail, frees do not: otherwise nothing could be undone.
 int fail_nth(const char *call) {
     bool gives_back = std::strcmp(call, "unmap") == 0 || std::strcmp(call, "close") == 0;
     if (all_after && gives_back) {
@@ -267,7 +267,8 @@ TEST(ThreadEnd, MeetsTheEndOfThePool) {
     }
 }
 
-// What a thread has at hand: umf/memory_pool_ext.h. The address sanitizer's builds keep nothing.
+// Objects that a thread has cached: umf/memory_pool_ext.h. The address sanitizer's builds keep
+// nothing.
 TEST(AtHand, OnlyWhatTheThreadHas) {
     FakeProvider fake;
     umf_memory_provider_handle_t provider = fake.create();
@@ -276,7 +277,7 @@ TEST(AtHand, OnlyWhatTheThreadHas) {
         ASSERT_EQ(umfPoolCreate(kind.ops(), provider, nullptr, 0, &pool), OK);
         ASSERT_EQ(umfPoolCreate(kind.ops(), provider, nullptr, 0, &other), OK);
         EXPECT_EQ(umfPoolTryMalloc(pool, 64), nullptr) << kind;
-        EXPECT_EQ(fake.live(), 0u) << kind << ": the provider was asked";
+        EXPECT_EQ(fake.live(), 0u) << kind << ": the provider was called";
         char *p = static_cast<char *>(umfPoolMalloc(pool, 64));
         ASSERT_NE(p, nullptr) << kind;
         EXPECT_FALSE(umfPoolTryFree(other, p)) << kind;
@@ -450,7 +451,7 @@ TEST(Many, TenThousandPools) {
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
-// Whoever listens at level debug hears of every refusal.
+// A logger at level debug gets every refusal.
 TEST(Refusals, AreInTheLogAtLevelDebug) {
     int level = 0;
     for (const char *kind : {"disjoint", "coalescing", "jemalloc", "scalable", "proxy"}) {

@@ -1,4 +1,4 @@
-/* What a test asks the kernel about its own process. */
+/* Facts of the kernel about a test's own process. */
 #ifndef UMF_TEST_PROCESS_H
 #define UMF_TEST_PROCESS_H
 

@@ -69,7 +69,7 @@ TEST(Process, RefusesTheDead) {
     EXPECT_EQ(umf_process_meet(&process, &none), UMF_RESULT_ERROR_INVALID_ARGUMENT);
 }
 
-// Who may not open descriptors of processes tells its start time, who may tells a number.
+// A process that cannot open descriptors of processes uses start times, others use a number.
 TEST(Process, KnowsOthersByEitherKindOfNumber) {
     pid_t child = fork();
     if (child == 0) {
@@ -114,8 +114,8 @@ TEST(Process, KnowsOthersByEitherKindOfNumber) {
     ASSERT_EQ(waitpid(child, nullptr, 0), child);
 }
 
-// In a new namespace of process ids, so that nobody else's /proc changes: another user looks at the
-// first process there, of which /proc tells nothing, and at one that ended. 77: it cannot be tried.
+// In a new namespace of process ids, so that no other /proc changes: another user looks at the
+// first process there, for which /proc has no entry, and at one that ended. 77: it cannot be tried.
 int look_where_proc_hides() {
     if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         mount("proc", "/proc", "proc", 0, "hidepid=2") != 0) {

@@ -1,4 +1,4 @@
-// Who is remembered of those that memory was opened of.
+// Producers that a consumer remembers.
 #include <csignal>
 #include <memory>
 #include <vector>
@@ -82,7 +82,7 @@ class Producers : public testing::Test {
     }
     /* Whether it was known before; -1: refused. */
     int meet(const Child &child) {
-        fault::Nth nth("pidfd_open", EIO); // what is not known is then not remembered either
+        fault::Nth nth("pidfd_open", EIO); // an unknown producer is not remembered either
         umf_producer_t *producer = nullptr;
         nth.next();
         umf_result_t result = umf_producers_check(&producers, &child.process, &producer);

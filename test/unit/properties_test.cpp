@@ -20,7 +20,7 @@ constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 constexpr umf_result_t NONE = UMF_RESULT_ERROR_NOT_SUPPORTED;
 constexpr auto OWN_ID = static_cast<umf_memory_property_id_t>(UMF_MEMORY_PROPERTY_MAX_RESERVED + 7);
 
-// What a user's provider answers.
+// Answers of a user's provider.
 umf_result_t value_result = OK, size_result = OK, type_result = OK;
 const void *asked_for = nullptr;
 

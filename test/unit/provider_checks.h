@@ -28,14 +28,14 @@ extern "C" {
 
 /* --- facts ------------------------------------------------------------------------------------ */
 
-/* Pages for `asked` bytes, cache line and name; `kind` is the name without a provider. */
-inline void expect_facts(const Provider &provider, size_t page, size_t asked, size_t line,
+/* Pages for `size` bytes, cache line and name; `kind` is the name without a provider. */
+inline void expect_facts(const Provider &provider, size_t page, size_t size, size_t line,
                          const std::string &name, const char *kind) {
     size_t value = 0;
     EXPECT_EQ(provider.ops->get_min_page_size(provider.self, nullptr, &value), UMF_RESULT_SUCCESS);
     EXPECT_EQ(value, page);
     value = 0;
-    EXPECT_EQ(provider.ops->get_recommended_page_size(provider.self, asked, &value),
+    EXPECT_EQ(provider.ops->get_recommended_page_size(provider.self, size, &value),
               UMF_RESULT_SUCCESS);
     EXPECT_EQ(value, page);
     EXPECT_EQ(provider.ops->get_cache_line_size(provider.self, &value), UMF_RESULT_SUCCESS);
@@ -65,7 +65,7 @@ void expect_params_of_text(const umf_memory_provider_descriptor_t &kind, const c
     EXPECT_EQ(umf_meta_used(), before);
 }
 
-/* Whether the kernel lets the process read and write what a provider with each protection gives;
+/* Whether the kernel lets the process read and write memory of a provider with each protection;
    `make` makes one, and `body` gets it. */
 inline void expect_protections(
     size_t size,
@@ -180,7 +180,7 @@ inline void expect_handles_of_allocations_only(const Provider &provider, const P
     EXPECT_EQ(provider.put(handle), UMF_RESULT_SUCCESS) << "allowed after free";
 }
 
-/* No changed byte and no noise is opened, put or, where the provider can tell, thought right. */
+/* No changed byte and no noise is opened, put or, where the provider can check, accepted. */
 inline void expect_damage_is_noticed(const Provider &provider, const Provider &consumer,
                                      size_t page, ipc_check_t check) {
     const umf_result_t bad = UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -270,7 +270,7 @@ inline void expect_pools_share(const std::string &producer_text, const std::stri
    `look` is for what else could stay. Returns how many calls could fail. */
 inline int expect_failures_leave_nothing(const std::function<void(const fault::Nth &)> &body,
                                          const std::function<void()> &look) {
-    body(fault::Nth()); /* what is made once for the process */
+    body(fault::Nth()); /* objects made once for the process */
     size_t used = umf_meta_used();
     size_t descriptors = count_open_descriptors();
     int runs = 0;

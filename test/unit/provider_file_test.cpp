@@ -145,7 +145,7 @@ std::string read_file(const std::string &path, size_t length) {
     return content;
 }
 
-/* What the library logs while this lives. */
+/* Log lines of the library in its lifetime. */
 class Log {
     Folder folder;
 
@@ -278,16 +278,16 @@ TEST_F(file, ReadOnlyFileSystem) {
 }
 
 TEST_F(file, AnExistingFileKeepsLengthAndContent) {
-    write_file(path, "what was there", 5 * MiB);
+    write_file(path, "old content", 5 * MiB);
     {
         File provider(path);
         char *ptr = provider.must_alloc(page);
-        EXPECT_STREQ(ptr, "what was there");
+        EXPECT_STREQ(ptr, "old content");
         EXPECT_EQ(length_of(path), 5 * MiB);
         provider.must_alloc(3 * MiB);
     }
     EXPECT_EQ(length_of(path), 5 * MiB);
-    EXPECT_EQ(read_file(path, 14), "what was there");
+    EXPECT_EQ(read_file(path, 14), "old content");
     EXPECT_EQ(initialize(path), OK);
     EXPECT_EQ(length_of(path), 5 * MiB);
 
@@ -614,7 +614,7 @@ TEST_F(file, FullDiskLosesNothing) {
         memset(more, 'm', MiB);
         expect_filled(all);
         EXPECT_TRUE(all_are(more, MiB, 'm'));
-        EXPECT_EQ(more, all.back() + page) << "in one piece with what was there";
+        EXPECT_EQ(more, all.back() + page) << "in one piece with the old pages";
     }
     EXPECT_EQ(initialize(folder / "mounted/memory"), OK);
 }
@@ -686,7 +686,7 @@ TEST_F(file, WhatCannotFitIsNotTried) {
     EXPECT_EQ(tries, 0);
 }
 
-/* What a failed step may have taken of the disk goes back, and nothing else. */
+/* Disk space that a failed step took is released, and nothing else. */
 TEST_F(file, FailedStepsGiveBackWhatTheyTook) {
     static int punches;
     auto fail = [](const char *call) {
@@ -708,11 +708,11 @@ TEST_F(file, FailedStepsGiveBackWhatTheyTook) {
     umf_os_set_fault(fail);
     EXPECT_EQ(over_content.alloc(9 * MiB, 0, &ptr), UNKNOWN);
     umf_os_set_fault(nullptr);
-    EXPECT_EQ(punches, 0) << "that is somebody's content";
+    EXPECT_EQ(punches, 0) << "that is content of the file";
     EXPECT_EQ(read_file(longer, 20 * MiB), std::string(20 * MiB, 'u'));
 }
 
-/* A step that does not fit is not the end: what is needed may. */
+/* A step that does not fit is not the end: the request itself may. */
 TEST_F(file, SmallerStepsWhereTheDiskIsNearlyFull) {
     File provider(path);
     provider.must_alloc(2 * MiB);
@@ -798,7 +798,7 @@ TEST_F(file, FsdaxSharesWholePages) {
     ASSERT_EQ(provider.split(ptr, 4 * MiB, MiB), OK);
     File::Handle handle = provider.get(ptr + MiB, 3 * MiB);
     char *opened = consumer.must_open(handle);
-    EXPECT_EQ(opened[0], 'b') << "the offset is not that of a page";
+    EXPECT_EQ(opened[0], 'b') << "the offset is not a page's";
     EXPECT_EQ(opened[3 * MiB - 1], 'c');
     EXPECT_EQ(opened[-static_cast<ptrdiff_t>(MiB)], 'a') << "the whole page was mapped";
     size_t mapped = count_mappings(path);

@@ -24,7 +24,7 @@ namespace {
 
 const size_t page = umf_os_page_size();
 
-/* What was bound, page by page. */
+/* The binding, page by page. */
 std::vector<std::pair<int, std::set<unsigned>>> bound;
 char *bound_base;
 int bound_errors[8];
@@ -179,7 +179,7 @@ TEST(os_numa, ManyNodes) {
     EXPECT_EQ(Numa(UMF_NUMA_MODE_BIND, list).place(page, MPOL_BIND), (Nodes{all}));
 }
 
-/* The kernel reads one bit less than it is told, so a wrong count would make this mask empty. */
+/* The kernel reads one bit less than the count, so a wrong count would make this mask empty. */
 TEST(os_numa, TheKernelReadsTheLastNode) {
     unsigned long mask[2] = {1, 0};
     void *ptr = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -132,7 +132,7 @@ TEST(os_reuse, WhatHasDecayedGoesInPortions) {
 /* Of those that pools take, which they touch piece by piece: one for each CPU. */
 TEST(os_reuse, TheFirstMappingsUseSmallPages) {
     if (huge_pages_are_everywhere()) {
-        GTEST_SKIP() << "this machine uses huge pages without being asked";
+        GTEST_SKIP() << "this machine uses huge pages without a request";
     }
     Os provider;
     std::vector<char *> mappings;
@@ -395,7 +395,7 @@ TEST(os_reuse, WhatNobodyWantsDecaysBesideWhatIsUsed) {
     EXPECT_EQ(provider.free(used, page), UMF_RESULT_SUCCESS);
 }
 
-/* Where there is no more memory, what is warm serves everybody. */
+/* Without more memory, warm regions serve all threads. */
 TEST(os_reuse, AnAllocationThatFindsNoMemoryClearsWhatIsWarm) {
     Os provider;
     std::vector<char *> pieces = fill(provider, 2 * MiB);
@@ -484,7 +484,7 @@ size_t kept_bytes(const Os &provider) {
 }
 
 /* Pieces in groups of several threads, and mappings: counted while they are kept, and given back by
- * whoever asks. */
+ * of any caller. */
 TEST(os_reuse, WhatIsKeptIsCounted) {
     DecayPeriod endless(DecayPeriod::ENDLESS);
     Os provider;

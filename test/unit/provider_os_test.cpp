@@ -331,7 +331,7 @@ TEST(os, PrivateMemoryIsZeroAndCounted) {
     EXPECT_EQ(provider.peak(), 5 * MiB + 3);
 }
 
-/* Whose memory it is cannot be told, but what could not be freed as two parts stays one. */
+/* Its owner is unknown, but memory that could not be freed as two parts stays one. */
 TEST(os, PrivateSplitTakesWholePages) {
     Os provider{Params()};
     char local[2];
@@ -556,7 +556,7 @@ TEST(os, LargePrivateMemoryIsPlacedForHugePages) {
     }
 }
 
-/* Whatever the order of frees: what was given back is used again, so that the tables kept for every
+/* Whatever the order of frees: freed memory is used again, so that the tables kept for every
  * address ever used stay small. */
 TEST(os, PrivateMemoryDoesNotWander) {
     Os provider{Params()};
@@ -582,7 +582,7 @@ uintptr_t address_of(const void *ptr) {
     return reinterpret_cast<uintptr_t>(ptr);
 }
 
-/* Whether /proc/self/smaps tells the flag, such as " hg", of the mapping at `ptr`. */
+/* Whether /proc/self/smaps has the flag, such as " hg", for the mapping at `ptr`. */
 bool has_vm_flag(const void *ptr, const char *flag) {
     std::ifstream smaps("/proc/self/smaps");
     std::string line;
@@ -814,7 +814,7 @@ TEST(os, PiecesOutliveTheirProvider) {
         EXPECT_EQ(provider.free(provider.must_alloc(2 * MiB), 2 * MiB), UMF_RESULT_SUCCESS);
     }
     ptr[0] = 'x';
-    EXPECT_EQ(munmap(ptr, page), 0); // what lies beside it may be somebody else's
+    EXPECT_EQ(munmap(ptr, page), 0); // the neighbour may belong to others
 }
 
 /* Random sizes and alignments, freed whole, in two parts or with what lies next to them. */
@@ -912,17 +912,17 @@ TEST(os, SharedMemoryIsGivenBackAndUsedAgain) {
     EXPECT_EQ(count_open_descriptors(), descriptors);
 }
 
-/* What is counted is what was asked for, also where a free is told whole pages. */
+/* The requested bytes are counted, also where a free gets whole pages. */
 TEST(os, SharedMemoryIsCountedAsItWasAskedFor) {
     Os provider(Params().shared());
     char *other = provider.must_alloc(10000);
-    for (size_t told : {size_t{5000}, (4999 + page) / page * page}) {
+    for (size_t freed_size : {size_t{5000}, (4999 + page) / page * page}) {
         char *ptr = provider.must_alloc(5000);
         EXPECT_EQ(provider.allocated(), 15000u);
         EXPECT_NE(provider.free(ptr, 0), UMF_RESULT_SUCCESS);
         EXPECT_EQ(provider.allocated(), 15000u);
-        ASSERT_EQ(provider.free(ptr, told), UMF_RESULT_SUCCESS) << told;
-        EXPECT_EQ(provider.allocated(), 10000u) << told;
+        ASSERT_EQ(provider.free(ptr, freed_size), UMF_RESULT_SUCCESS) << freed_size;
+        EXPECT_EQ(provider.allocated(), 10000u) << freed_size;
     }
     EXPECT_EQ(provider.free(other, 10000), UMF_RESULT_SUCCESS);
 }
@@ -1154,7 +1154,7 @@ TEST(os, NameThatMeansAnotherObjectByNow) {
     EXPECT_EQ(opened, nullptr);
 }
 
-/* The producer is killed: nobody but a consumer is there to see it and remove the object. */
+/* The producer is killed: only a consumer can notice it and remove the object. */
 TEST(os, OrphanIsRefusedAndRemoved) {
     std::string name = shm_name("orphan");
     int fds[2];
@@ -1175,7 +1175,7 @@ TEST(os, OrphanIsRefusedAndRemoved) {
     EXPECT_EQ(consumer.close(opened, page), UMF_RESULT_SUCCESS);
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0); /* from now on any process of this user may remove the object */
-    /* The lock goes with the last trace of the process, which whoever looks at it can keep a while.
+    /* The lock goes with the last trace of the process, which a reader of it can keep a while.
      */
     void *ptr = nullptr;
     umf_result_t result;
@@ -1244,7 +1244,7 @@ TEST(os, WhatIsOpenedOfAFileLiesAsInTheFile) {
     EXPECT_EQ(consumer.must_open(handles[2]), opened[2]) << "back in its place";
 #endif
     char *second = consumer.must_open(handles[2]);
-    EXPECT_NE(second, opened[2]) << "what is in use is not replaced";
+    EXPECT_NE(second, opened[2]) << "memory in use is not replaced";
     strcpy(second, "same memory");
     EXPECT_STREQ(opened[2], "same memory");
     EXPECT_EQ(consumer.close(second, page), UMF_RESULT_SUCCESS);

@@ -1,5 +1,5 @@
 /*
- * The inside of core/provider.c: views, which record what a pool obtains. What a user sees of
+ * The inside of core/provider.c: views, which record the memory of a pool. Public behaviour of
  * providers is in conformance/provider_test.cpp.
  */
 #include <atomic>

@@ -294,7 +294,7 @@ TEST_P(ProxyRest, AlignmentsUpToAPageAreServed) {
         free(p);
     }
     EXPECT_EQ(umfPoolAlignedMalloc(pool, 1000, 3), nullptr);
-    EXPECT_EQ(umfPoolGetLastAllocationError(pool), BAD) << "the provider is not asked";
+    EXPECT_EQ(umfPoolGetLastAllocationError(pool), BAD) << "the provider is not called";
 }
 
 // --- going back ---
@@ -444,7 +444,7 @@ TEST_P(ProxyRest, WithoutMetadataNoneIsWoken) {
 
 // --- nested ---
 
-// Ids of spans tell whether the one around is still the same; threads have ids of their own.
+// Ids of spans show whether the one around is still the same; threads have ids of their own.
 TEST_P(ProxyRest, AroundMemoryThatGoesIsTheOuterPool) {
     for (bool rests : {false, true}) {
         OtherThread first;

@@ -1,4 +1,4 @@
-/* Spans of the proxy pool that rest: what statistics tell, and what threads do to each other. */
+/* Spans of the proxy pool that rest: statistics, and effects of threads on each other. */
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -215,7 +215,7 @@ TEST_F(ProxyRestThreads, SpansThatRestDecay) {
     expect_live(0, 0);
 }
 
-// Before more is asked of the provider, as bins of the disjoint pool do.
+// Before the provider is called, as bins of the disjoint pool do.
 TEST_F(ProxyRestThreads, SizesThatRestAddUp) {
     constexpr size_t WAITING_MAX = 64 * MiB, EACH = 16 * MiB;
     warm_up();

@@ -24,7 +24,7 @@ namespace {
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 
-// Memory of the system, and queues whose work has passed when a mark is asked for the second time.
+// Memory of the system, and queues whose work has completed at the second query of a mark.
 // It takes no lock, which a child would find taken.
 umf_memory_provider_ops_t mapping_table() {
     umf_memory_provider_ops_t ops = {};
@@ -36,7 +36,7 @@ umf_memory_provider_ops_t mapping_table() {
     };
     ops.finalize = [](void *) { return OK; };
     ops.alloc = [](void *, size_t size, size_t alignment, void **ptr) {
-        // Every alignment that pools ask for, by leaving out what is not aligned.
+        // Every alignment that pools request, by skipping bytes.
         size_t whole = size + alignment;
         void *all =
             mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -86,10 +86,10 @@ const umf_memory_provider_ops_t &mapping_ops() {
             return OK;
         };
         made.mark_wait = [](void *, void *mark, int may_block) {
-            auto asked = static_cast<std::atomic<int> *>(mark);
-            int has_completed = may_block || ++*asked > 1;
+            auto queries = static_cast<std::atomic<int> *>(mark);
+            int has_completed = may_block || ++*queries > 1;
             if (has_completed) {
-                delete asked;
+                delete queries;
             }
             return has_completed;
         };

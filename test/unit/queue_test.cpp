@@ -44,12 +44,12 @@ struct Mark {
     uint64_t id, queued;
 };
 
-// The device of all providers here. It knows who may use what: work on memory that other work uses,
+// The device of all providers here. It checks uses: work on memory that other work uses,
 // without an order between the two, is a fault.
 class Device {
   public:
     std::atomic<long> faults{0}, marks{0}, blocking_waits{0}, follows{0}, marks_made{0};
-    std::atomic<long> ticks{0}, asks{0}; // asks: which queue is it?
+    std::atomic<long> ticks{0}, queue_queries{0}; // which queue is it?
     std::atomic<bool> can_follow{true}, can_settle{true};
     std::atomic<umf_result_t> mark_result{OK};
 
@@ -153,7 +153,7 @@ umf_memory_provider_ext_ops_t queue_ext() {
         return device.wait(static_cast<Mark *>(mark), may_block != 0);
     };
     ext.queue_id = [](void *, void *queue, uint64_t *id, int *is_of_thread, int *is_captured) {
-        device.asks++;
+        device.queue_queries++;
         *id = static_cast<DeviceQueue *>(queue)->id;
         *is_of_thread = 0;
         *is_captured = device.is_captured(static_cast<DeviceQueue *>(queue));
@@ -278,13 +278,13 @@ TEST_P(QueuePool, IsNotCreatedIfItOverwritesMemoryOfADevice) {
 
 TEST_P(EveryPool, AsksOnceAThreadWhichQueueItFreesOn) {
     auto free_some = [&] {
-        long before = device.asks;
+        long before = device.queue_queries;
         for (int i = 0; i < 20; i++) {
             void *ptr = umfPoolMalloc(pool, 100 + 5000 * i);
             EXPECT_EQ(umfUseOn(ptr, first), OK);
             EXPECT_EQ(umfFreeOn(ptr, first), OK);
         }
-        return device.asks - before;
+        return device.queue_queries - before;
     };
     EXPECT_EQ(free_some(), 1) << "the queue is new";
     EXPECT_EQ(free_some(), 0);
@@ -354,7 +354,7 @@ TEST_P(QueuePool, AsksNoQueueAtItsEndUnlessItMust) {
         device.marks_made = 0;
         EXPECT_EQ(umfPoolDestroy(pool), OK);
         EXPECT_EQ(device.marks_made == 0, can_settle);
-        EXPECT_FALSE(device.is_used(ptr)) << "what was freed has passed";
+        EXPECT_FALSE(device.is_used(ptr)) << "the work on freed blocks has completed";
         ASSERT_EQ(umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool), OK);
     }
 }
@@ -376,7 +376,7 @@ TEST_P(QueuePool, GivesToThePoolWhatWasFreeForTwoPeriods) {
     void *again = umfPoolMalloc(pool, 4 * MiB); // the pool has it, or has given it back
     EXPECT_NE(again, nullptr);
     EXPECT_EQ(umfFree(again), OK);
-    EXPECT_NE(umfFreeOn(ptr, first), OK) << "nobody has it";
+    EXPECT_NE(umfFreeOn(ptr, first), OK) << "it is free";
 }
 
 TEST_P(QueuePool, ServesRequestsWithoutQueuesBeforeTheyFail) {
@@ -455,7 +455,7 @@ TEST_P(QueuePool, ABlockOfAnySizeServesNoLargerRequest) {
         void *ptr = umfPoolMalloc(pool, size);
         size_t usable = size;
         umfPoolMallocUsableSize(pool, ptr,
-                                &usable); // the proxy pool has no more than was asked for
+                                &usable); // the proxy pool has no more than the request
         EXPECT_EQ(umfFreeOn(ptr, first), OK);
         for (size_t larger = usable + 1; larger < usable + usable / 8; larger += usable / 40) {
             void *other = umfPoolMallocOn(pool, larger, 0, first);

@@ -1,4 +1,4 @@
-/* ds/range: against a model that knows every byte's state by segment, and without memory. */
+/* ds/range: against a model of every byte's state by segment, and without memory. */
 #include <iterator>
 #include <map>
 #include <random>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t KiB = 1024, MiB = 1024 * KiB;
 
-/* Regions and their used segments. What is not used is free, and free neighbours are one segment.
+/* Regions and their used segments. Other bytes are free, and free neighbours are one segment.
  */
 class Model {
   public:
@@ -313,7 +313,7 @@ class Checked {
     }
 };
 
-// Bookkeeping that nothing needs goes back; that of a lease somebody may still use does not.
+// Bookkeeping that nothing needs goes back; that of a lease in use does not.
 TEST(range, TrimFreesBookkeeping) {
     umf_range_t *range = umf_range_create();
     const size_t count = 100000, size = 64;
@@ -337,7 +337,7 @@ TEST(range, TrimFreesBookkeeping) {
     EXPECT_FALSE(umf_range_withhold(&lease)) << "it is void, but can be read";
     size_t held = umf_meta_used();
     umf_range_trim(range);
-    EXPECT_LT(umf_meta_used(), held) << "now nobody has the lease";
+    EXPECT_LT(umf_meta_used(), held) << "now the lease has ended";
     EXPECT_EQ(umf_range_used_size(range, all[0]), size);
     for (size_t i = 1; i < count; i++) { // and it can be used again
         ASSERT_EQ(umf_range_alloc(range, size, 1, &all[i]), UMF_RESULT_SUCCESS);
@@ -513,7 +513,7 @@ TEST(range, AParkedPieceIsNobodys) {
     umf_range_destroy(range);
 }
 
-/* What follows a withheld segment is not added to it: nobody knows how large it is. */
+/* The neighbour of a withheld segment is not added to it: its size is unknown. */
 TEST(range, AWithheldSegmentDoesNotGrow) {
     umf_range_t *range = umf_range_create();
     uintptr_t base;

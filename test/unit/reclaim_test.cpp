@@ -1,4 +1,4 @@
-// Memory that nobody uses serves every request, whoever freed it, with whatever size.
+// Unused memory serves every request, from any thread and with any size.
 
 #include <algorithm>
 #include <atomic>
@@ -257,7 +257,7 @@ TEST_F(Reclaim, TheBackgroundThreadStopsAndStarts) {
         set_background(true);
         set_background(true);
         EXPECT_TRUE(background());
-        EXPECT_TRUE(in_child([] { return !background(); })) << "until it is asked again";
+        EXPECT_TRUE(in_child([] { return !background(); })) << "until the next request";
         EXPECT_TRUE(in_child([] {
             set_background(true);
             const bool was = background();

@@ -1,4 +1,4 @@
-// Files of recordings and snapshots: what is replaced, and who gets a path.
+// Files of recordings and snapshots: replacement, and rights to a path.
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -74,8 +74,8 @@ TEST_F(RecordFiles, AreForTheirUserOnly) {
 // Of processes that begin at once one has the path, until it ends.
 TEST_F(RecordFiles, OneProcessHasAPath) {
     for (int round = 0; round < 50; round++) {
-        int go[2], told[2], end[2];
-        ASSERT_EQ(pipe(go) | pipe(told) | pipe(end), 0);
+        int go[2], opened[2], end[2];
+        ASSERT_EQ(pipe(go) | pipe(opened) | pipe(end), 0);
         for (int i = 0; i < 3; i++) {
             if (fork() == 0) {
                 close(go[1]);
@@ -83,7 +83,7 @@ TEST_F(RecordFiles, OneProcessHasAPath) {
                 char byte;
                 (void)!read(go[0], &byte, 1);
                 byte = start(path("file")) == UMF_RESULT_SUCCESS ? 'y' : 'n';
-                (void)!write(told[1], &byte, 1);
+                (void)!write(opened[1], &byte, 1);
                 (void)!read(end[0], &byte, 1);
                 _exit(0);
             }
@@ -92,14 +92,14 @@ TEST_F(RecordFiles, OneProcessHasAPath) {
         int have = 0;
         for (int i = 0; i < 3; i++) {
             char byte = 0;
-            EXPECT_EQ(read(told[0], &byte, 1), 1);
+            EXPECT_EQ(read(opened[0], &byte, 1), 1);
             have += byte == 'y';
         }
         EXPECT_EQ(have, 1) << "round " << round;
         close(end[1]);
         while (wait(nullptr) > 0) {
         }
-        for (int fd : {go[0], told[0], told[1], end[0]}) {
+        for (int fd : {go[0], opened[0], opened[1], end[0]}) {
             close(fd);
         }
     }
@@ -109,7 +109,7 @@ TEST_F(RecordFiles, OneProcessHasAPath) {
 
 constexpr size_t SIZE = 4 << 20;
 
-// All of the file: header, sections, objects, texts, stacks, table of what lives, blocks.
+// All of the file: header, sections, objects, texts, stacks, table of live allocations, blocks.
 bool overwrite(const std::string &path, uint64_t word) {
     std::vector<uint64_t> words(SIZE / sizeof(word), word);
     int fd = open(path.c_str(), O_WRONLY);
@@ -151,7 +151,7 @@ class HostileFile : public RecordFiles {
         close(fd);
     }
     void TearDown() override {
-        EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS); // tells what lives in the log
+        EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS); // logs live allocations
         for (void *ptr : kept) {
             EXPECT_EQ(umfPoolFree(pool, ptr), UMF_RESULT_SUCCESS);
         }
@@ -183,7 +183,7 @@ class HostileFile : public RecordFiles {
         umf_record_state_report_t report = UMF_RECORD_STATE_REPORT_INIT;
         EXPECT_EQ(umfRecordGetState(&report), UMF_RESULT_SUCCESS);
         EXPECT_EQ(report.is_running, 1);
-        // What the file says of its blocks, and what was counted of those that were overwritten.
+        // The file's count of its blocks, and of overwritten ones.
         EXPECT_LE(report.events, 4 * (events + SIZE / sizeof(umf_record_event_t)));
         EXPECT_LE(report.dropped, report.events);
         EXPECT_LE(report.live_count, SIZE / sizeof(umf_record_event_t));

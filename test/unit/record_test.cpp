@@ -1,4 +1,5 @@
-// Recordings: what a file has, read by a small reader of its own; overwriting, ends, filters, fork.
+// Recordings: the content of a file, read by a small reader of its own; overwriting, ends, filters,
+// fork.
 
 #include <atomic>
 #include <climits>
@@ -221,7 +222,7 @@ umf_record_state_report_t state() {
 
 } // namespace
 
-// --- what a file has ---
+// --- content of a file ---
 
 TEST(record, a_file_has_every_call_of_a_pool_in_order) {
     Folder folder;
@@ -287,7 +288,7 @@ TEST(record, what_was_mapped_since_the_start_is_among_the_modules) {
 TEST(record, what_is_not_recorded_costs_and_leaves_nothing) {
     Pool pool;
     EXPECT_EQ(umfRecordStop(), WRONG);
-    EXPECT_EQ(umfRecordMark("nobody"), OK);
+    EXPECT_EQ(umfRecordMark("no recording"), OK);
     pool.pairs(100);
     EXPECT_EQ(state().events, 0u);
 }
@@ -481,7 +482,7 @@ TEST(record, marks_with_the_same_text_take_its_room_once) {
     EXPECT_EQ(marks.back().address, marks[0].address);
 }
 
-// --- what is left out ---
+// --- filters ---
 
 TEST(record, only_the_pools_that_are_named_are_recorded) {
     Folder folder;
@@ -548,7 +549,7 @@ TEST(record, one_of_many_is_recorded_with_its_free) {
     EXPECT_EQ(file.header.rate, 10u);
 }
 
-// --- what lives ---
+// --- live allocations ---
 
 TEST(record, the_table_has_what_lives_when_its_events_are_lost) {
     Folder folder;

@@ -2,18 +2,18 @@
 
 #include "object/event.h"
 
-static void (*told_listener)(const told_t *told);
+static void (*event_listener)(const shim_event_t *event);
 
-static void tell(const umf_event_t *event) {
-    told_t told = {(int)event->kind, event->pool, event->provider,
-                   event->address,   event->size, event->queue};
-    told_listener(&told);
+static void report(const umf_event_t *event) {
+    shim_event_t seen = {(int)event->kind, event->pool, event->provider,
+                         event->address,   event->size, event->queue};
+    event_listener(&seen);
 }
 
-void shim_listen(void (*listener)(const told_t *told)) {
+void shim_listen(void (*listener)(const shim_event_t *event)) {
     umf_event_listen(NULL);
-    told_listener = listener;
-    umf_event_listen(listener ? tell : NULL);
+    event_listener = listener;
+    umf_event_listen(listener ? report : NULL);
 }
 
 void shim_begin(umf_memory_pool_handle_t pool) {

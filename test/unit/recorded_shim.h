@@ -8,16 +8,16 @@
 extern "C" {
 #endif
 
-typedef struct told_t {
+typedef struct shim_event_t {
     int kind; // umf_record_event_kind_t
     umf_memory_pool_handle_t pool;
     umf_memory_provider_handle_t provider;
     uint64_t address, size;
     const void *queue;
-} told_t;
+} shim_event_t;
 
-// NULL: nobody listens.
-void shim_listen(void (*listener)(const told_t *told));
+// NULL: no listener.
+void shim_listen(void (*listener)(const shim_event_t *event));
 void shim_begin(umf_memory_pool_handle_t pool);
 void shim_end(umf_memory_pool_handle_t pool);
 

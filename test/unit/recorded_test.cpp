@@ -1,4 +1,4 @@
-// What a recorded pool tells of: every allocation and every free once, whichever function makes it,
+// Events of a recorded pool: every allocation and every free once, whichever function makes it,
 // and nothing else; and nothing any more when the record ends.
 
 #include <atomic>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 
-// What was told, as a reader would replay it.
+// The events, as a reader would replay them.
 struct Story {
     std::mutex mutex;
     std::map<uint64_t, uint64_t> live; // address to size
@@ -36,31 +36,31 @@ struct Story {
     std::map<uint64_t, uint64_t> last; // by address: the size that the last free took away
     std::map<int, size_t> kinds;
 
-    void add(const told_t &told) {
+    void add(const shim_event_t &seen) {
         std::lock_guard<std::mutex> guard(mutex);
         events++;
-        kinds[told.kind]++;
-        if (told.kind == UMF_RECORD_ALLOC) {
+        kinds[seen.kind]++;
+        if (seen.kind == UMF_RECORD_ALLOC) {
             allocs++;
-            odd += !live.emplace(told.address, told.size).second;
-        } else if (told.kind == UMF_RECORD_FREE) {
+            odd += !live.emplace(seen.address, seen.size).second;
+        } else if (seen.kind == UMF_RECORD_FREE) {
             frees++;
-            auto at = live.find(told.address);
+            auto at = live.find(seen.address);
             if (at != live.end()) {
-                last[told.address] = at->second;
+                last[seen.address] = at->second;
                 live.erase(at);
             } else {
-                last.erase(told.address);
+                last.erase(seen.address);
                 odd++;
             }
-        } else if (told.kind == UMF_RECORD_FREE_REFUSED) {
-            auto at = last.find(told.address);
+        } else if (seen.kind == UMF_RECORD_FREE_REFUSED) {
+            auto at = last.find(seen.address);
             if (at != last.end()) {
-                live[told.address] = at->second;
+                live[seen.address] = at->second;
             } else {
                 odd--; // there was none
             }
-        } else if (told.kind == UMF_RECORD_REFUSED) {
+        } else if (seen.kind == UMF_RECORD_REFUSED) {
             refused++;
         }
     }
@@ -68,22 +68,22 @@ struct Story {
 
 Story *story;
 
-void hear(const told_t *told) {
-    if (told->pool && told->kind != UMF_RECORD_PROVIDER_ALLOC &&
-        told->kind != UMF_RECORD_PROVIDER_FREE) {
-        story->add(*told);
+void note_event(const shim_event_t *seen) {
+    if (seen->pool && seen->kind != UMF_RECORD_PROVIDER_ALLOC &&
+        seen->kind != UMF_RECORD_PROVIDER_FREE) {
+        story->add(*seen);
     }
 }
 
 class Recorded : public testing::TestWithParam<PoolKind> {
   protected:
-    Story told;
+    Story seen;
     FakeProvider fake;
     umf_memory_provider_handle_t provider = nullptr;
     umf_memory_pool_handle_t pool = nullptr;
 
     void SetUp() override {
-        story = &told;
+        story = &seen;
         static const umf_memory_provider_ops_t ops = FakeProvider::table();
         ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
     }
@@ -99,7 +99,7 @@ class Recorded : public testing::TestWithParam<PoolKind> {
         ASSERT_EQ(umfPoolCreate(GetParam().ops(), provider, nullptr, flags, &pool), OK);
     }
     void begin() {
-        shim_listen(hear);
+        shim_listen(note_event);
         shim_begin(pool);
     }
     // Fills the caches of the thread, and empties none of them.
@@ -127,14 +127,14 @@ TEST_P(Recorded, TellsEachAllocationAndFreeOnce) {
         for (int i = 0; i < 300; i++, n++) {
             void *ptr = umfPoolMalloc(pool, size);
             ASSERT_NE(ptr, nullptr);
-            ASSERT_EQ(told.allocs, n + 1) << size;
-            ASSERT_EQ(told.live.at(uint64_t(ptr)), size);
+            ASSERT_EQ(seen.allocs, n + 1) << size;
+            ASSERT_EQ(seen.live.at(uint64_t(ptr)), size);
             ASSERT_EQ(i % 2 ? umfFree(ptr) : umfPoolFree(pool, ptr), OK);
-            ASSERT_EQ(told.frees, n + 1) << size;
+            ASSERT_EQ(seen.frees, n + 1) << size;
         }
     }
-    EXPECT_TRUE(told.live.empty());
-    EXPECT_EQ(told.odd, 0u);
+    EXPECT_TRUE(seen.live.empty());
+    EXPECT_EQ(seen.odd, 0u);
 }
 
 TEST_P(Recorded, TellsOfEveryEntrance) {
@@ -145,33 +145,33 @@ TEST_P(Recorded, TellsOfEveryEntrance) {
     for (size_t size : SIZES) {
         void *aligned = umfPoolAlignedMalloc(pool, size, 64);
         if (aligned) {
-            EXPECT_EQ(told.live.at(uint64_t(aligned)), size);
+            EXPECT_EQ(seen.live.at(uint64_t(aligned)), size);
             EXPECT_EQ(umfFree(aligned), OK);
         }
         void *zero = umfPoolCalloc(pool, 2, size);
         if (zero) {
-            EXPECT_EQ(told.live.at(uint64_t(zero)), 2 * size);
+            EXPECT_EQ(seen.live.at(uint64_t(zero)), 2 * size);
             void *moved = umfPoolRealloc(pool, zero, 5 * size);
             if (moved) {
-                EXPECT_EQ(told.live.at(uint64_t(moved)), 5 * size);
-                EXPECT_EQ(told.live.size(), 1u);
+                EXPECT_EQ(seen.live.at(uint64_t(moved)), 5 * size);
+                EXPECT_EQ(seen.live.size(), 1u);
                 EXPECT_EQ(umfPoolRealloc(pool, moved, 0), nullptr);
             } else {
                 not_moved++;
-                EXPECT_EQ(told.live.at(uint64_t(zero)), 2 * size) << "it is still there";
+                EXPECT_EQ(seen.live.at(uint64_t(zero)), 2 * size) << "it is still there";
                 EXPECT_EQ(umfFree(zero), OK);
             }
         }
         void *ptr = umfPoolMalloc(pool, size);
         ASSERT_NE(ptr, nullptr);
         if (!umfPoolTryFree(pool, ptr)) {
-            EXPECT_EQ(told.live.at(uint64_t(ptr)), size);
+            EXPECT_EQ(seen.live.at(uint64_t(ptr)), size);
             EXPECT_EQ(umfFree(ptr), OK);
         }
-        EXPECT_TRUE(told.live.empty()) << size;
+        EXPECT_TRUE(seen.live.empty()) << size;
     }
-    EXPECT_EQ(told.kinds[UMF_RECORD_FREE_REFUSED], not_moved) << "a try is no wrong free";
-    EXPECT_EQ(told.odd, 0u);
+    EXPECT_EQ(seen.kinds[UMF_RECORD_FREE_REFUSED], not_moved) << "a try is no wrong free";
+    EXPECT_EQ(seen.odd, 0u);
 }
 
 TEST_P(Recorded, TellsOfFreesOfWhatWasAllocatedBefore) {
@@ -187,8 +187,8 @@ TEST_P(Recorded, TellsOfFreesOfWhatWasAllocatedBefore) {
     for (void *ptr : live) {
         ASSERT_EQ(umfFree(ptr), OK);
     }
-    EXPECT_EQ(told.frees, live.size());
-    EXPECT_EQ(told.odd, live.size()) << "nobody has told of their allocation";
+    EXPECT_EQ(seen.frees, live.size());
+    EXPECT_EQ(seen.odd, live.size()) << "their allocations were not recorded";
 }
 
 TEST_P(Recorded, TellsOfRefusals) {
@@ -197,12 +197,12 @@ TEST_P(Recorded, TellsOfRefusals) {
     size_t size = size_t(5) << 20;
     fake.limit = 0;
     EXPECT_EQ(umfPoolMalloc(pool, size), nullptr);
-    EXPECT_EQ(told.refused, 1u);
-    EXPECT_GE(told.kinds[UMF_RECORD_PROVIDER_REFUSED], 1u);
+    EXPECT_EQ(seen.refused, 1u);
+    EXPECT_GE(seen.kinds[UMF_RECORD_PROVIDER_REFUSED], 1u);
     fake.limit = SIZE_MAX;
     EXPECT_EQ(umfPoolFree(pool, &fake), UMF_RESULT_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(told.live.empty());
-    EXPECT_EQ(told.odd, 0u);
+    EXPECT_TRUE(seen.live.empty());
+    EXPECT_EQ(seen.odd, 0u);
 }
 
 TEST_P(Recorded, FreesThatAreRefusedAreTakenBack) {
@@ -212,11 +212,11 @@ TEST_P(Recorded, FreesThatAreRefusedAreTakenBack) {
     ASSERT_NE(ptr, nullptr);
     if (!GetParam().is_built_on) { // which do not check
         EXPECT_NE(umfFree(static_cast<char *>(ptr) + 3), OK);
-        EXPECT_EQ(told.live.count(uint64_t(ptr)), 1u);
+        EXPECT_EQ(seen.live.count(uint64_t(ptr)), 1u);
     }
     EXPECT_EQ(umfFree(ptr), OK);
-    EXPECT_TRUE(told.live.empty());
-    EXPECT_EQ(told.odd, 0u);
+    EXPECT_TRUE(seen.live.empty());
+    EXPECT_EQ(seen.odd, 0u);
 }
 
 TEST_P(Recorded, TellsNothingAfterTheEnd) {
@@ -224,14 +224,14 @@ TEST_P(Recorded, TellsNothingAfterTheEnd) {
     warm_up();
     begin();
     warm_up();
-    size_t events = told.events;
+    size_t events = seen.events;
     EXPECT_GT(events, 0u);
     shim_end(pool);
     warm_up();
-    EXPECT_EQ(told.events, events);
+    EXPECT_EQ(seen.events, events);
     begin();
     warm_up();
-    EXPECT_EQ(told.events, 2 * events);
+    EXPECT_EQ(seen.events, 2 * events);
 }
 
 TEST_P(Recorded, ThreadsWithFullCachesTellToo) {
@@ -261,10 +261,10 @@ TEST_P(Recorded, ThreadsWithFullCachesTellToo) {
     for (auto &thread : threads) {
         thread.join();
     }
-    EXPECT_EQ(told.allocs, size_t(COUNT) * ROUNDS);
-    EXPECT_EQ(told.frees, size_t(COUNT) * ROUNDS);
-    EXPECT_TRUE(told.live.empty());
-    EXPECT_EQ(told.odd, 0u);
+    EXPECT_EQ(seen.allocs, size_t(COUNT) * ROUNDS);
+    EXPECT_EQ(seen.frees, size_t(COUNT) * ROUNDS);
+    EXPECT_TRUE(seen.live.empty());
+    EXPECT_EQ(seen.odd, 0u);
 }
 
 TEST_P(Recorded, BeginsAndEndsBesideThreads) {
@@ -289,7 +289,7 @@ TEST_P(Recorded, BeginsAndEndsBesideThreads) {
             }
         });
     }
-    shim_listen(hear);
+    shim_listen(note_event);
     for (int round = 0; round < 200; round++) {
         shim_begin(pool);
         shim_end(pool);
@@ -307,11 +307,11 @@ TEST_P(Recorded, WithoutTracking) {
     for (size_t size : SIZES) {
         void *ptr = umfPoolMalloc(pool, size);
         ASSERT_NE(ptr, nullptr);
-        EXPECT_EQ(told.live.at(uint64_t(ptr)), size);
+        EXPECT_EQ(seen.live.at(uint64_t(ptr)), size);
         EXPECT_EQ(umfPoolFree(pool, ptr), OK);
     }
-    EXPECT_TRUE(told.live.empty());
-    EXPECT_EQ(told.odd, 0u);
+    EXPECT_TRUE(seen.live.empty());
+    EXPECT_EQ(seen.odd, 0u);
 }
 
 TEST_P(Recorded, ATrimIsToldWithWhatItHeld) {
@@ -319,8 +319,8 @@ TEST_P(Recorded, ATrimIsToldWithWhatItHeld) {
     warm_up();
     begin();
     umfPoolTrimMemory(pool, 0);
-    EXPECT_EQ(told.kinds[UMF_RECORD_TRIM], 1u);
-    EXPECT_EQ(told.allocs + told.frees, 0u);
+    EXPECT_EQ(seen.kinds[UMF_RECORD_TRIM], 1u);
+    EXPECT_EQ(seen.allocs + seen.frees, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, Recorded, testing::ValuesIn(pool_kinds()),
@@ -335,24 +335,24 @@ void make_over(const char *text, umf_memory_provider_handle_t *provider,
 }
 
 struct RecordedBeside : testing::Test {
-    Story told;
+    Story seen;
     umf_memory_provider_handle_t provider = nullptr;
     umf_memory_pool_handle_t pool = nullptr;
 
     void SetUp() override {
-        story = &told;
+        story = &seen;
     }
     void TearDown() override {
         shim_listen(nullptr);
         EXPECT_EQ(umfPoolDestroy(pool), OK);
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
-        EXPECT_EQ(told.odd, 0u);
+        EXPECT_EQ(seen.odd, 0u);
     }
 };
 
 TEST_F(RecordedBeside, AHoldThatBeginsAndEndsWhileItIsRecorded) {
     make_over("os:visibility=shared", &provider, &pool);
-    shim_listen(hear);
+    shim_listen(note_event);
     for (bool first : {true, false}) { // the record begins before the hold, and after it
         umf_ipc_handle_t handle = nullptr;
         size_t size = 0;
@@ -362,18 +362,18 @@ TEST_F(RecordedBeside, AHoldThatBeginsAndEndsWhileItIsRecorded) {
         void *ptr = umfPoolMalloc(pool, 100);
         ASSERT_EQ(umfGetIPCHandle(ptr, &handle, &size), OK);
         shim_begin(pool);
-        size_t frees = told.frees;
+        size_t frees = seen.frees;
         EXPECT_EQ(umfFree(ptr), OK) << "it is set aside";
-        EXPECT_EQ(told.frees, frees + 1) << "of the free of the user";
+        EXPECT_EQ(seen.frees, frees + 1) << "of the free of the user";
         EXPECT_EQ(umfPutIPCHandle(handle), OK);
-        EXPECT_LE(told.frees, frees + 1) << "the put is none";
+        EXPECT_LE(seen.frees, frees + 1) << "the put is none";
         void *other = umfPoolMalloc(pool, 100);
-        frees = told.frees;
+        frees = seen.frees;
         EXPECT_EQ(umfFree(other), OK);
-        EXPECT_EQ(told.frees, frees + 1);
+        EXPECT_EQ(seen.frees, frees + 1);
         shim_end(pool);
     }
-    told.odd = 0;
+    seen.odd = 0;
 }
 
 TEST_F(RecordedBeside, ASuspend) {
@@ -381,7 +381,7 @@ TEST_F(RecordedBeside, ASuspend) {
     void *before = umfPoolMalloc(pool, 100);
     umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
     for (bool sleeps_first : {true, false}) {
-        shim_listen(hear);
+        shim_listen(note_event);
         if (!sleeps_first) {
             shim_begin(pool);
         }
@@ -391,16 +391,16 @@ TEST_F(RecordedBeside, ASuspend) {
         ASSERT_EQ(umfPoolsResume(&pool, 1, &params, nullptr), OK);
         void *ptr = umfPoolMalloc(pool, 100);
         ASSERT_NE(ptr, nullptr);
-        EXPECT_EQ(told.live.count(uint64_t(ptr)), 1u);
+        EXPECT_EQ(seen.live.count(uint64_t(ptr)), 1u);
         EXPECT_EQ(umfFree(ptr), OK);
-        EXPECT_TRUE(told.live.empty());
+        EXPECT_TRUE(seen.live.empty());
         shim_end(pool);
-        size_t events = told.events;
+        size_t events = seen.events;
         EXPECT_EQ(umfFree(umfPoolMalloc(pool, 100)), OK);
-        EXPECT_EQ(told.events, events);
+        EXPECT_EQ(seen.events, events);
     }
-    EXPECT_EQ(told.kinds[UMF_RECORD_SUSPEND], 2u);
-    EXPECT_EQ(told.kinds[UMF_RECORD_RESUME], 2u);
+    EXPECT_EQ(seen.kinds[UMF_RECORD_SUSPEND], 2u);
+    EXPECT_EQ(seen.kinds[UMF_RECORD_RESUME], 2u);
     EXPECT_EQ(umfFree(before), OK);
 }
 
@@ -426,34 +426,34 @@ const umf_memory_provider_ops_t &queue_ops() {
 
 TEST(RecordedQueue, TellsOfCallsOnQueuesOnce) {
     FakeProvider fake;
-    Story told;
-    story = &told;
+    Story seen;
+    story = &seen;
     umf_memory_provider_handle_t provider = nullptr;
     umf_memory_pool_handle_t pool = nullptr;
     int first, second;
     ASSERT_EQ(umfMemoryProviderCreate(&queue_ops(), &fake, &provider), OK);
     ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &pool), OK);
-    shim_listen(hear);
+    shim_listen(note_event);
     for (bool again : {false, true}) {
         shim_begin(pool);
         for (size_t size : SIZES) {
             for (int i = 0; i < 50; i++) {
                 void *ptr = umfPoolMallocOn(pool, size, 0, &first);
                 ASSERT_NE(ptr, nullptr);
-                ASSERT_EQ(told.live.at(uint64_t(ptr)), size);
+                ASSERT_EQ(seen.live.at(uint64_t(ptr)), size);
                 ASSERT_EQ(umfFreeOn(ptr, i % 2 ? &first : &second), OK);
-                ASSERT_TRUE(told.live.empty());
+                ASSERT_TRUE(seen.live.empty());
             }
         }
         void *ptr = umfPoolMallocOn(pool, 100, 0, &first);
         EXPECT_EQ(umfFree(ptr), OK);
         umfPoolWaitPending(pool, UINT64_MAX, nullptr);
         umfPoolTrimMemory(pool, 0);
-        EXPECT_TRUE(told.live.empty());
-        EXPECT_EQ(told.allocs, told.frees) << again;
+        EXPECT_TRUE(seen.live.empty());
+        EXPECT_EQ(seen.allocs, seen.frees) << again;
         shim_end(pool);
     }
-    EXPECT_EQ(told.odd, 0u);
+    EXPECT_EQ(seen.odd, 0u);
     shim_listen(nullptr);
     EXPECT_EQ(umfPoolDestroy(pool), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);

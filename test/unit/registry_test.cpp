@@ -79,7 +79,7 @@ class Registry : public testing::Test {
     umf_memory_pool_ops_t pool_ops = toy::poolOps(), other_pool_ops = pool_ops;
 };
 
-/* The kind that an object of that table would be of. */
+/* The kind of an object with that table. */
 const umf_memory_provider_descriptor_t *provider_by_ops(const umf_memory_provider_ops_t *ops) {
     const umf_memory_provider_descriptor_t *kind = umf_registry_provider_use(ops);
     umf_registry_provider_unuse(kind);

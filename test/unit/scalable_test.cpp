@@ -220,7 +220,7 @@ TEST_F(Scalable, FromText) {
     EXPECT_EQ(umfPoolCreateFromText("scalable:keep_all_memory=2 over os", &none), BAD);
 }
 
-// --- what is asked of the provider ---
+// --- requests to the provider ---
 
 TEST_F(Scalable, NothingIsTakenBeforeTheFirstAllocation) {
     ASSERT_EQ(create(), OK);
@@ -313,7 +313,7 @@ TEST_F(Scalable, LastError) {
     ASSERT_EQ(create(), OK);
     char *p = alloc(100);
     EXPECT_EQ(umfPoolMalloc(pool, SIZE_MAX), nullptr);
-    EXPECT_EQ(last_error(), UNKNOWN) << "the provider was not asked";
+    EXPECT_EQ(last_error(), UNKNOWN) << "the provider was not called";
     fake.alloc_fails = true;
     EXPECT_EQ(umfPoolMalloc(pool, 64 * MiB), nullptr);
     EXPECT_EQ(last_error(), NO_MEMORY) << "the provider refused";
@@ -350,7 +350,7 @@ TEST_F(Scalable, MemoryTheCpuCannotWrite) {
     fake.protection = PROT_READ | PROT_WRITE;
     ASSERT_EQ(create(), OK);
     failing_call = "probe_write";
-    umf_os_set_fault(fail_call); // with ENOENT: the system does not tell
+    umf_os_set_fault(fail_call); // with ENOENT: the system has no answer
     EXPECT_EQ(umfPoolFree(pool, alloc(100)), OK);
     umf_os_set_fault(nullptr);
 }

@@ -56,7 +56,7 @@ struct Kind {
     size_t page;
     std::string producer, consumer; /* settings of both ends, which can live at once */
     std::string not_shared; /* settings of memory that cannot be opened; "": there is none */
-    int32_t free_failed;    /* native error of what is not closed */
+    int32_t free_failed;    /* native error of a close that failed */
     size_t descriptors;     /* that stay open while the memory is */
     std::function<Forgeries(const Provider::Handle &)> forge; /* of a handle of two pages */
 };

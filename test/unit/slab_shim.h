@@ -23,7 +23,7 @@ void shim_put(shim_bin_t *bin, void **chunks, size_t n);
 umf_result_t shim_put_ptr(shim_bin_t *bin, void *chunk, void *ptr);
 umf_result_t shim_usable_size(shim_bin_t *bin, void *chunk, void *ptr, size_t *size);
 umf_result_t shim_set_offset(shim_bin_t *bin, void *ptr);
-size_t shim_trim(shim_bin_t *bin, size_t keep); /* what is left of keep */
+size_t shim_trim(shim_bin_t *bin, size_t keep); /* the rest of keep */
 bool shim_purge(shim_bin_t *bin, size_t page_size);
 bool shim_decay(shim_bin_t *bin, size_t page_size, bool is_new, size_t *left);
 size_t shim_slabs(shim_bin_t *bin);

@@ -96,7 +96,7 @@ TEST_F(Slab, ANewSlabOnlyWhenNothingIsFree) {
     create(1024, 65536);
     auto list = take(60);
     void *more[64];
-    EXPECT_EQ(shim_take(bin, more, 64), 4u) << "what is at hand, no new slab for the rest";
+    EXPECT_EQ(shim_take(bin, more, 64), 4u) << "free chunks, no new slab for the rest";
     EXPECT_EQ(fake.allocs, 1u);
     EXPECT_EQ(shim_take(bin, more + 4, 60), 60u);
     EXPECT_EQ(fake.allocs, 2u);
@@ -118,7 +118,7 @@ TEST_F(Slab, TrimCounts) {
     put(take(5));
     EXPECT_EQ(shim_trim(bin, 3 * 65536 + 1), 0u);
     EXPECT_EQ(shim_empty(bin), 4u);
-    EXPECT_EQ(shim_trim(bin, 10 * 65536), 6u * 65536) << "what is left for the next bin";
+    EXPECT_EQ(shim_trim(bin, 10 * 65536), 6u * 65536) << "the rest for the next bin";
     EXPECT_EQ(shim_trim(bin, 0), 0u);
     EXPECT_EQ(fake.live(), 0u);
 }
@@ -208,7 +208,7 @@ TEST_F(Slab, Offsets) {
     EXPECT_EQ(shim_usable_size(bin, chunk, chunk, &size), OK);
     EXPECT_EQ(size, 4096u);
     ASSERT_EQ(shim_set_offset(bin, chunk + 512), OK);
-    EXPECT_EQ(shim_usable_size(bin, chunk, chunk, &size), BAD) << "not what the user has";
+    EXPECT_EQ(shim_usable_size(bin, chunk, chunk, &size), BAD) << "not the user's block";
     EXPECT_EQ(shim_usable_size(bin, chunk, chunk + 512, &size), OK);
     EXPECT_EQ(size, 4096u - 512);
     EXPECT_EQ(shim_put_ptr(bin, chunk, chunk), BAD);
@@ -281,7 +281,7 @@ TEST_F(Slab, WhatStaysFreeDecays) {
     EXPECT_EQ(fake.allocs, 1u);
 }
 
-// A look purges so much; what is left for the next serves meanwhile.
+// A scan purges so much; the rest serves meanwhile.
 TEST_F(Slab, DecayGoesOnWhereItStopped) {
     create(4096, 65536);
     auto list = take(16 * 16);
@@ -296,7 +296,7 @@ TEST_F(Slab, DecayGoesOnWhereItStopped) {
     EXPECT_EQ(left, 0u);
     EXPECT_EQ(fake.purges, 3u * 2);
     auto more = take(32);
-    EXPECT_EQ(fake.allocs, 16u) << "whatever is idle, and what was";
+    EXPECT_EQ(fake.allocs, 16u) << "idle slabs, and slabs that were";
     put(more);
     left = SIZE_MAX;
     EXPECT_TRUE(shim_decay(bin, 4096, false, &left));

@@ -1,4 +1,4 @@
-// Snapshots (src/record/snapshot*.c), and what pools tell of their spans.
+// Snapshots (src/record/snapshot*.c), and spans as pools report them.
 #include <atomic>
 #include <cstdlib>
 #include <random>
@@ -146,7 +146,7 @@ TEST_P(Walk, LargeBlocks) {
                     (is("scalable") && state == UMF_RECORD_STATE_UNKNOWN));
         EXPECT_EQ(umfPoolFree(pool.handle, ptr), UMF_RESULT_SUCCESS);
     }
-    if (is("scalable")) { // oneTBB does not tell how large a block is that may be freed meanwhile
+    if (is("scalable")) { // oneTBB has no size for a block that may be freed meanwhile
         EXPECT_EQ(snapshot.of(pool.handle).live, UMF_RECORD_UNKNOWN);
     }
 }
@@ -331,8 +331,8 @@ TEST(Snapshot, WhatIsExportedAndImported) {
     umfPoolFree(pool.handle, ptr);
 }
 
-// The snapshot of a process that records with `leaks` has what lives, with stacks, and its objects
-// have the numbers that those name.
+// The snapshot of a process that records with `leaks` has live allocations, with stacks, and its
+// objects have the numbers that those name.
 TEST(Snapshot, WhatLivesOfARecording) {
     Pool before("disjoint"), gone("proxy");
     umf_record_params_t params = UMF_RECORD_PARAMS_INIT;

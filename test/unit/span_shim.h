@@ -30,7 +30,7 @@ size_t shim_set_drain(shim_set_t *set);
 
 umf_result_t shim_add(shim_set_t *set, uintptr_t base, size_t size, void *cookie,
                       uint16_t class_offset, umf_span_t **span);
-/* As far as a thread has come that is about to insert the span into the map. NULL: out of memory.
+/* The state of a thread just before it inserts the span into the map. NULL: out of memory.
  */
 umf_span_t *shim_add_unpublished(shim_set_t *set, uintptr_t base, size_t size);
 umf_span_t *shim_find(shim_map_t *map, uintptr_t addr);

@@ -242,7 +242,7 @@ TEST_P(Span, ParentFreedBeforeChildAndUsedAgain) {
     const uintptr_t base = 3 * TiB + 1000, elsewhere = 5 * TiB;
     const size_t size = 20000;
     shim_map_t *other = shim_map_create(!GetParam());
-    OtherThread early; // has ids that are smaller than the child's
+    OtherThread early; // its ids are smaller than the child's
     shim_set_t *its = set(9);
     early([&] { remove(its, add(its, 7 * TiB, 1)); });
     struct {
@@ -442,7 +442,7 @@ TEST_P(Span, DescriptorsAreNotLostWithTheirSet) {
     EXPECT_EQ(seen.size(), count) << "used again by each set";
 }
 
-// Leaves of each size, alone and over several tables; a second span in the way is told.
+// Leaves of each size, alone and over several tables; a second span in the way is reported.
 TEST_P(Span, WholeLeavesOfEverySize) {
     for (size_t size : {size_t{4096}, size_t{65536}, 2 * MiB, 10 * MiB, GiB, 3 * GiB,
                         2 * GiB + 4 * MiB + 65536 + 4096}) {
@@ -508,7 +508,7 @@ TEST_P(Span, RestsAndWakes) {
             EXPECT_EQ(shim_withdraw(s, span, base), BAD);
             EXPECT_EQ(shim_split(s, span, 10), BAD);
             EXPECT_FALSE(shim_is_live(span));
-            // Its place is nobody's.
+            // Its place has no owner.
             umf_span_t *between = add(other, base, 50);
             remove(other, between);
             ASSERT_TRUE(shim_wake(s, span, next));
@@ -660,7 +660,7 @@ TEST_P(Span, NestedOnesHaveLargerIds) {
     }
 }
 
-// So have the parts of a split, whoever makes it.
+// So have the parts of any split.
 TEST_P(Span, PartsOfNestedOnesHaveLargerIds) {
     shim_set_t *a = set(1), *b = set(2);
     const uintptr_t base = 3 * TiB;

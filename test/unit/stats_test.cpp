@@ -133,7 +133,7 @@ TEST(stats, one_thread_against_a_model) {
     }
 }
 
-/* One thread rests, another adds: what the first has for itself is counted as well. */
+/* One thread rests, another adds: the first thread's own count is included. */
 TEST(stats, credit_of_others_is_bounded) {
     umf_stats_t s = {};
     for (int i = 0; i < 64; i++) {

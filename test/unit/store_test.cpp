@@ -149,7 +149,7 @@ TEST_P(Store, pinned_memory_is_given_back_after_its_lease) {
     ASSERT_EQ(sleep(), OK);
     size_t pinned = kind.pinned(); // 0 for kinds that copy straight to memory of the host
     ASSERT_EQ(wake(), OK);
-    EXPECT_EQ(kind.pinned(), pinned) << "nobody has asked for a thread";
+    EXPECT_EQ(kind.pinned(), pinned) << "no thread was requested";
     set_lease(1);
     for (int i = 0; i < 60 && kind.pinned() > 0; i++) { // read when the thread has ended
         ASSERT_EQ(umfCtlSet("umf.reclaim.background", &is_on, sizeof(is_on)), OK);

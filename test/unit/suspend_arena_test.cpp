@@ -142,7 +142,7 @@ TEST_F(SuspendArena, MayLoseAllItsBlocksOrEndMeanwhile) {
     char *block = take(MiB);
     EXPECT_NE(block, nullptr);
     suspend();
-    ASSERT_EQ(umfPoolDestroy(pool), OK); // TearDown looks for what is left
+    ASSERT_EQ(umfPoolDestroy(pool), OK); // TearDown looks for remaining objects
     pool = nullptr;
     EXPECT_EQ(allocated(), 0U);
 }

@@ -1,4 +1,4 @@
-// What others do with a provider while a pool on it is being suspended: at any moment, to the
+// Calls of other threads on a provider while a pool on it is being suspended: at any moment, to the
 // point.
 
 #include <atomic>
@@ -357,7 +357,7 @@ TEST_F(SuspendClaim, TheReportHasBytesThatWereExported) {
     free(block);
 }
 
-// What was freed of a suspended pool may be had by others at once.
+// Freed memory of a suspended pool is available to others at once.
 TEST_F(SuspendClaim, AddressesOfFreedPiecesGo) {
     char *second = alloc(pool, PIECE, '2');
     ASSERT_EQ(suspend(), OK);

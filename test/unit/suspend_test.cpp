@@ -101,7 +101,7 @@ TEST_F(SuspendFaults, EveryCallOfTheSystem) {
 
 // Neither can what failed be undone: the content stays where it is, and the pool can be resumed.
 TEST_F(SuspendFaults, TheSystemFailsForGood) {
-    // Pieces of their own that do not touch: what is between them goes back.
+    // Pieces of their own that do not touch: memory between them is released.
     char *blocks[4] = {};
     for (char *&made : blocks) {
         made = static_cast<char *>(umfPoolMalloc(pool, 16 * SIZE));
@@ -167,7 +167,7 @@ TEST_F(SuspendFaults, AFileThatCannotBeRead) {
     EXPECT_TRUE(is_whole());
 }
 
-// What is shared again is the new memory.
+// A second share exports the new memory.
 TEST_F(SuspendFaults, HandlesAreMadeAnew) {
     umf_ipc_handler_handle_t handler = nullptr;
     ASSERT_EQ(umfPoolGetIPCHandler(pool, &handler), OK);

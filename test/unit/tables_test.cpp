@@ -1,4 +1,4 @@
-/* object/tables.c: what is said of tables of operations that are not whole. */
+/* object/tables.c: messages about incomplete tables of operations. */
 #include <initializer_list>
 #include <string>
 
@@ -14,7 +14,7 @@
 
 namespace {
 
-// The log tells which operation a table lacks.
+// The log names the missing operation.
 template <typename Ops, typename Create>
 void expect_named(const Ops &whole, Create create, std::initializer_list<TableMember> all) {
     for (TableMember each : all) {

@@ -32,7 +32,7 @@ struct Params {
 };
 
 int params_alive;
-Params last; /* what the last object was created with */
+Params last; /* of the last created object */
 bool had_params;
 
 umf_result_t paramsInit(void *params) {
@@ -305,7 +305,7 @@ TEST_F(Text, failures_of_the_kinds) {
     expectError("", "at 1: settings of provider 'sour' are refused: ");
 }
 
-/* There is no provider to be asked for its native error, and perhaps no log. */
+/* There is no provider with a native error, and perhaps no log. */
 TEST_F(Text, failures_carry_their_cause) {
     EXPECT_NE(provider("file:path=/no/such/folder/x"), Success);
     EXPECT_NE(strstr(umfTextError(), "\"/no/such/folder/x\""), nullptr) << umfTextError();

@@ -146,7 +146,7 @@ TEST(topology, ForbiddenNodesAreKnownButNeverBest) {
 namespace {
 
 /* Files of a Linux machine: two sockets of two CPUs, each with a node of DRAM and one of high
- * bandwidth memory without CPUs, and what their firmware tells. */
+ * bandwidth memory without CPUs, and with attributes of their firmware. */
 class FakeSystem {
   public:
     std::string root = testing::TempDir() + "umf_sysfs_" + std::to_string(getpid());
@@ -196,7 +196,7 @@ class FakeSystem {
 
 } // namespace
 
-/* What is left out to be fast must not cost a node its CPUs. */
+/* The fast path must not lose the CPUs of a node. */
 TEST(topology, DiscoveryKeepsWhichNodesAreLocal) {
     REQUIRE_HWLOC();
     FakeSystem system;
@@ -210,7 +210,7 @@ TEST(topology, ThisMachine) {
     REQUIRE_HWLOC();
     machine::forget();
     if (access("/sys/devices/system/node/node0", R_OK) != 0) {
-        GTEST_SKIP() << "the system tells nothing about nodes";
+        GTEST_SKIP() << "the system has no information on nodes";
     }
     Nodes list = nodes();
     EXPECT_FALSE(list.empty());
@@ -287,7 +287,7 @@ TEST(topology, ForkWhileItIsRead) {
     for (int round = 0; round < 10; round++) {
         machine::forget();
         std::atomic<bool> done{false};
-        // Detached: in the child ThreadSanitizer would miss somebody who joins it.
+        // Detached: in the child ThreadSanitizer would report a missing join.
         std::thread([&] {
             const umf_topology_t *topology;
             EXPECT_EQ(umf_topology_get(&topology), UMF_RESULT_SUCCESS);
@@ -335,7 +335,7 @@ TEST(topology, MissingLibraryIsNamedAndTriedAgain) {
     EXPECT_EQ(umf_topology_get(&topology), UMF_RESULT_SUCCESS);
 }
 
-/* hwloc itself loads what the environment names, so it is not used even where it is loaded. */
+/* hwloc itself loads a file named by the environment, so it is not used even where it is loaded. */
 TEST(topology, ASetUserIdProgramAsksNoHwloc) {
     REQUIRE_HWLOC();
     machine::forget();

@@ -23,7 +23,7 @@ struct Query {
     umf_ctl_query_type_t type;
 };
 
-/* What a provider or a pool is: its name, its queries and what it answers. */
+/* A provider or a pool: its name, its queries and its answers. */
 struct Object {
     std::string name = "toy";
     std::vector<Query> queries;
@@ -31,7 +31,7 @@ struct Object {
     void (*take)(va_list args) = nullptr;
 };
 
-inline Object next;       /* what the next one created is made of */
+inline Object next;       /* the parts of the next one created */
 inline int alive;         /* initialized and not finalized */
 inline Object *last_made; /* the last one initialized */
 

@@ -120,7 +120,7 @@ TEST(Trace, IsServedByPools) {
         EXPECT_EQ(calls, 4u);
         EXPECT_EQ(most, 3u);
         umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &count, sizeof(count), pool);
-        EXPECT_EQ(count, 0u) << "what is left at the end is freed";
+        EXPECT_EQ(count, 0u) << "remaining blocks are freed at the end";
         EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
     }
 }

@@ -197,7 +197,7 @@ TEST(transport, AttachingIsFirstUntilItIsRefused) {
     EXPECT_EQ(attempts, 0);
 }
 
-/* What was found out about a producer is used: its descriptor is not asked for again. */
+/* Facts of a producer are cached: its descriptor is not requested again. */
 TEST(transport, UsesTheDescriptorOfATrustedProcess) {
     Producer producer;
     umf_process_t process = umf_ticket_producer(&producer.ticket);
@@ -206,7 +206,7 @@ TEST(transport, UsesTheDescriptorOfATrustedProcess) {
     fault::Nth nth("pidfd_open", EIO);
     nth.next();
     int fd;
-    EXPECT_EQ(umf_transport_pidfd.redeem(&producer.ticket, &fd), EIO) << "nobody is trusted";
+    EXPECT_EQ(umf_transport_pidfd.redeem(&producer.ticket, &fd), EIO) << "no process is trusted";
     nth.off();
     umf_process_trust(&known);
     fault::Nth again("pidfd_open", EIO);

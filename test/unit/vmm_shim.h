@@ -7,8 +7,8 @@
 #include <stdbool.h>
 
 /* Allocates and frees. While the thread ends the mark of what it freed, the process forks, and the
- * child finishes what is pending, or destroys the provider. Returns the status of the child as
- * waitpid tells it: 0 if it asked no mark that has ended and nothing was left; -1: the parent
+ * child finishes pending work, or destroys the provider. Returns the status of the child as
+ * waitpid reports it: 0 if it queried no mark that has ended and nothing was left; -1: the parent
  * failed. */
 int shim_fork_while_a_mark_ends(bool destroys);
 

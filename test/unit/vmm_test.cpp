@@ -1,4 +1,4 @@
-/* The inside of providers/vmm: what is left when there is no memory for its bookkeeping, and a fork
+/* The inside of providers/vmm: the state without memory for its bookkeeping, and a fork
  * while a mark ends. */
 #include <fstream>
 #include <string>

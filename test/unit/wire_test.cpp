@@ -1,4 +1,4 @@
-// The bytes of IPC handles: what is written is read back, what is damaged is refused.
+// The bytes of IPC handles: written handles are read back, damaged ones are refused.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -189,7 +189,7 @@ TEST(Wire, RefusesRandomBytes) {
     }
 }
 
-// Checksums are right in all of these: somebody made them on purpose.
+// Checksums are right in all of these: they were made on purpose.
 TEST(Wire, RefusesImpossibleContentWithRightChecksums) {
     struct {
         const char *what;
