@@ -35,18 +35,30 @@ def show(name, ours, peer, target):
     print(text, flush=True)
 
 
+def per_call(call, number):
+    """Nanoseconds, the least of five rounds."""
+    return 1e9 * min(timeit.repeat(call, number=number, repeat=5)) / number
+
+
 def package(*_):
     code = "import time; t=time.perf_counter(); import umf; print(1e3*(time.perf_counter()-t))"
-    times = [
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
-        for _ in range(7)
-    ]
-    yield "import umf, ms / the most it may take", statistics.median(times), 50, 1
+    for name, options in (("", []), (" without what site loads", ["-S"])):
+        times = [
+            float(subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True).stdout)
+            for _ in range(20)
+        ]
+        yield f"import umf{name}, ms / the most it may take", statistics.median(times), 25, 1
     import umf
 
     pool = umf.Pool("disjoint over os")
-    pair = min(timeit.repeat(lambda: pool.allocate(256).free(), number=100000, repeat=5)) / 100000
-    yield "a pair from Python, ns / the most it may take", 1e9 * pair, 300, 1
+    pair = per_call(lambda: pool.allocate(256).free(), 100000)
+    yield "a pair from Python, ns / the most it may take", pair, 300, 1
+    try:
+        import numpy
+    except ImportError:
+        return
+    buffer = pool.allocate(256)
+    yield "numpy.asarray of a buffer, ns / the most it may take", per_call(lambda: numpy.asarray(buffer), 100000), 400, 1
 
 
 def training(_, __, end, options):

@@ -192,8 +192,9 @@ bool umf_py_buffer_export(umf_py_buffer_t *self) {
     if (!umf_py_buffer_open(self)) {
         return false;
     }
-    if (self->origin == ORIGIN_POOL) {
+    if (self->origin == ORIGIN_POOL && !self->pool->cannot_suspend) {
         umf_result_t result = umfPoolForbidSuspend(self->pool->handle);
+        self->pool->cannot_suspend = result == UMF_RESULT_ERROR_NOT_SUPPORTED;
         if (result != UMF_RESULT_SUCCESS && result != UMF_RESULT_ERROR_NOT_SUPPORTED) {
             PyErr_Format(PyExc_BufferError, "the memory cannot be viewed: %s",
                          result == UMF_RESULT_ERROR_OUT_OF_RESOURCES
@@ -215,7 +216,7 @@ void umf_py_buffer_unexport(umf_py_buffer_t *self) {
     if (self->pool) {
         self->pool->exports--;
     }
-    if (self->origin == ORIGIN_POOL) {
+    if (self->origin == ORIGIN_POOL && !self->pool->cannot_suspend) {
         umfPoolAllowSuspend(self->pool->handle);
     }
     Py_DECREF((PyObject *)self);

@@ -49,7 +49,8 @@ typedef struct umf_py_pool_t {
     umf_py_provider_t *provider;     /* NULL if the pool owns its provider */
     PyObject *text;
     PyTypeObject *buffer_type;
-    Py_ssize_t exports; /* of all its memory: it cannot be closed meanwhile */
+    Py_ssize_t exports;  /* of all its memory: it cannot be closed meanwhile */
+    bool cannot_suspend; /* known from the first export */
     umf_py_uses_t uses;
     umf_py_uses_t moving; /* suspends and resumes in progress, those of jobs too */
     size_t moves;         /* that were begun */

@@ -1,6 +1,7 @@
 /* Queues of devices: memory that is allocated and freed while work is queued (umf/queue.h). */
 #include "work.h"
 
+#include <umf/capture.h>
 #include <umf/queue.h>
 
 /* Takes the reference to `value`, the address of a queue. False without an exception if it is NULL
@@ -166,9 +167,26 @@ static PyObject *queue_ends(PyObject *module, PyObject *stream) {
     return umf_py_none_or_raise(result, "the end of a stream cannot be reported");
 }
 
+/* capture_changes(stream, begins): the start waits for waits of the library that are in flight. */
+static PyObject *capture_changes(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *stream;
+    int begins;
+    void *queue;
+    if (!PyArg_ParseTuple(args, "Op", &stream, &begins) || !umf_py_queue(stream, &queue)) {
+        return NULL;
+    }
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = begins ? umfCaptureBegins(queue) : umfCaptureEnds(queue);
+    Py_END_ALLOW_THREADS;
+    return umf_py_none_or_raise(result, "the capture of a stream cannot be announced");
+}
+
 PyMethodDef umf_py_queue_functions[] = {{"queue_ends", queue_ends, METH_O,
                                          "queue_ends(stream, /)\n--\n\nAnnounces the end of a "
                                          "stream, before it is destroyed.\n\nAll pools "
                                          "forget it; memory freed on it "
                                          "returns to its pool when its work has completed."},
+                                        {"capture_changes", capture_changes, METH_VARARGS, NULL},
                                         {NULL, NULL, 0, NULL}};

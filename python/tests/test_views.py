@@ -1,6 +1,9 @@
 """NumPy, DLPack."""
 
+import ctypes
 import gc
+import re
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +96,17 @@ def test_a_foreign_buffer_keeps_its_owner():
     assert len(buffer_again) == 1000
     view.free()
     buffer.free()
+
+
+def test_a_view_of_a_pool_that_cannot_be_suspended_is_no_failure(pool):
+    """Each refusal would format a message, which takes longer than the view."""
+    buffer = pool.allocate(64)
+    memoryview(buffer).release()
+    maps = Path("/proc/self/maps").read_text()
+    library = ctypes.CDLL(re.search(r"/\S*/libumf[^/\s]*\.so\S*", maps)[0])
+    library.umfLastErrorText.restype = ctypes.c_char_p
+    assert library.umfPoolFree(ctypes.c_void_p(pool.handle), ctypes.c_void_p(1)) != 0
+    text = library.umfLastErrorText()
+    assert text
+    numpy.asarray(buffer)
+    assert library.umfLastErrorText() == text

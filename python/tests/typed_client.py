@@ -169,6 +169,8 @@ async def main() -> None:
         number: int = pool.handle
         umf.trim()
         umf.queue_ends(0)
+        with umf.capturing(0):
+            pass
         with umf.record(stacks=True, leaks=True) as recording:
             recording.mark("x")
         r: umf.Recording = recording

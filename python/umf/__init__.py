@@ -34,7 +34,7 @@ from ._paths import get_cmake_dir, get_include, get_library
 from ._profile import ProfileEntry, Profiler, ProfileReport, profile
 from ._record import Event, Leak, Recording, RecordingState, record, snapshot
 from ._shortage import OutOfMemoryCallback, on_out_of_memory
-from ._suspend import Job, Report, resume, resume_async, suspend, suspend_async, trim
+from ._suspend import Job, Report, capturing, resume, resume_async, suspend, suspend_async, trim
 
 __version__ = _core.VERSION
 
@@ -68,6 +68,7 @@ __all__ = [
     "Residency",
     "Statistics",
     "allocate",
+    "capturing",
     "copy",
     "counting",
     "fill",

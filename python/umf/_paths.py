@@ -1,14 +1,15 @@
 """Folders of the package for programs in C and C++."""
 
-from pathlib import Path
+import os  # pathlib takes longer to import than the package
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _existing(path: Path, what: str) -> str:
-    if not path.exists():
+def _existing(name: str, what: str) -> str:
+    path = os.path.join(_PACKAGE, name)
+    if not os.path.exists(path):
         raise FileNotFoundError(f"{what} are in wheels only; there is no {path}")
-    return str(path)
+    return path
 
 
 def get_include() -> str:
@@ -17,7 +18,7 @@ def get_include() -> str:
     Raises:
         FileNotFoundError: the package was not installed from a wheel.
     """
-    return _existing(_PACKAGE / "include", "headers")
+    return _existing("include", "headers")
 
 
 def get_library() -> str:
@@ -26,7 +27,7 @@ def get_library() -> str:
     Raises:
         FileNotFoundError: the package was not installed from a wheel.
     """
-    return _existing(_PACKAGE / "libumf_python.so.1", "libraries")
+    return _existing("libumf_python.so.1", "libraries")
 
 
 def get_cmake_dir() -> str:
@@ -35,4 +36,4 @@ def get_cmake_dir() -> str:
     Raises:
         FileNotFoundError: the package was not installed from a wheel.
     """
-    return _existing(_PACKAGE / "cmake", "files of CMake")
+    return _existing("cmake", "files of CMake")

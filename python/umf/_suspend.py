@@ -1,7 +1,8 @@
 """Suspend and resume: memory goes, addresses stay."""
 
 import atexit
-from typing import Generator, Iterable, NamedTuple, Optional, Tuple, Union, cast
+import contextlib
+from typing import Any, Generator, Iterable, Iterator, NamedTuple, Optional, Tuple, Union, cast
 
 from . import _core
 from ._memory import Pool
@@ -41,12 +42,13 @@ def suspend(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int] = (
         pools: one pool or several. ``Pool.set_policy`` sets where content is kept.
         queues: addresses of native queues (``stream.cuda_stream``) whose work is waited for.
         events: addresses of native events to wait for. Without queues and events all work
-            of the devices is waited for.
+            of the devices is waited for; not while a stream is captured into a graph, see
+            ``capturing``.
 
     Raises:
         NotSupportedError: a pool cannot be suspended: its provider has no virtual memory.
-        OutOfResourcesError: a view of its memory or ``forbid_suspend`` forbids it, or another call
-            is at work.
+        OutOfResourcesError: a view of its memory or ``forbid_suspend`` forbids it, another call is
+            at work, or a stream is captured and no queues or events are named.
         OutOfMemoryError: there is no room for the content.
 
     On failure every pool is as before. Runs without the GIL.
@@ -130,6 +132,28 @@ def suspend_async(pools: _Pools, queues: Iterable[int] = (), events: Iterable[in
 def resume_async(pools: _Pools, queues: Iterable[int] = (), events: Iterable[int] = ()) -> Job:
     """``resume`` in the background."""
     return Job(pools, queues, events, True)
+
+
+@contextlib.contextmanager
+def capturing(stream: Any) -> Iterator[None]:
+    """Announces the capture of a stream into a CUDA graph: ``with umf.capturing(stream): ...``.
+
+    Inside, in every thread, the library does not wait for a whole device, which would break the capture:
+    a ``suspend`` without queues and events raises OutOfResourcesError, and freed memory is returned to the
+    driver after the capture. Captures by ``torch.cuda.CUDAGraph`` announce themselves once ``umf.torch``,
+    the names of torch_memory_saver or those of vLLM are used; others, and those of a program without
+    them, need this.
+
+    Args:
+        stream: as for ``Pool.allocate``.
+
+    It is entered before the capture begins, waits for waits in progress, and ends after the capture.
+    """
+    _core.capture_changes(stream, True)
+    try:
+        yield
+    finally:
+        _core.capture_changes(stream, False)
 
 
 def trim() -> None:

@@ -12,6 +12,8 @@ import threading
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Set, Tuple, Type
 
+from . import _core
+
 _Entered = Tuple[int, Any]  # device, pool
 
 # Of the counters: no pool is entered while pools are destroyed. A finalizer may run at any place and
@@ -22,6 +24,7 @@ _captures = 0
 _moves = 0  # blocks of `unless_captured` at work
 _no_moves = threading.Condition(_lock)
 _watched: Set[Any] = set()
+_announced: Dict[int, int] = {}  # streams that are captured, by id of the graph
 _unwanted: Deque[Tuple[List[Any], Optional[Callable[[], None]]]] = deque()
 # Pools entered by each thread, the innermost last. A thread writes its own only.
 _stacks: Dict[int, List[_Entered]] = {}
@@ -151,6 +154,21 @@ def watch_captures(graphs: Any = None) -> None:
         graphs.capture_end = _counted_end(graphs.capture_end)
 
 
+def _announce(graph: Any) -> None:
+    """The library waits for no device until the end of the capture."""
+    import torch
+
+    stream = torch.cuda.current_stream().cuda_stream
+    _core.capture_changes(stream, True)
+    _announced[id(graph)] = stream
+
+
+def _announce_end(graph: Any) -> None:
+    stream = _announced.pop(id(graph), None)
+    if stream is not None:
+        _core.capture_changes(stream, False)
+
+
 def _counted_begin(begin: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(begin)
     def capture_begin(*args: Any, **named: Any) -> None:
@@ -160,9 +178,11 @@ def _counted_begin(begin: Callable[..., None]) -> Callable[..., None]:
             _active += 1
             _captures += 1
         try:
+            _announce(args[0])
             begin(*args, **named)
         except BaseException:
             # Torch may be left as if it captured, and refuses to destroy pools: `_active` stays.
+            _announce_end(args[0])
             with _lock:
                 _captures -= 1
             raise
@@ -177,6 +197,7 @@ def _counted_end(end: Callable[..., None]) -> Callable[..., None]:
         try:
             end(*args, **named)
         finally:
+            _announce_end(args[0])
             with _lock:
                 _captures -= 1
         # After a failure torch refuses to destroy pools: the count of `_active` stays.

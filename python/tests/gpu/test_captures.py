@@ -5,7 +5,7 @@ import ctypes
 import threading
 
 import pytest
-from gpu_helpers import IS_REAL, Other, empty, full, holds, needs_gpu, torch
+from gpu_helpers import IS_REAL, Other, empty, full, holds, needs_fake, needs_gpu, torch
 from helpers import run_python
 
 import umf
@@ -132,6 +132,69 @@ def test_a_pool_of_torch_is_neither_suspended_nor_destroyed_during_a_capture():
     pool.resume()
 
 
+@pytest.fixture
+def plain():
+    with umf.Pool("disjoint over cuda_vmm") as pool:
+        pool.set_policy("host")
+        yield pool
+
+
+def test_a_plain_suspend_is_refused_during_a_capture(plain):
+    buffer = plain.allocate(4 << 20)
+    buffer.copy_from(b"a" * 100)
+    capture = Capture()
+    for call in (umf.suspend, lambda pool: umf.suspend_async(pool).wait()):
+        with pytest.raises(umf.OutOfResourcesError, match="a stream is captured"):
+            call(plain)
+    assert plain.residency().state == "resident"
+    plain.trim()
+    assert end_of(capture) is None
+    umf.suspend(plain)
+    umf.resume(plain)
+    content = bytearray(100)
+    buffer.copy_to(content, 100)
+    assert content == b"a" * 100
+
+
+def test_a_plain_suspend_with_queues_goes_on_during_a_capture(plain):
+    kept = plain.allocate(4 << 20)
+    stream = torch.cuda.Stream()
+    capture = Capture()
+    umf.suspend(plain, queues=[stream.cuda_stream])
+    umf.resume(plain, queues=[stream.cuda_stream])
+    assert end_of(capture) is None
+    kept.free()
+
+
+def test_a_plain_close_does_not_end_a_capture():
+    pool = umf.Pool("disjoint over cuda_vmm")
+    pool.allocate(4 << 20).free()
+    capture = Capture()
+    pool.close()
+    assert end_of(capture) is None
+
+
+@needs_fake
+def test_a_capture_of_others_is_announced(plain):
+    """Of a class that nothing watches, as that of another framework: `capturing` is the only word of it."""
+
+    class Foreign(SoftGraph):
+        capture_begin, capture_end = (one.__wrapped__ for one in (SoftGraph.capture_begin, SoftGraph.capture_end))
+
+    plain.allocate(4 << 20)
+    graph = Foreign()
+    with umf.capturing(graph._stream.value):
+        graph.capture_begin()
+        with pytest.raises(umf.OutOfResourcesError, match="a stream is captured"):
+            umf.suspend(plain)
+        graph.capture_end()
+    umf.suspend(plain)
+    umf.resume(plain)
+    with pytest.raises(TypeError, match="stream must be the address"):
+        with umf.capturing("x"):
+            pass
+
+
 def test_a_capture_begins_after_a_move():
     begun = threading.Event()
 
@@ -148,7 +211,7 @@ def test_a_capture_begins_after_a_move():
     assert begun.is_set()
 
 
-def test_captures_that_fail_do_not_count():
+def test_captures_that_fail_do_not_count(plain):
     class Graph:
         def capture_begin(self, fails=False):
             if fails:
@@ -167,11 +230,14 @@ def test_captures_that_fail_do_not_count():
             Graph().capture_begin(fails=True)
         assert _torch_pools._captures == 0
         assert _torch_pools._active == before + 1, "torch destroys no pool after that"
-        Graph().capture_begin()
+        graph = Graph()
+        graph.capture_begin()
         with pytest.raises(RuntimeError, match="it was broken"):
-            Graph().capture_end()
+            graph.capture_end()
         assert _torch_pools._captures == 0
         assert _torch_pools._active == before + 2, "nor after that"
+        umf.suspend(plain)  # neither is announced
+        umf.resume(plain)
     finally:
         _torch_pools._active = before
 
