@@ -256,9 +256,16 @@ static umf_item_t *stack_make(umf_magazines_t *m, uint32_t bin, size_t capacity,
 
 /* Only the thread itself may switch checks on: a push that saw the magic change from 0 would take a
  * wrong state. From its own to 0 is harmless, because the push is refused. */
+static uint64_t checked_magic(const umf_magazines_t *m, uint32_t bin) {
+    if (m->page_magic) {
+        return m->page_magic[bin + 1];
+    }
+    return m->slabs ? states_magic(&m->slabs[bin + 1], m->capacity[bin].usual / 2) : 0;
+}
+
 static void magazine_set_checks(const umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
-    bool may = m->slabs && !atomic_load_explicit(&m->is_unchecked, memory_order_relaxed);
-    uint64_t magic = may ? states_magic(&m->slabs[bin + 1], m->capacity[bin].usual / 2) : 0;
+    bool may = !atomic_load_explicit(&m->is_unchecked, memory_order_relaxed);
+    uint64_t magic = may ? checked_magic(m, bin) : 0;
     __atomic_store_n(&mag->magic, magic, __ATOMIC_RELAXED);
     atomic_thread_fence(memory_order_seq_cst); /* as in umf_magazines_check */
     if (atomic_load_explicit(&m->is_unchecked, memory_order_relaxed)) {
@@ -518,7 +525,7 @@ static umf_cache_t *cache_ready(umf_magazines_t *m) {
 /* NULL: there is no memory for its stack. */
 static umf_magazine_t *magazine_ready(umf_magazines_t *m, umf_cache_t *cache, uint32_t bin) {
     umf_magazine_t *mag = cache ? &cache->bins[bin] : NULL;
-    if (mag && mag->base && m->slabs && !umf_magazine_magic(mag)) {
+    if (mag && mag->base && (m->slabs || m->page_magic) && !umf_magazine_magic(mag)) {
         magazine_set_checks(m, bin, mag);
     }
     return mag && (mag->base || magazine_make_stack(m, bin, mag)) ? mag : NULL;

@@ -91,8 +91,10 @@ typedef struct umf_magazines_t {
     const umf_magazine_ops_t *ops;
     uint32_t bins;
     uint32_t depot_batches;
-    const umf_magazine_slab_t *slabs; /* by bin + 1, NULL: no checked pushes. Set after init */
-    _Atomic uint32_t epoch;           /* raised by trim: every thread flushes at its next miss */
+    const umf_magazine_slab_t *slabs; /* by bin + 1, NULL: none. Set after init, as the next */
+    const uint64_t *page_magic; /* by bin + 1, of pages with records (track/page.h); NULL: none.
+                                 * With neither there are no checked pushes */
+    _Atomic uint32_t epoch;     /* raised by trim: every thread flushes at its next miss */
     _Atomic int64_t out; /* objects refilled minus objects flushed by threads without a cache; the
                           * others count in their caches */
     _Atomic uint32_t numbers;      /* bit n is set if a thread's cache has the number n + 1 */
@@ -368,7 +370,16 @@ static inline bool umf_magazine_push_checked(umf_magazine_t *mag, void *object, 
            umf_magazine_try_push(mag, object, umf_magazine_state(slab, (size_t)(product >> 64)));
 }
 
-/* The same by an offset. Hot. */
+/* The same by the states of a page and the distance from the object of its first state. Hot. */
+static inline bool umf_magazine_push_paged(umf_magazine_t *mag, void *object, uint8_t *states,
+                                           size_t distance) {
+    umf_wide_t product = (umf_wide_t)distance * umf_magazine_magic(mag); /* umf_magic_divides */
+    __asm__("" : "+m"(mag->magic));                                      /* as above */
+    return umf_likely((uint64_t)product < umf_magazine_magic(mag)) &&
+           umf_magazine_try_push(mag, object, states + (size_t)(product >> 64));
+}
+
+/* A push by an offset. Hot. */
 static inline bool umf_magazine_try_free(const umf_magazines_t *m, size_t offset, void *object,
                                          uint8_t *state) {
     umf_thread_slot_enter();

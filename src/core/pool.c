@@ -12,6 +12,7 @@
 #include "reclaim/reclaim.h"
 #include "system/annotate.h"
 #include "system/keep_errno.h"
+#include "track/page.h"
 
 /* --- counting for pools that do not count themselves --- */
 
@@ -285,17 +286,40 @@ static UMF_COLD umf_result_t free_unknown(void *ptr) {
 /* The common case: a live object, and room in the calling thread's stack. If the pool leaves the
  * check to the core, the entry's class offset selects the magazine, and its span leads to the
  * states. */
-static inline bool free_cached(void *ptr, umf_map_entry_t entry) {
-    size_t magazine = umf_map_entry_class_offset(entry);
-    if (UMF_IS_ASAN || magazine == 0) {
-        return false; /* the pool annotates, or it must check the pointer itself */
-    }
+UMF_INLINE bool free_in_slab(void *ptr, umf_map_entry_t entry, size_t magazine) {
     umf_thread_slot_enter();
     umf_thread_slot_t *cache = umf_thread_slot_get_low(umf_map_entry_pool(entry));
     bool is_done = umf_magazine_push_checked(umf_magazine_at(cache, magazine), ptr,
                                              umf_span_at(umf_map_entry_span(entry))->cookie);
     umf_thread_slot_leave();
     return is_done;
+}
+
+/* The same where page records lead to magazine and states. Pools with records have low indices. */
+UMF_INLINE bool free_in_page(void *ptr, umf_map_entry_t entry) {
+    const umf_page_record_t *page = umf_page_record_at((uintptr_t)ptr);
+    uint32_t pool = umf_map_entry_pool(entry);
+    if (umf_unlikely(UMF_PAGE_LOAD(page, pool) != (uint16_t)pool)) {
+        return false;
+    }
+    umf_thread_slot_enter();
+    umf_thread_slot_t *cache = umf_thread_slot_get_low(pool);
+    size_t distance = ((uintptr_t)ptr & (UMF_PAGE_RECORD_BYTES - 1)) + UMF_PAGE_LOAD(page, bias);
+    bool is_done = umf_magazine_push_paged(umf_magazine_at(cache, UMF_PAGE_LOAD(page, magazine)),
+                                           ptr, UMF_PAGE_LOAD(page, states), distance);
+    umf_thread_slot_leave();
+    return is_done;
+}
+
+UMF_INLINE bool free_cached(void *ptr, umf_map_entry_t entry) {
+    int64_t magazine = umf_map_entry_class(entry);
+    if (UMF_IS_ASAN) {
+        return false; /* the pool annotates */
+    }
+    if (umf_likely(magazine > 0)) {
+        return free_in_slab(ptr, entry, (size_t)magazine);
+    }
+    return magazine < 0 && free_in_page(ptr, entry); /* 0: the pool checks the pointer */
 }
 
 /* Frees addresses that the fast walk does not find. `pool`: the pool that must own the pointer,
@@ -381,8 +405,12 @@ UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
         umf_unlikely(umf_map_entry_pool(entry) != hPool->index)) {
         return false;
     }
-    return umf_map_entry_class_offset(entry) ? free_cached(ptr, entry)
-                                             : CALL(hPool, try_free)(hPool->self, ptr, entry);
+    int64_t magazine = umf_map_entry_class(entry);
+    if (umf_unlikely(magazine == 0)) {
+        return CALL(hPool, try_free)(hPool->self, ptr, entry);
+    }
+    return !UMF_IS_ASAN && (umf_likely(magazine < 0) ? free_in_page(ptr, entry)
+                                                     : free_in_slab(ptr, entry, (size_t)magazine));
 }
 
 UMF_API_1_0 umf_result_t umfFree(void *ptr) {

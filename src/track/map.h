@@ -48,9 +48,19 @@ static inline umf_map_entry_t umf_map_entry_make(uint16_t class_offset, uint32_t
     return UMF_MAP_ENTRY_LEAF | class_offset | (umf_map_entry_t)span << 16 |
            (umf_map_entry_t)pool << 44;
 }
+/* A class offset above those of all magazines: page records lead to them (track/page.h). */
+#define UMF_MAP_ENTRY_PAGED ((uint16_t)0x8000)
+
 /* The members of a leaf. All are 0 for the entry 0. */
 static inline size_t umf_map_entry_class_offset(umf_map_entry_t w) {
     return (uint16_t)w & ~(size_t)UMF_MAP_ENTRY_TAG;
+}
+/* The same with a sign: above 0, that of a magazine; below, UMF_MAP_ENTRY_PAGED. The empty assembly
+ * keeps the sign in the register, so that one instruction masks and tests. */
+static inline int64_t umf_map_entry_class(umf_map_entry_t w) {
+    int64_t class_offset = (int16_t)w;
+    __asm__("" : "+r"(class_offset));
+    return class_offset & ~UMF_MAP_ENTRY_TAG;
 }
 static inline uint32_t umf_map_entry_span(umf_map_entry_t w) {
     return (uint32_t)(w >> 16) & ((1u << UMF_MAP_ENTRY_SPAN_BITS) - 1);

@@ -21,7 +21,7 @@ object    system base ds cache ctl track object/provider public
 reclaim   system base ds cache ctl track object object/provider public
 core      system base ds cache ctl track object object/provider reclaim providers/providers.def pools/pools.def public
 providers system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h object/provider/provider_query.h object/foreign.h topology peer providers/shared public
-pools     system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h track/span.h object/provider/tracked_provider.h object/provider/tracked_range.h object/content.h object/walk.h reclaim/reclaim.h pools/shared public
+pools     system base ds cache ctl/field.h ctl/params.h ctl/params_members.h ctl/params_define.h track/span.h track/page.h object/provider/tracked_provider.h object/provider/tracked_range.h object/content.h object/walk.h reclaim/reclaim.h pools/shared public
 pools/coalescing pools/coalescing/arena
 ipc       system base ds ctl/ctl.h ctl/field.h track peer object object/provider public
 numa      system base topology public

@@ -285,8 +285,9 @@ TEST(AtHand, OnlyWhatTheThreadHas) {
         EXPECT_FALSE(umfPoolTryFree(pool, &fake)) << kind;
         EXPECT_FALSE(umfPoolTryFree(pool, nullptr)) << kind;
         EXPECT_FALSE(umfPoolTryFree(nullptr, p)) << kind;
-        const bool keeps = !UMF_IS_ASAN && (std::string(kind.id) == "disjoint" ||
-                                            std::string(kind.id) == "jemalloc");
+        const std::string id = kind.id;
+        const bool keeps =
+            !UMF_IS_ASAN && (id == "disjoint" || id == "jemalloc" || id == "scalable");
         EXPECT_EQ(umfPoolTryFree(pool, p), keeps) << kind;
         if (keeps) {
             EXPECT_EQ(umfPoolTryMalloc(pool, 0), nullptr) << kind;

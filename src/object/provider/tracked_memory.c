@@ -11,11 +11,19 @@
 #include "object/provider/provider_own.h"
 #include "object/refusal.h"
 #include "system/keep_errno.h"
+#include "track/page.h"
 
 /* The class offset, or 0 if the core cannot use it: the core finds magazines by low indices only,
- * and computes offsets in slabs from the address alone. */
+ * and computes offsets in slabs from the address alone. Page records need memory. */
 static uint16_t usable_class_offset(const umf_tracked_provider_t *tracked, uint16_t class_offset,
                                     const void *memory, size_t size) {
+    if (class_offset == UMF_MAP_ENTRY_PAGED) {
+        uint32_t index = umf_tracked_magazine_index(tracked);
+        return index && index < UMF_THREAD_SLOT_COUNT_MIN &&
+                       umf_page_records_make((uintptr_t)memory, size)
+                   ? class_offset
+                   : 0;
+    }
     bool is_aligned = umf_is_pow2(size) && ((uintptr_t)memory & (size - 1)) == 0;
     return is_aligned && tracked->spans.pool < UMF_THREAD_SLOT_COUNT_MIN ? class_offset : 0;
 }

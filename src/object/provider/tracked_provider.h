@@ -53,8 +53,9 @@ uint32_t umf_tracked_magazine_index(const umf_tracked_provider_t *tracked);
 /*
  * Allocates memory of any content from the provider and records the span. `class_offset` selects
  * the magazine for the objects in the memory (umf_magazine_offset). It is dropped if the memory is
- * not aligned to its size. `alignment` is 0 or a power of two; the memory is aligned to 8 bytes at
- * least. On failure nothing is allocated, and the refusal is noted.
+ * not aligned to its size; UMF_MAP_ENTRY_PAGED, if there is no memory for page records. `alignment`
+ * is 0 or a power of two; the memory is aligned to 8 bytes at least. On failure nothing is
+ * allocated, and the refusal is noted.
  *
  * A provider of the user is not believed: NULL for any size but 0 is OUT_OF_HOST_MEMORY, memory
  * that is not aligned is INVALID_ALIGNMENT, and memory that overlaps recorded memory is

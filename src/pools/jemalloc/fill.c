@@ -18,8 +18,8 @@ static size_t mark(umf_jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, s
         }
         size_t offset = (uintptr_t)items[i].object - span->base;
         items[i].state =
-            umf_starts_make(umf_jemalloc_page_of(span, offset), &umf_jemalloc_sizes.starts, bin + 1,
-                            offset % UMF_PAGE_SIZE, &pool->lock, &span->own);
+            umf_starts_make(&pool->starts, umf_jemalloc_page_of(span, offset), bin + 1,
+                            (uintptr_t)items[i].object, offset % UMF_PAGE_SIZE, &span->own);
         if (!items[i].state) {
             return i;
         }

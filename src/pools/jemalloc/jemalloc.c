@@ -269,9 +269,10 @@ UMF_BLOCK_OPS(jemalloc)
 
 /* --- create and destroy --- */
 
-static void states_drop(umf_pages_span_t *span) {
+static void states_drop(const umf_pages_t *pages, umf_pages_span_t *span) {
     umf_starts_drop(umf_jemalloc_page_of(span, 0),
-                    atomic_load_explicit(&span->own, memory_order_relaxed));
+                    atomic_load_explicit(&span->own, memory_order_relaxed), span->base,
+                    umf_starts_index(umf_tracked_magazine_index(pages->tracked)));
 }
 
 /* The public header requires a provider that can split, although the page cache divides spans
@@ -328,6 +329,13 @@ static umf_result_t pool_build(umf_jemalloc_pool_t *pool, const umf_jemalloc_poo
     umf_content_init(&pool->content, pool->tracked);
     umf_pages_init(&pool->pages, pool->tracked, page, sizeof(umf_jemalloc_page_t), states_drop);
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
+    pool->starts = (umf_starts_pool_t){
+        .sizes = &umf_jemalloc_sizes.starts,
+        .lock = &pool->lock,
+        .index = umf_starts_index(umf_tracked_magazine_index(pool->tracked)),
+        .bins = umf_jemalloc_sizes.bins,
+    };
+    pool->magazines.page_magic = umf_jemalloc_sizes.starts.magic;
     pool->hooks = jemalloc_hooks;
     memcpy(pool->name, params->name, sizeof(pool->name));
     umf_arenas_init(&pool->arenas, &pool->lock, &pool->hooks, pool->name,
@@ -404,6 +412,10 @@ static size_t jemalloc_alloc_count(void *self) {
 
 UMF_BLOCK_MAGAZINES(jemalloc, umf_jemalloc_pool_t)
 
+static void jemalloc_set_served_inline(void *self, bool may) {
+    umf_magazines_check(&((umf_jemalloc_pool_t *)self)->magazines, may);
+}
+
 static const umf_memory_pool_ops_t jemalloc_ops = {
     UMF_POOL_OPS(jemalloc),
     .get_name = jemalloc_get_name,
@@ -442,6 +454,7 @@ const umf_pool_fast_ops_t umf_jemalloc_pool_fast_ops = {
     .tick = jemalloc_tick,
     .thread_cache = jemalloc_thread_cache,
     .small = jemalloc_small,
+    .set_served_inline = jemalloc_set_served_inline,
     .walk = jemalloc_walk,
     .view = &jemalloc_view,
 };

@@ -28,6 +28,7 @@ typedef struct umf_jemalloc_pool_t {
     bool is_closing;           /* the spans are about to go: hooks put nothing back */
     _Atomic size_t flushed_at; /* spans that the pool had when its caches were last flushed */
     umf_lock_t lock;
+    umf_starts_pool_t starts; /* Immutable */
     umf_arenas_t arenas;
     char name[UMF_NAME_MAX];
 } umf_jemalloc_pool_t;

@@ -17,7 +17,8 @@ static umf_purge_part_t *part_at(void *pages, uint32_t index) {
 }
 
 void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t granule,
-                    size_t record_size, void (*drop)(umf_pages_span_t *span)) {
+                    size_t record_size,
+                    void (*drop)(const umf_pages_t *pages, umf_pages_span_t *span)) {
     pages->tracked = tracked;
     pages->granule = granule > UMF_PAGE_SIZE ? granule : UMF_PAGE_SIZE;
     pages->alignment = umf_is_pow2(pages->granule) ? pages->granule : UMF_PAGE_SIZE;

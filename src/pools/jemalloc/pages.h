@@ -68,7 +68,8 @@ typedef struct umf_pages_t {
     size_t granule;   /* the provider's smallest page, at least UMF_PAGE_SIZE */
     size_t alignment; /* what spans are aligned to; a power of two */
     size_t record_size;
-    void (*drop)(umf_pages_span_t *span); /* Immutable after init, as all above */
+    void (*drop)(const struct umf_pages_t *pages,
+                 umf_pages_span_t *span); /* Immutable after init, as all above */
     umf_purge_t purge;
     /* Bytes of spans, of all shards: a thread may free blocks of another shard. */
     _Atomic size_t kept;  /* in the lists of that name */
@@ -85,7 +86,8 @@ typedef struct umf_pages_t {
 /* Allocates nothing. `granule`: the provider's smallest page. `drop` is called before the records
  * of a span are freed, with no lock held; may be NULL. */
 void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t granule,
-                    size_t record_size, void (*drop)(umf_pages_span_t *span));
+                    size_t record_size,
+                    void (*drop)(const umf_pages_t *pages, umf_pages_span_t *span));
 /* Gives every span back, also those with segments in use. Returns the provider's first error. */
 umf_result_t umf_pages_fini(umf_pages_t *pages);
 

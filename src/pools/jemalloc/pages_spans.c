@@ -135,7 +135,8 @@ static umf_result_t span_make(umf_pages_t *pages, size_t size, size_t alignment)
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     void *base = NULL;
-    umf_result_t result = umf_tracked_alloc(pages->tracked, size, alignment, 0, span, &base);
+    umf_result_t result =
+        umf_tracked_alloc(pages->tracked, size, alignment, UMF_MAP_ENTRY_PAGED, span, &base);
     if (result == UMF_RESULT_SUCCESS) {
         umf_pages_set_full(pages, false);
         regain(pages, size);
@@ -229,7 +230,7 @@ void umf_pages_span_freed_locked(umf_pages_t *pages, shard_t *shard, uintptr_t b
 
 static void span_forget(umf_pages_t *pages, umf_pages_span_t *span) {
     if (pages->drop) {
-        pages->drop(span);
+        pages->drop(pages, span);
     }
     umf_meta_free_lasting(span, span_bytes(pages, span->size));
 }

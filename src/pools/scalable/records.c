@@ -31,9 +31,10 @@ umf_scalable_record_t *umf_scalable_record_make(size_t span_size) {
     return record;
 }
 
-void umf_scalable_record_put(umf_scalable_record_t *record) {
+void umf_scalable_record_put(umf_scalable_record_t *record, uintptr_t base, uint32_t index) {
     if (record->page_shift != UMF_SCALABLE_DIRECT_SHIFT) {
-        umf_starts_drop(record->pages, atomic_load_explicit(&record->made, memory_order_relaxed));
+        umf_starts_drop(record->pages, atomic_load_explicit(&record->made, memory_order_relaxed),
+                        base, index);
         umf_meta_free_lasting(record, record->size);
     }
 }
@@ -53,14 +54,17 @@ static bool span_holds(const umf_span_t *span, const void *ptr) {
  * before. */
 size_t umf_scalable_mark(umf_scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
     const umf_span_t *span = NULL;
+    umf_starts_pool_t starts = {
+        .sizes = &umf_scalable_sizes.starts, .lock = &pool->lock, .bins = UMF_SCALABLE_BINS};
     for (size_t i = 0; i < n; i++) {
         const void *object = items[i].object;
         if (!span_holds(span, object)) {
             span = umf_tracked_find(pool->tracked, object);
+            starts.index = umf_scalable_index_of(pool, span->base, span->size);
         }
-        items[i].state = umf_starts_make(
-            umf_scalable_page_of(span, object), &umf_scalable_sizes.starts, bin + 1,
-            umf_scalable_offset_of(span, object), &pool->lock, &umf_scalable_record_of(span)->made);
+        items[i].state = umf_starts_make(&starts, umf_scalable_page_of(span, object), bin + 1,
+                                         (uintptr_t)object, umf_scalable_offset_of(span, object),
+                                         &umf_scalable_record_of(span)->made);
         if (!items[i].state) {
             return i;
         }

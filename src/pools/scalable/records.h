@@ -41,8 +41,8 @@ void umf_scalable_records_init(void);
 
 /* NULL: out of memory. */
 umf_scalable_record_t *umf_scalable_record_make(size_t span_size);
-/* The span is gone. The records of direct blocks stay. */
-void umf_scalable_record_put(umf_scalable_record_t *record);
+/* The span at `base` is gone. The records of direct blocks stay. `index`: of its page records. */
+void umf_scalable_record_put(umf_scalable_record_t *record, uintptr_t base, uint32_t index);
 
 static inline umf_scalable_record_t *umf_scalable_record_of(const umf_span_t *span) {
     return __atomic_load_n(&span->cookie, __ATOMIC_RELAXED);

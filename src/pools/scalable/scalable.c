@@ -246,6 +246,7 @@ static umf_result_t pool_build(umf_scalable_pool_t *pool, const umf_scalable_poo
         goto below;
     }
     pool->magazines.bytes_max = params->thread_cache;
+    pool->magazines.page_magic = umf_scalable_sizes.starts.magic;
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     return UMF_RESULT_SUCCESS;
 
@@ -329,6 +330,10 @@ static size_t scalable_alloc_count(void *arg) {
 
 UMF_BLOCK_MAGAZINES(scalable, umf_scalable_pool_t)
 
+static void scalable_set_served_inline(void *self, bool may) {
+    umf_magazines_check(&((umf_scalable_pool_t *)self)->magazines, may);
+}
+
 static const umf_memory_pool_ops_t scalable_ops = {
     UMF_POOL_OPS(scalable),
     .get_name = scalable_get_name,
@@ -380,6 +385,7 @@ const umf_pool_fast_ops_t umf_scalable_pool_fast_ops = {
     .tick = scalable_tick,
     .thread_cache = scalable_thread_cache,
     .small = scalable_small,
+    .set_served_inline = scalable_set_served_inline,
     .walk = scalable_walk,
     .view = &scalable_view,
     .data_inside = true,

@@ -68,6 +68,14 @@ static inline bool umf_scalable_keeps_all(const umf_scalable_pool_t *pool) {
 
 /* --- records.c --- */
 
+/* The index for page records. Spans that are not whole pages of the address space have none. */
+static inline uint32_t umf_scalable_index_of(const umf_scalable_pool_t *pool, uintptr_t base,
+                                             size_t size) {
+    return (base | size) % UMF_STARTS_PAGE == 0
+               ? umf_starts_index(umf_tracked_magazine_index(pool->tracked))
+               : 0;
+}
+
 /* Gives states to objects that came from oneTBB. Returns how many of the first ones have states;
  * for the next one there is no memory. */
 size_t umf_scalable_mark(umf_scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n);

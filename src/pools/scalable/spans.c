@@ -9,9 +9,11 @@
 
 static umf_result_t span_free(umf_scalable_pool_t *pool, umf_span_t *span) {
     umf_scalable_record_t *record = umf_scalable_record_of(span);
+    uintptr_t base = span->base;
+    uint32_t index = umf_scalable_index_of(pool, base, span->size);
     umf_result_t result = umf_tracked_free_for_reuse(pool->tracked, span);
     if (result == UMF_RESULT_SUCCESS) {
-        umf_scalable_record_put(record);
+        umf_scalable_record_put(record, base, index);
     }
     return result;
 }
@@ -58,8 +60,10 @@ void *umf_scalable_span_take(umf_scalable_pool_t *pool, size_t size, umf_scalabl
     if (!record) {
         return umf_scalable_refuse_memory();
     }
-    if (umf_tracked_alloc(pool->tracked, size, 0, 0, record, &ptr) != UMF_RESULT_SUCCESS) {
-        umf_scalable_record_put(record);
+    bool is_direct = record->page_shift == UMF_SCALABLE_DIRECT_SHIFT;
+    if (umf_tracked_alloc(pool->tracked, size, 0, is_direct ? 0 : UMF_MAP_ENTRY_PAGED, record,
+                          &ptr) != UMF_RESULT_SUCCESS) {
+        umf_scalable_record_put(record, 0, 0);
         umf_scalable_thread.last_error = umf_result_shorten(umf_tracked_refusal());
         return NULL;
     }

@@ -20,7 +20,20 @@ static size_t lines_for(uint32_t step, size_t bias) {
     return (states + LINE - 1) / LINE;
 }
 
-static bool has_room_locked(umf_starts_t *page, size_t lines) {
+static void publish(const umf_starts_pool_t *pool, const umf_starts_t *page, uint32_t kind,
+                    uintptr_t addr) {
+    if (pool->index) {
+        umf_page_record_t record = {
+            .states = page->states,
+            .pool = (uint16_t)pool->index,
+            .magazine = kind <= pool->bins ? umf_magazine_offset(kind - 1) : 0,
+            .bias = page->bias,
+        };
+        umf_page_publish(addr, &record);
+    }
+}
+
+static bool has_room_locked(umf_starts_t *page, size_t lines, uint32_t index, uintptr_t addr) {
     if (page->lines >= lines) {
         return true;
     }
@@ -29,6 +42,7 @@ static bool has_room_locked(umf_starts_t *page, size_t lines) {
         /* All old states are NONE: objects of another kind had them, and these are gone. */
         __atomic_store_n(&page->states, states, __ATOMIC_RELAXED);
         if (page->lines) {
+            umf_page_withdraw(addr, index, old);
             umf_meta_free(old, (size_t)page->lines * LINE);
         }
         page->lines = (uint8_t)lines;
@@ -38,38 +52,41 @@ static bool has_room_locked(umf_starts_t *page, size_t lines) {
 
 /* Makes or changes the record of a page. If it held objects of another kind, these are gone, and
  * their states are NONE. */
-static UMF_COLD uint8_t *make_slow(umf_starts_t *page, const umf_starts_sizes_t *sizes,
-                                   uint32_t kind, size_t offset, umf_lock_t *lock,
-                                   _Atomic size_t *made) {
+static UMF_COLD uint8_t *make_slow(const umf_starts_pool_t *pool, umf_starts_t *page, uint32_t kind,
+                                   uintptr_t addr, size_t offset, _Atomic size_t *made) {
+    const umf_starts_sizes_t *sizes = pool->sizes;
     uint16_t bias = bias_for(sizes->step[kind], offset);
-    umf_lock(lock);
+    umf_lock(pool->lock);
     bool is_first = page->lines == 0;
-    bool has_room = has_room_locked(page, lines_for(sizes->step[kind], bias));
+    bool has_room = has_room_locked(page, lines_for(sizes->step[kind], bias), pool->index, addr);
     if (has_room) {
         __atomic_store_n(&page->bias, bias, __ATOMIC_RELAXED);
         __atomic_store_n(&page->kind, (uint8_t)kind, __ATOMIC_RELEASE);
+        publish(pool, page, kind, addr);
         atomic_fetch_add_explicit(made, is_first, memory_order_relaxed);
     }
-    umf_unlock(lock);
+    umf_unlock(pool->lock);
     return has_room ? umf_starts_find(page, sizes, offset) : NULL;
 }
 
 /* For a page that has states for objects of this kind already. NULL: they start elsewhere. */
-static uint8_t *find_again(umf_starts_t *page, const umf_starts_sizes_t *sizes, uint32_t kind,
-                           size_t offset) {
-    if (sizes->step[kind] > UMF_STARTS_PAGE) {
+static uint8_t *find_again(const umf_starts_pool_t *pool, umf_starts_t *page, uint32_t kind,
+                           uintptr_t addr, size_t offset) {
+    uint32_t step = pool->sizes->step[kind];
+    if (step > UMF_STARTS_PAGE && page->bias != bias_for(step, offset)) {
         /* No other object starts in the page, so no other thread changes its record. */
-        __atomic_store_n(&page->bias, bias_for(sizes->step[kind], offset), __ATOMIC_RELAXED);
+        __atomic_store_n(&page->bias, bias_for(step, offset), __ATOMIC_RELAXED);
+        publish(pool, page, kind, addr);
     }
-    return umf_starts_find(page, sizes, offset);
+    return umf_starts_find(page, pool->sizes, offset);
 }
 
-uint8_t *umf_starts_make(umf_starts_t *page, const umf_starts_sizes_t *sizes, uint32_t kind,
-                         size_t offset, umf_lock_t *lock, _Atomic size_t *made) {
+uint8_t *umf_starts_make(const umf_starts_pool_t *pool, umf_starts_t *page, uint32_t kind,
+                         uintptr_t addr, size_t offset, _Atomic size_t *made) {
     uint8_t *state = __atomic_load_n(&page->kind, __ATOMIC_ACQUIRE) == kind
-                         ? find_again(page, sizes, kind, offset)
+                         ? find_again(pool, page, kind, addr, offset)
                          : NULL;
-    return state ? state : make_slow(page, sizes, kind, offset, lock, made);
+    return state ? state : make_slow(pool, page, kind, addr, offset, made);
 }
 
 /* Owners of objects write their states meanwhile. */
@@ -103,9 +120,10 @@ void umf_starts_see(const umf_starts_t *page, const umf_starts_sizes_t *sizes, u
 }
 
 /* `states` stays: who has read the kind before reads a freed block, which stays mapped. */
-void umf_starts_drop(umf_starts_t *pages, size_t made) {
-    for (umf_starts_t *page = pages; made > 0; page++) {
+void umf_starts_drop(umf_starts_t *pages, size_t made, uintptr_t base, uint32_t index) {
+    for (umf_starts_t *page = pages; made > 0; page++, base += UMF_STARTS_PAGE) {
         if (page->lines) {
+            umf_page_withdraw(base, index, page->states);
             __atomic_store_n(&page->kind, 0, __ATOMIC_RELAXED);
             umf_meta_free(page->states, (size_t)page->lines * LINE);
             page->lines = 0;

@@ -12,6 +12,7 @@
 
 #include "base/lock.h"
 #include "cache/magazine.h"
+#include "track/page.h"
 
 #define UMF_STARTS_PAGE_SHIFT 12
 #define UMF_STARTS_PAGE ((size_t)1 << UMF_STARTS_PAGE_SHIFT)
@@ -22,6 +23,19 @@ typedef struct umf_starts_sizes_t {
     uint64_t magic[UMF_STARTS_KINDS]; /* umf_magic() of the step */
     uint32_t step[UMF_STARTS_KINDS];  /* distance of two starts, if a page can have several */
 } umf_starts_sizes_t;
+
+/* The pool of the pages. */
+typedef struct umf_starts_pool_t {
+    const umf_starts_sizes_t *sizes;
+    umf_lock_t *lock;
+    uint32_t index; /* for page records (track/page.h); 0: the pages have none */
+    uint32_t bins;  /* larger kinds have no magazine */
+} umf_starts_pool_t;
+
+/* The index for page records of a pool that is in the map of the process under this index. */
+static inline uint32_t umf_starts_index(uint32_t index) {
+    return index < UMF_THREAD_SLOT_COUNT_MIN ? index : 0;
+}
 
 typedef struct umf_starts_t {
     uint8_t *states; /* Sync: the lock given to make, atomic for readers, as `bias` and `kind` */
@@ -56,9 +70,10 @@ static inline uint8_t *umf_starts_find(const umf_starts_t *page, const umf_start
 }
 
 /* The same for an object that the allocator below has just handed out: makes the states if the page
- * has none. NULL: out of memory. `made` counts the pages that have states. */
-uint8_t *umf_starts_make(umf_starts_t *page, const umf_starts_sizes_t *sizes, uint32_t kind,
-                         size_t offset, umf_lock_t *lock, _Atomic size_t *made);
+ * has none. `addr`: of the object. NULL: out of memory. `made` counts the pages that have states.
+ */
+uint8_t *umf_starts_make(const umf_starts_pool_t *pool, umf_starts_t *page, uint32_t kind,
+                         uintptr_t addr, size_t offset, _Atomic size_t *made);
 
 /* The objects that start in a page, as they are at this moment. */
 #define UMF_STARTS_MOST (UMF_STARTS_PAGE / 8)
@@ -72,7 +87,8 @@ typedef struct umf_starts_seen_t {
 void umf_starts_see(const umf_starts_t *page, const umf_starts_sizes_t *sizes, umf_lock_t *lock,
                     umf_starts_seen_t *seen);
 
-/* Frees the states of `pages`, of which `made` have any. No object starts in them then. */
-void umf_starts_drop(umf_starts_t *pages, size_t made);
+/* Frees the states of `pages`, of which `made` have any; the first is that of `base`. No object
+ * starts in them then. `index` as in umf_starts_pool_t. */
+void umf_starts_drop(umf_starts_t *pages, size_t made, uintptr_t base, uint32_t index);
 
 #endif

@@ -1,0 +1,74 @@
+#include "track/page.h"
+
+#include <sys/mman.h>
+
+#include "system/os.h"
+
+#define GIB ((uintptr_t)1 << UMF_PAGE_RECORDS_SHIFT)
+#define RECORDS (GIB >> UMF_PAGE_RECORD_SHIFT)
+#define RECORDS_BYTES (RECORDS * sizeof(umf_page_record_t))
+
+_Atomic uintptr_t umf_page_records[UMF_MAP_ROOT_SIZE] __attribute__((aligned(4096)));
+
+/* Tables are never freed. Only records that are written have memory. */
+static bool records_make(uintptr_t gib) {
+    void *table = NULL;
+    if (umf_os_map(&table, RECORDS_BYTES, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+        return false;
+    }
+    umf_os_advise(table, RECORDS_BYTES, MADV_NOHUGEPAGE);
+    umf_os_advise(table, RECORDS_BYTES, MADV_DONTDUMP);
+    uintptr_t of_page_0 = (uintptr_t)table - gib * RECORDS_BYTES, none = 0;
+    if (of_page_0 == 0 ||
+        !atomic_compare_exchange_strong(&umf_page_records[gib], &none, of_page_0)) {
+        umf_os_unmap(table, RECORDS_BYTES); /* another thread has made it */
+    }
+    return of_page_0 != 0;
+}
+
+bool umf_page_records_make(uintptr_t base, size_t size) {
+    uintptr_t last = base + (size ? size - 1 : 0);
+    if (last >> 21 >= umf_map_global_slots) {
+        return false;
+    }
+    for (uintptr_t gib = base / GIB; gib <= last / GIB; gib++) {
+        if (!atomic_load_explicit(&umf_page_records[gib], memory_order_relaxed) &&
+            !records_make(gib)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* NULL: the address has none. */
+static umf_page_record_t *record_find(uintptr_t addr) {
+    uintptr_t gib = addr / GIB;
+    return gib < UMF_MAP_ROOT_SIZE &&
+                   atomic_load_explicit(&umf_page_records[gib], memory_order_relaxed)
+               ? umf_page_record_at(addr)
+               : NULL;
+}
+
+void umf_page_publish(uintptr_t addr, const umf_page_record_t *record) {
+    umf_page_record_t *page = record_find(addr);
+    if (!page) {
+        return;
+    }
+    __atomic_store_n(&page->pool, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->states, record->states, __ATOMIC_RELEASE);
+    __atomic_store_n(&page->magazine, record->magazine, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->bias, record->bias, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->pool, record->magazine ? record->pool : 0, __ATOMIC_RELEASE);
+}
+
+/* If another pool publishes its record at this moment, that may be withdrawn: frees of its objects
+ * take the longer way then. */
+void umf_page_withdraw(uintptr_t addr, uint32_t pool, const uint8_t *states) {
+    umf_page_record_t *page = record_find(addr);
+    uint16_t own = (uint16_t)pool;
+    if (page && pool && __atomic_load_n(&page->states, __ATOMIC_RELAXED) == states) {
+        __atomic_compare_exchange_n(&page->pool, &own, 0, false, __ATOMIC_RELEASE,
+                                    __ATOMIC_RELAXED);
+    }
+}

@@ -1,0 +1,63 @@
+/*
+ * Page records: lead from an address to the state of the object that starts there, in one load.
+ *
+ * A pool that divides whole pages into objects of one size each (pools/shared/starts.h) publishes a
+ * copy of its record of a page here. A span whose class offset is UMF_MAP_ENTRY_PAGED may have such
+ * records. The map decides whether they are used: its entry names the innermost span, and the
+ * record must be of the same pool. Layers that must see the frees of a span drop its class offset.
+ *
+ * A record covers a whole page of one span, so only one pool publishes it at a time. It changes
+ * only while no live object starts in the page: the free of a live object reads one whole record,
+ * or none. Other frees may read parts of two; they find a byte of state that is not LIVE.
+ */
+#ifndef UMF_SRC_TRACK_PAGE_H
+#define UMF_SRC_TRACK_PAGE_H
+
+#include <stdatomic.h>
+
+#include "system/annotate.h"
+#include "system/common.h"
+#include "track/map.h"
+
+#define UMF_PAGE_RECORD_SHIFT 12
+#define UMF_PAGE_RECORD_BYTES ((uintptr_t)1 << UMF_PAGE_RECORD_SHIFT)
+
+/* Sync of all members: atomic, for readers UMF_PAGE_LOAD. `pool` is written last. */
+typedef struct umf_page_record_t {
+    uint8_t *states;   /* of the objects, as in umf_starts_t */
+    uint16_t pool;     /* index; 0: no record */
+    uint16_t magazine; /* umf_magazine_offset of the objects' bin */
+    uint32_t bias;     /* as in umf_starts_t */
+} umf_page_record_t;
+_Static_assert(sizeof(umf_page_record_t) == 16, "the index of a record is a shift");
+
+/* A plain load saves instructions. The owner of a live object reads a record that does not change.
+ */
+#define UMF_PAGE_LOAD(record, member)                                                              \
+    (UMF_IS_TSAN ? __atomic_load_n(&(record)->member, __ATOMIC_RELAXED) : (record)->member)
+
+/* By GiB: the records of its pages. The address is that of the record that page 0 would have, so
+ * that a lookup adds the number of the page alone. 0: there are none. */
+extern UMF_HIDDEN _Atomic uintptr_t umf_page_records[UMF_MAP_ROOT_SIZE];
+#define UMF_PAGE_RECORDS_SHIFT 30
+
+/* Makes the records of a range. false: no memory, or the lookups of the map do not reach it. */
+bool umf_page_records_make(uintptr_t base, size_t size);
+
+/* The record of an address in a span with UMF_MAP_ENTRY_PAGED. Hot. */
+static inline umf_page_record_t *umf_page_record_at(uintptr_t addr) {
+    uintptr_t records = atomic_load_explicit(&umf_page_records[addr >> UMF_PAGE_RECORDS_SHIFT],
+                                             memory_order_relaxed);
+    return (umf_page_record_t *)(records +
+                                 (addr >> UMF_PAGE_RECORD_SHIFT) * sizeof(umf_page_record_t));
+}
+
+/* Publishes the record of a page that lies wholly in a span of the pool. Does nothing if the page
+ * has no record. `magazine` 0: none serves its objects, the record is withdrawn. The caller owns
+ * all memory of the page in which objects start. */
+void umf_page_publish(uintptr_t addr, const umf_page_record_t *record);
+
+/* Withdraws the record if it is that of this pool and these states. */
+void umf_page_withdraw(uintptr_t addr, uint32_t pool, const uint8_t *states);
+
+#endif

@@ -1,0 +1,258 @@
+/* Frees by page records (track/page.h): what they find, and all that they must refuse. */
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <umf.h>
+#include <umf/memory_pool_ext.h>
+#include <umf/providers/provider_fixed_memory.h>
+
+#include "fakes/fake_provider.h"
+#include "fakes/kinds.h"
+#include "page_records_shim.h"
+
+extern "C" {
+#include "system/annotate.h"
+}
+
+namespace {
+
+constexpr auto OK = UMF_RESULT_SUCCESS;
+constexpr auto BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr size_t PAGE = 4096, GIB = size_t{1} << 30;
+
+// Addresses that no test uses as memory.
+constexpr uintptr_t FAR = uintptr_t{77} * GIB;
+
+TEST(PageRecord, BelongsToOnePoolAndItsStates) {
+    uint8_t states[2] = {};
+    umfPoolTrimMemory(nullptr, 0);         // the library is started
+    shim_page_publish(FAR, 5, 24, states); // without a table there is nothing to write to
+    if (!shim_page_make(FAR, PAGE)) {
+        GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
+    }
+    EXPECT_EQ(shim_page_pool(FAR), 0u);
+    shim_page_publish(FAR + 100, 5, 24, states);
+    EXPECT_EQ(shim_page_pool(FAR), 5u);
+    EXPECT_EQ(shim_page_pool(FAR + PAGE - 1), 5u);
+    EXPECT_EQ(shim_page_pool(FAR + PAGE), 0u);
+    shim_page_withdraw(FAR, 6, states);
+    shim_page_withdraw(FAR, 5, states + 1);
+    EXPECT_EQ(shim_page_pool(FAR), 5u) << "neither was the record's";
+    shim_page_withdraw(FAR, 5, states);
+    EXPECT_EQ(shim_page_pool(FAR), 0u);
+    shim_page_publish(FAR, 5, 24, states);
+    shim_page_publish(FAR, 5, 0, states);
+    EXPECT_EQ(shim_page_pool(FAR), 0u) << "no magazine serves its objects";
+    shim_page_withdraw(FAR + GIB, 5, states); // no table
+}
+
+TEST(PageRecord, RangesAreMadeAsFarAsTheMapReaches) {
+    umfPoolTrimMemory(nullptr, 0);
+    if (!shim_page_make(FAR + 2 * GIB - PAGE, 2 * PAGE)) {
+        GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
+    }
+    EXPECT_EQ(shim_page_pool(FAR + 2 * GIB - PAGE), 0u);
+    EXPECT_EQ(shim_page_pool(FAR + 2 * GIB), 0u);
+    EXPECT_FALSE(shim_page_make(UINTPTR_MAX - 2 * PAGE, PAGE));
+}
+
+struct Paged : testing::TestWithParam<PoolKind> {
+    void SetUp() override {
+        provider = fake.create();
+        ASSERT_EQ(umfPoolCreate(GetParam().ops(), provider, nullptr, 0, &pool), OK);
+    }
+    void TearDown() override {
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+        EXPECT_EQ(fake.mistakes, 0u);
+    }
+    std::vector<char *> take(umf_memory_pool_handle_t from, size_t size, size_t count) {
+        std::vector<char *> all;
+        for (size_t i = 0; i < count; i++) {
+            all.push_back(static_cast<char *>(umfPoolMalloc(from, size)));
+            EXPECT_NE(all.back(), nullptr);
+        }
+        return all;
+    }
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+};
+
+// Every entrance refuses it.
+void expect_refused(umf_memory_pool_handle_t pool, char *ptr, const char *why) {
+    EXPECT_FALSE(umfPoolTryFree(pool, ptr)) << why;
+    EXPECT_EQ(umfPoolFree(pool, ptr), BAD) << why;
+    EXPECT_EQ(umfFree(ptr), BAD) << why;
+}
+
+TEST_P(Paged, RefusesFreedAndInnerPointers) {
+    for (size_t size : {16, 48, 112, 320, 1024, 1792, 2688, 5376, 12288, 100000}) {
+        std::vector<char *> all = take(pool, size, 64);
+        for (char *p : all) {
+            for (size_t inner : {size_t{1}, size_t{8}, size_t{16}, size / 2, size - 1}) {
+                if (inner > 0 && inner < size) {
+                    expect_refused(pool, p + inner, "inside of an object");
+                }
+            }
+        }
+        for (char *p : all) {
+            EXPECT_EQ(umfFree(p), OK);
+            if (!UMF_IS_ASAN && size <= 1024) {
+                memset(p, 0xA5, 16); // a program that goes on writing
+            }
+            expect_refused(pool, p, "freed by this thread");
+        }
+        std::thread([&] {
+            for (char *p : all) {
+                expect_refused(pool, p, "freed by another thread");
+            }
+        }).join();
+    }
+}
+
+// The pages get objects of another size, with states of their own.
+TEST_P(Paged, RefusesWhatAPageHadBefore) {
+    size_t before = 32;
+    for (size_t size : {1024, 64, 4032, 128, 12288, 16, 200000, 512}) {
+        std::vector<char *> old = take(pool, before, 4096);
+        for (char *p : old) {
+            EXPECT_EQ(umfPoolFree(pool, p), OK);
+        }
+        umfPoolTrimMemory(pool, 0);
+        std::vector<char *> now = take(pool, size, 300);
+        for (char *p : old) {
+            if (std::find(now.begin(), now.end(), p) == now.end()) {
+                umf_memory_pool_handle_t owner = nullptr;
+                if (umfPoolByPtr(p, &owner) == OK) {
+                    expect_refused(pool, p, "an object that was there before");
+                }
+            }
+        }
+        for (char *p : now) {
+            EXPECT_EQ(umfPoolFree(pool, p), OK) << size;
+        }
+        before = size;
+    }
+}
+
+// Memory that goes from pool to pool: records are of the pool that has it.
+TEST_P(Paged, FollowsMemoryFromPoolToPool) {
+    const size_t room = 32u << 20;
+    std::vector<char> memory(room + PAGE);
+    auto begin = reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(memory.data()) + PAGE - 1) &
+                                          ~(PAGE - 1));
+    umf_fixed_memory_provider_params_handle_t params = nullptr;
+    umf_memory_provider_handle_t fixed = nullptr;
+    ASSERT_EQ(umfFixedMemoryProviderParamsCreate(begin, room, &params), OK);
+    ASSERT_EQ(umfMemoryProviderCreate(umfFixedMemoryProviderOps(), params, &fixed), OK);
+    umfFixedMemoryProviderParamsDestroy(params);
+    for (int round = 0; round < 4; round++) {
+        umf_memory_pool_handle_t first = nullptr, second = nullptr;
+        ASSERT_EQ(umfPoolCreate(GetParam().ops(), fixed, nullptr, 0, &first), OK);
+        std::vector<char *> old = take(first, 64, 2000);
+        for (char *p : old) {
+            EXPECT_EQ(umfFree(p), OK);
+        }
+        if (round % 2) {
+            EXPECT_EQ(umfPoolDestroy(first), OK); // or its memory is returned by a trim
+            ASSERT_EQ(umfPoolCreate(GetParam().ops(), fixed, nullptr, 0, &first), OK);
+        } else {
+            umfPoolTrimMemory(first, 0);
+        }
+        ASSERT_EQ(umfPoolCreate(GetParam().ops(), fixed, nullptr, 0, &second), OK);
+        std::vector<char *> now = take(second, 128, 2000);
+        for (char *p : now) {
+            EXPECT_FALSE(umfPoolTryFree(first, p));
+            EXPECT_EQ(umfPoolFree(first, p), BAD);
+            EXPECT_EQ(umfFree(p), OK);
+            EXPECT_EQ(umfFree(p), BAD);
+        }
+        EXPECT_EQ(umfPoolDestroy(second), OK);
+        EXPECT_EQ(umfPoolDestroy(first), OK);
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(fixed), OK);
+}
+
+// The first object of a pool inside of an object may have the address of that object.
+TEST_P(Paged, InsideOfAnObjectTheInnermostPoolDecides) {
+    for (const PoolKind &kind : pool_kinds()) {
+        std::vector<char *> beside = take(pool, 65536, 3);
+        umf_fixed_memory_provider_params_handle_t params = nullptr;
+        umf_memory_provider_handle_t fixed = nullptr;
+        umf_memory_pool_handle_t inner = nullptr;
+        char *memory = static_cast<char *>(umfPoolAlignedMalloc(pool, 8u << 20, 2u << 20));
+        ASSERT_NE(memory, nullptr);
+        ASSERT_EQ(umfFixedMemoryProviderParamsCreate(memory, 8u << 20, &params), OK);
+        ASSERT_EQ(umfMemoryProviderCreate(umfFixedMemoryProviderOps(), params, &fixed), OK);
+        umfFixedMemoryProviderParamsDestroy(params);
+        ASSERT_EQ(umfPoolCreate(kind.ops(), fixed, nullptr, 0, &inner), OK);
+        std::vector<char *> all = take(inner, 64, 500);
+        EXPECT_FALSE(umfPoolTryFree(pool, memory)) << kind;
+        for (char *p : all) {
+            EXPECT_FALSE(umfPoolTryFree(pool, p)) << kind;
+            EXPECT_EQ(umfPoolFree(pool, p), BAD) << kind;
+        }
+        for (char *p : all) {
+            EXPECT_EQ(umfFree(p), OK) << kind;
+        }
+        for (char *p : beside) {
+            EXPECT_EQ(umfFree(p), OK) << kind;
+        }
+        EXPECT_EQ(umfPoolDestroy(inner), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(fixed), OK);
+        EXPECT_EQ(umfFree(memory), OK) << kind;
+    }
+}
+
+// Records are made, withdrawn and read at once.
+TEST_P(Paged, ThreadsThatChangeSizesAndTrim) {
+    std::vector<std::thread> threads;
+    for (unsigned number = 0; number < 4; number++) {
+        threads.emplace_back([&, number] {
+            uint32_t random = number + 1;
+            for (int round = 0; round < 40; round++) {
+                std::vector<char *> all;
+                for (int i = 0; i < 300; i++) {
+                    random = random * 1664525u + 1013904223u;
+                    const size_t size = 16u << (random >> 16) % 9;
+                    auto p = static_cast<char *>(umfPoolMalloc(pool, size));
+                    ASSERT_NE(p, nullptr);
+                    memset(p, static_cast<int>(number), size);
+                    all.push_back(p);
+                }
+                for (char *p : all) {
+                    ASSERT_EQ(*p, static_cast<char>(number));
+                    ASSERT_EQ(umfFree(p), OK);
+                }
+                if (number == 0) {
+                    umfPoolTrimMemory(pool, 0);
+                }
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+}
+
+std::vector<PoolKind> paged_kinds() {
+    std::vector<PoolKind> kinds;
+    for (const PoolKind &kind : pool_kinds()) {
+        if (std::string(kind.id) == "jemalloc" || std::string(kind.id) == "scalable") {
+            kinds.push_back(kind);
+        }
+    }
+    return kinds;
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Paged);
+INSTANTIATE_TEST_SUITE_P(Pools, Paged, testing::ValuesIn(paged_kinds()),
+                         [](const auto &kind) { return std::string(kind.param.id); });
+
+} // namespace
