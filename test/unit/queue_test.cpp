@@ -1,9 +1,6 @@
 // Pools over a provider of the user's that has queues (umf/plugin.h): who gets freed memory when,
 // from many threads, with queues that come and go.
 
-#include <atomic>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -12,12 +9,11 @@
 #include <gtest/gtest.h>
 
 #include "fakes/decay_period.h"
-#include "fakes/fake_provider.h"
 #include "fakes/log_file.h"
 #include "fakes/scale.h"
+#include "queue_device.h"
 
 #include <umf.h>
-#include <umf/plugin.h>
 #include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
@@ -26,212 +22,13 @@
 #include <umf/queue.h>
 #include <umf/reclaim.h>
 
+using namespace queues;
+
 namespace {
-
-constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
-constexpr umf_result_t BUSY = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-constexpr size_t MiB = size_t{1} << 20;
-
-// A queue of the device: work is a count, and passes when a test or a wait says so.
-struct DeviceQueue {
-    uint64_t id = 0;
-    uint64_t queued = 0, passed = 0;
-    bool is_captured = false;
-    std::map<uint64_t, uint64_t> follows; // how far others have passed when the next work runs
-};
-
-struct Mark {
-    uint64_t id, queued;
-};
-
-// The device of all providers here. It checks uses: work on memory that other work uses,
-// without an order between the two, is a fault.
-class Device {
-  public:
-    std::atomic<long> faults{0}, marks{0}, blocking_waits{0}, follows{0}, marks_made{0};
-    std::atomic<long> ticks{0}, queue_queries{0}; // which queue is it?
-    std::atomic<bool> can_follow{true}, can_settle{true};
-    std::atomic<umf_result_t> mark_result{OK};
-
-    DeviceQueue *open() {
-        std::lock_guard<std::mutex> guard(mutex);
-        queues[++ids] = std::make_unique<DeviceQueue>();
-        queues[ids]->id = ids;
-        return queues[ids].get();
-    }
-    // Work on [ptr, ptr + size), behind all that the queue has.
-    void work(DeviceQueue *queue, void *ptr) {
-        std::lock_guard<std::mutex> guard(mutex);
-        auto at = users.find(ptr);
-        if (at != users.end() && !is_behind(*queue, at->second)) {
-            faults++;
-        }
-        users[ptr] = {queue->id, ++queue->queued};
-    }
-    void pass(DeviceQueue *queue, uint64_t count) {
-        std::lock_guard<std::mutex> guard(mutex);
-        queue->passed = std::min(queue->queued, queue->passed + count);
-    }
-    void capture(DeviceQueue *queue, bool is_captured) {
-        std::lock_guard<std::mutex> guard(mutex);
-        queue->is_captured = is_captured;
-    }
-    void forget() {
-        std::lock_guard<std::mutex> guard(mutex);
-        users.clear();
-    }
-    bool is_captured(DeviceQueue *queue) {
-        std::lock_guard<std::mutex> guard(mutex);
-        return queue->is_captured;
-    }
-    bool is_used(void *ptr) {
-        std::lock_guard<std::mutex> guard(mutex);
-        auto at = users.find(ptr);
-        return at != users.end() && queues[at->second.id]->passed < at->second.queued;
-    }
-
-    umf_result_t mark(DeviceQueue *queue, void **out) {
-        std::lock_guard<std::mutex> guard(mutex);
-        if (mark_result != OK) {
-            return mark_result;
-        }
-        *out = queue->is_captured ? nullptr : new Mark{queue->id, queue->queued};
-        marks += !queue->is_captured;
-        marks_made++;
-        return OK;
-    }
-    int wait(Mark *mark, bool may_block) {
-        std::lock_guard<std::mutex> guard(mutex);
-        DeviceQueue &queue = *queues[mark->id];
-        blocking_waits += may_block;
-        queue.passed = may_block ? std::max(queue.passed, mark->queued) : queue.passed;
-        bool has_completed = queue.passed >= mark->queued;
-        if (has_completed) {
-            marks--;
-            delete mark;
-        }
-        return has_completed;
-    }
-    umf_result_t follow(DeviceQueue *queue, Mark *mark) {
-        std::lock_guard<std::mutex> guard(mutex);
-        if (!can_follow || queue->is_captured) {
-            return UMF_RESULT_ERROR_NOT_SUPPORTED;
-        }
-        uint64_t &far = queue->follows[mark->id];
-        far = std::max(far, mark->queued);
-        follows++;
-        return OK;
-    }
-    void wait_for_all() {
-        std::lock_guard<std::mutex> guard(mutex);
-        for (auto &each : queues) {
-            each.second->passed = each.second->queued;
-        }
-    }
-
-  private:
-    std::mutex mutex;
-    uint64_t ids = 0;
-    std::map<uint64_t, std::unique_ptr<DeviceQueue>> queues;
-    std::map<void *, Mark> users;
-
-    bool is_behind(const DeviceQueue &queue, const Mark &user) {
-        auto followed = queue.follows.find(user.id);
-        return user.id == queue.id || queues[user.id]->passed >= user.queued ||
-               (followed != queue.follows.end() && followed->second >= user.queued);
-    }
-};
-
-Device device;
-
-umf_memory_provider_ext_ops_t queue_ext() {
-    umf_memory_provider_ext_ops_t ext = UMF_MEMORY_PROVIDER_EXT_OPS_INIT;
-    ext.queue_mark = [](void *, void *queue, void **mark) {
-        return device.mark(static_cast<DeviceQueue *>(queue), mark);
-    };
-    ext.mark_wait = [](void *, void *mark, int may_block) {
-        return device.wait(static_cast<Mark *>(mark), may_block != 0);
-    };
-    ext.queue_id = [](void *, void *queue, uint64_t *id, int *is_of_thread, int *is_captured) {
-        device.queue_queries++;
-        *id = static_cast<DeviceQueue *>(queue)->id;
-        *is_of_thread = 0;
-        *is_captured = device.is_captured(static_cast<DeviceQueue *>(queue));
-        return OK;
-    };
-    ext.queue_follow = [](void *, void *queue, void *mark) {
-        return device.follow(static_cast<DeviceQueue *>(queue), static_cast<Mark *>(mark));
-    };
-    ext.wait = [](void *, void *const *, size_t, void *const *, size_t) {
-        device.wait_for_all();
-        return OK;
-    };
-    ext.free_pending = [](void *, int, size_t *left) {
-        device.ticks++;
-        *left = 0;
-        return OK;
-    };
-    ext.settle = [](void *) {
-        if (!device.can_settle) {
-            return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-        }
-        device.wait_for_all();
-        return OK;
-    };
-    return ext;
-}
-
-const umf_memory_provider_ops_t &queue_ops() {
-    static const umf_memory_provider_ops_t ops = FakeProvider::table();
-    static const umf_memory_provider_ext_ops_t ext = queue_ext();
-    static const umf_memory_provider_descriptor_t kind = {sizeof(kind), "with_queues", &ops,   &ext,
-                                                          nullptr,      nullptr,       nullptr};
-    static const umf_result_t registered = umfRegisterProvider(&kind);
-    EXPECT_EQ(registered, OK);
-    return ops;
-}
-
-class QueuePool : public testing::TestWithParam<const umf_memory_pool_ops_t *(*)()> {
-  protected:
-    FakeProvider source;
-    umf_memory_provider_handle_t provider = nullptr;
-    umf_memory_pool_handle_t pool = nullptr;
-    DeviceQueue *first = device.open(), *second = device.open();
-
-    void SetUp() override {
-        device.forget();
-        device.blocking_waits = 0;
-        device.can_settle = true;
-        ASSERT_EQ(umfMemoryProviderCreate(&queue_ops(), &source, &provider), OK);
-        umf_result_t result = umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool);
-        if (result == UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE) {
-            GTEST_SKIP() << "the library that the pool needs is not here";
-        }
-        ASSERT_EQ(result, OK);
-    }
-    void TearDown() override {
-        EXPECT_EQ(pool ? umfPoolDestroy(pool) : OK, OK);
-        EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
-        EXPECT_EQ(device.faults, 0);
-        EXPECT_EQ(device.marks, 0) << "each mark was ended";
-        EXPECT_EQ(source.mistakes, 0u);
-        EXPECT_EQ(source.live(), 0u);
-    }
-    void *make(size_t size, DeviceQueue *queue) {
-        void *ptr = umfPoolMallocOn(pool, size, 0, queue);
-        EXPECT_NE(ptr, nullptr);
-        device.work(queue, ptr);
-        return ptr;
-    }
-};
 
 INSTANTIATE_TEST_SUITE_P(All, QueuePool,
                          testing::Values(umfProxyPoolOps, umfDisjointPoolOps,
                                          umfCoalescingPoolOps));
-
-} // namespace
-
-namespace {
 
 // All kinds of pools; those that are not built are left out.
 std::vector<const umf_memory_pool_ops_t *(*)()> all_pools() {
@@ -323,42 +120,6 @@ TEST_P(QueuePool, WaitsOnTheHostWhereTheDeviceCannotOrMayNot) {
     }
 }
 
-TEST_P(QueuePool, LeavesWhatACapturedQueueHasFreed) {
-    void *ptr = make(4 * MiB, first);
-    device.capture(first, true);
-    EXPECT_EQ(umfFreeOn(ptr, first), OK);
-    EXPECT_NE(make(4 * MiB, second), ptr);
-    umfPoolTrimMemory(pool, 0);
-    size_t bytes = 0;
-    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, &bytes), BUSY);
-    EXPECT_GE(bytes, 4 * MiB);
-    EXPECT_EQ(umfPoolMallocOn(pool, 4 * MiB, 0, first), ptr) << "it stays the queue's";
-    EXPECT_EQ(umfFreeOn(ptr, first), OK);
-    device.capture(first, false);
-    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, &bytes), OK);
-}
-
-TEST_P(QueuePool, GivesBackWhatACapturedQueueFreedAtItsEnd) {
-    void *ptr = make(MiB, first);
-    device.capture(first, true);
-    EXPECT_EQ(umfFreeOn(ptr, first), OK);
-}
-
-// A queue may have been destroyed by then, so that no mark can be made.
-TEST_P(QueuePool, AsksNoQueueAtItsEndUnlessItMust) {
-    for (bool can_settle : {true, false}) {
-        device.can_settle = can_settle;
-        void *ptr = make(MiB, first);
-        EXPECT_EQ(umfUseOn(ptr, second), OK);
-        EXPECT_EQ(umfFreeOn(ptr, first), OK);
-        device.marks_made = 0;
-        EXPECT_EQ(umfPoolDestroy(pool), OK);
-        EXPECT_EQ(device.marks_made == 0, can_settle);
-        EXPECT_FALSE(device.is_used(ptr)) << "the work on freed blocks has completed";
-        ASSERT_EQ(umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool), OK);
-    }
-}
-
 TEST_P(QueuePool, GivesToThePoolWhatWasFreeForTwoPeriods) {
     DecayPeriod period(DecayPeriod::NONE);
     void *ptr = make(4 * MiB, first);
@@ -410,33 +171,6 @@ TEST_P(QueuePool, GivesToOtherPoolsOfItsGroup) {
     EXPECT_EQ(umfPoolGroupRemove(group, pool), OK);
     EXPECT_EQ(umfPoolGroupDestroy(group), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider_of_other), OK);
-}
-
-TEST_P(QueuePool, AQueueThatFailsIsWaitedForWithAllOthers) {
-    DeviceQueue *doomed = device.open();
-    void *ptr = make(4 * MiB, doomed);
-    EXPECT_EQ(umfFreeOn(ptr, doomed), OK);
-    uint64_t id = doomed->id;
-    doomed->id = device.open()->id; // the handle is another queue's now
-    void *other = umfPoolMallocOn(pool, 1000, 0, doomed);
-    EXPECT_NE(other, ptr);
-    doomed->id = id;
-    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
-    EXPECT_FALSE(device.is_used(ptr));
-    EXPECT_EQ(umfFree(other), OK);
-}
-
-TEST_P(QueuePool, AQueueThatFindsNoMemoryForAMarkKeepsItsBlocks) {
-    for (umf_result_t result : {UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, BUSY}) {
-        void *ptr = make(1000, first);
-        EXPECT_EQ(umfFreeOn(ptr, first), OK);
-        device.mark_result = result;
-        EXPECT_EQ(umfPoolWaitPending(pool, 0, nullptr), BUSY);
-        device.mark_result = OK;
-        EXPECT_EQ(umfPoolMallocOn(pool, 1000, 0, first), ptr);
-        EXPECT_EQ(umfFreeOn(ptr, first), OK);
-        EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
-    }
 }
 
 TEST_P(QueuePool, AFreedBlockServesNoAlignmentThatItHasNot) {
@@ -503,46 +237,6 @@ TEST_P(QueuePool, ATrimGivesBackLaterWhatTheQueueStillUses) {
     LogFile log;
     EXPECT_NE(umfFreeOn(ptr, first), OK);
     EXPECT_EQ(log.count("on queue"), 0u) << "the queue has it no longer: " << log.text();
-}
-
-// Its lane has nothing of its own, but a block names it.
-TEST_P(QueuePool, ABlockWaitsForAQueueThatWasLostAlthoughOthersBegin) {
-    DeviceQueue *doomed = device.open(), *next = device.open();
-    void *ptr = make(1000, first);
-    EXPECT_EQ(umfUseOn(ptr, doomed), OK);
-    device.pass(first, 1);
-    device.work(doomed, ptr);
-    device.mark_result = BUSY;
-    EXPECT_EQ(umfQueueEnds(doomed), OK);
-    device.mark_result = OK;
-    void *other = make(500, next);
-    EXPECT_EQ(umfFreeOn(other, next), OK);
-    device.pass(next, 1);
-    EXPECT_EQ(umfFreeOn(ptr, first), OK);
-    EXPECT_EQ(umfPoolWaitPending(pool, 0, nullptr), BUSY);
-    void *third = make(1000, first);
-    EXPECT_NE(third, ptr);
-    EXPECT_EQ(umfFreeOn(third, first), OK);
-    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
-    EXPECT_FALSE(device.is_used(ptr));
-}
-
-// The frees of the queue that was lost are none of its own.
-TEST_P(QueuePool, AQueueThatHasFreedNothingIsNotWaitedFor) {
-    DeviceQueue *doomed = device.open(), *next = device.open();
-    void *ptr = make(1000, doomed);
-    EXPECT_EQ(umfFreeOn(ptr, doomed), OK);
-    EXPECT_EQ(make(1000, doomed), ptr);
-    EXPECT_EQ(umfFree(ptr), OK);
-    device.mark_result = BUSY;
-    EXPECT_EQ(umfQueueEnds(doomed), OK);
-    device.mark_result = OK;
-    device.wait_for_all();
-    void *other = make(2000, next);
-    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
-    EXPECT_EQ(device.blocking_waits, 0);
-    EXPECT_TRUE(device.is_used(other));
-    EXPECT_EQ(umfFreeOn(other, next), OK);
 }
 
 // Threads with queues of their own and one that all share, blocks that pass from queue to queue.
