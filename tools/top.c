@@ -85,6 +85,10 @@ static void view_rows(top_t *top, uint32_t process, const umf_view_rows_t *rows,
         if (row) {
             *row = (top_row_t){.process = process, .number = i + 1, .object = rows->rows[i].object};
             memcpy(row->kind, rows->rows[i].kind, sizeof(row->kind));
+            row->has_pages = rows->rows[i].has_pages;
+            row->spare = rows->rows[i].spare;
+            row->stale = rows->rows[i].stale;
+            row->moved = rows->rows[i].moved;
             growth_set(top, row, seconds, from);
         }
     }

@@ -22,7 +22,9 @@ typedef struct top_row_t {
     umf_record_object_t object;
     char kind[16]; /* of the object; "": it is not known */
     bool has_growth;
-    double growth; /* bytes in use in a second, since the last sample */
+    double growth;  /* bytes in use in a second, since the last sample */
+    bool has_pages; /* an arena, in a process that is viewed; then also */
+    uint64_t spare, stale, moved;
 } top_row_t;
 
 /* Of one process: another object may have got the handle. */

@@ -41,9 +41,24 @@ static void row_members(const top_t *top, const top_row_t *row) {
         {"away", figure(object->away)},
         {"cached", figure(top_cached(object))},
         {"type", {.unit = REPORT_TEXT, .text = type}},
+        {"spare", figure(row->has_pages ? row->spare : UMF_RECORD_UNKNOWN)},
+        {"stale", figure(row->has_pages ? row->stale : UMF_RECORD_UNKNOWN)},
+        {"moved", figure(row->has_pages ? row->moved : UMF_RECORD_UNKNOWN)},
     };
     report_members(top_label(top, row, label, sizeof(label)), members,
                    sizeof(members) / sizeof(members[0]));
+}
+
+/* What an arena does with its pages. */
+static void pages_show(const top_row_t *row) {
+    char spare[16], stale[16], moved[16], line[TOP_LINE];
+    if (row->has_pages) {
+        snprintf(line, sizeof(line), "    pages: %s spare, %s stale, %s moved so far",
+                 top_bytes(row->spare, spare, sizeof(spare)),
+                 top_bytes(row->stale, stale, sizeof(stale)),
+                 top_bytes(row->moved, moved, sizeof(moved)));
+        report_line(line);
+    }
 }
 
 static void process_show(const top_t *top, uint32_t process) {
@@ -60,6 +75,7 @@ static void process_show(const top_t *top, uint32_t process) {
         if (top->rows[i].process == process) {
             top_line(top, &top->rows[i], line);
             report_line(line);
+            pages_show(&top->rows[i]);
             row_members(top, &top->rows[i]);
         }
     }

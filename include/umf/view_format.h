@@ -41,7 +41,11 @@ typedef enum umf_view_how_t {
     /// The pool has shards with a range each (::umf_view_shards_t).
     UMF_VIEW_SHARDS = 3,
     /// The cookie of a span leads to a record for each page of 4 KiB (::umf_view_pages_t).
-    UMF_VIEW_PAGES = 4
+    UMF_VIEW_PAGES = 4,
+    /// The pool's own structure has sums (::umf_view_sums_t). Its spans are addresses, of which
+    /// only
+    /// a part has memory.
+    UMF_VIEW_SUMS = 5
 } umf_view_how_t;
 
 /// @brief Offsets of ::UMF_VIEW_SLABS. Chunk i is used if bit i % 64 of the word i / 64 is clear;
@@ -88,6 +92,17 @@ typedef struct umf_view_pages_t {
     const void *steps; ///< 32 bits for each kind and one in front.
 } umf_view_pages_t;
 
+/// @brief Offsets of ::UMF_VIEW_SUMS, of 64 bits each in the pool's own structure: bytes, but for
+/// `blocks`.
+typedef struct umf_view_sums_t {
+    uint32_t held;   ///< Of pages.
+    uint32_t live;   ///< Of live blocks.
+    uint32_t blocks; ///< Live blocks.
+    uint32_t spare;  ///< Of pages that are mapped nowhere.
+    uint32_t stale;  ///< Of addresses that are mapped although their page is elsewhere, too.
+    uint32_t moved;  ///< Of pages that were mapped elsewhere, so far.
+} umf_view_sums_t;
+
 /// @brief The offset of an absent field.
 #define UMF_VIEW_NONE 0xffffffffu
 
@@ -109,6 +124,7 @@ typedef struct umf_view_kind_t {
         umf_view_slab_t slab;     ///< Of ::UMF_VIEW_SLABS.
         umf_view_shards_t shards; ///< Of ::UMF_VIEW_SHARDS.
         umf_view_pages_t pages;   ///< Of ::UMF_VIEW_PAGES.
+        umf_view_sums_t sums;     ///< Of ::UMF_VIEW_SUMS.
     };
 } umf_view_kind_t;
 

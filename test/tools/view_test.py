@@ -94,6 +94,21 @@ def test_figures():
               not re.search(r"umf-attach-\d+-%d$" % sample.pid, open("/proc/net/unix").read(), re.M))
 
 
+def test_an_arena():
+    """Its span is addresses; what it holds is pages."""
+    text = "coalescing:name=moving,arena=yes,arena_page=64K,arena_size=1G over linux_vmm"
+    with Program(SAMPLE, text) as sample:
+        rows = rows_of(sample.pid)
+        moving = rows["moving"]
+        check(moving["type"] == "coalescing" and moving["live_count"] == 51, moving)
+        check((1 << 20) + 50000 <= moving["live"] <= moving["held"] <= (1 << 20) + (256 << 10), moving)
+        check(moving["spare"] == moving["stale"] == moving["moved"] == 0, moving)
+        check(rows["large"]["spare"] is None and rows["LINUX_VMM"]["spare"] is None, rows)
+        text = run("top", sample.pid)
+        check(re.search(r"^    pages: 0B? spare, 0B? stale, 0B? moved so far$", text, re.M), text)
+        check(max(map(len, text.splitlines())) <= 80, text)
+
+
 def test_as_text_and_metrics():
     with Program(SAMPLE) as sample:
         text = run("top", sample.pid)

@@ -409,3 +409,30 @@ TEST(Snapshot, WhatCannotBeWrittenLeavesNothingBehind) {
 }
 
 } // namespace
+
+// The range of an arena is addresses: what it holds is the pages that are mapped there.
+TEST(Snapshot, HasThePagesOfAnArena) {
+    Pool pool("coalescing:arena=yes,arena_page=64K,arena_size=1G,watermark=0", "linux_vmm");
+    std::vector<void *> blocks;
+    for (int i = 0; i < 8; i++) {
+        blocks.push_back(umfPoolMalloc(pool.handle, 1 << 20));
+    }
+    for (size_t i = 0; i < blocks.size(); i += 2) {
+        EXPECT_EQ(umfFree(blocks[i]), UMF_RESULT_SUCCESS);
+    }
+    blocks.push_back(umfPoolMalloc(pool.handle, 3 << 20)); // pages move to it
+    Snapshot snapshot = take();
+    const umf_record_object_t &object = snapshot.of(pool.handle);
+    EXPECT_EQ(object.live, 7u << 20);
+    EXPECT_EQ(object.live_count, 5u);
+    EXPECT_GE(object.held, 7u << 20);
+    EXPECT_LE(object.held, 9u << 20);
+    for (size_t i = 1; i < blocks.size(); i += 2) {
+        uint64_t size = 0;
+        EXPECT_EQ(snapshot.state_at(blocks[i], &size), (uint32_t)UMF_RECORD_STATE_LIVE);
+        EXPECT_EQ(umfFree(blocks[i]), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(umfFree(blocks.back()), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfPoolTrimMemory(pool.handle, 0), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(take().of(pool.handle).held, 0u);
+}

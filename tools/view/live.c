@@ -179,6 +179,7 @@ bool view_live(view_t *view, const view_pool_t *pool, const view_span_t *span) {
     case UMF_VIEW_SLABS:
         return live_slab(view, pool, span);
     case UMF_VIEW_SHARDS:
+    case UMF_VIEW_SUMS:
         return true; /* later, for all spans at once */
     case UMF_VIEW_PAGES:
         return live_pages(view, pool, span);
@@ -238,4 +239,23 @@ bool view_live_shards(view_t *view, const view_pool_t *pool) {
         }
     }
     return is->most <= 64;
+}
+
+/* --- sums ------------------------------------------------------------------------------------- */
+
+bool view_sums(view_t *view, const view_pool_t *pool) {
+    const umf_view_sums_t *is = &pool->kind->kind.sums;
+    umf_view_row_t *row = &view->rows->rows[pool->row];
+    uint64_t live, blocks, held;
+    if (!umf_view_get(view->source, pool->self + is->held, &held, 8) ||
+        !umf_view_get(view->source, pool->self + is->live, &live, 8) ||
+        !umf_view_get(view->source, pool->self + is->blocks, &blocks, 8) ||
+        !umf_view_get(view->source, pool->self + is->spare, &row->spare, 8) ||
+        !umf_view_get(view->source, pool->self + is->stale, &row->stale, 8) ||
+        !umf_view_get(view->source, pool->self + is->moved, &row->moved, 8)) {
+        return false;
+    }
+    row->has_pages = true;
+    view_held(view, pool->row, held);
+    return add_live(view, pool, live, blocks);
 }

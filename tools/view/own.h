@@ -60,11 +60,15 @@ bool view_struct(view_t *view, uint64_t at, uint32_t size);
 
 /* spans.c: what pools hold, by their spans. */
 void view_spans(view_t *view);
+/* Adds to what a pool, and its provider, holds. */
+void view_held(view_t *view, uint32_t row, uint64_t bytes);
 
 /* live.c: adds the live bytes of a span to the row. false: they are not known. */
 bool view_live(view_t *view, const view_pool_t *pool, const view_span_t *span);
 /* Of pools with shards, once for all spans. */
 bool view_live_shards(view_t *view, const view_pool_t *pool);
+/* Of pools with sums, whose spans do not say what they hold. */
+bool view_sums(view_t *view, const view_pool_t *pool);
 
 static inline umf_record_object_t *view_object(view_t *view, uint32_t row) {
     return &view->rows->rows[row].object;

@@ -32,12 +32,16 @@ static view_pool_t *pool_of(view_t *view, uint32_t row) {
     return &view->pools[low];
 }
 
-static void held_add(view_t *view, uint32_t row, uint64_t bytes) {
+void view_held(view_t *view, uint32_t row, uint64_t bytes) {
     umf_record_object_t *object = view_object(view, row);
     view_sum(&object->held, bytes);
     if (object->parent) {
         view_sum(&view_object(view, object->parent - 1)->held, bytes);
     }
+}
+
+static bool has_sums(const view_pool_t *pool) {
+    return pool->kind && pool->kind->kind.how == UMF_VIEW_SUMS;
 }
 
 static void span_see(view_t *view, uint32_t index, const unsigned char *bytes) {
@@ -55,7 +59,9 @@ static void span_see(view_t *view, uint32_t index, const unsigned char *bytes) {
         .cookie = view_number(bytes, table->span_cookie, 8),
     };
     view_pool_t *pool = pool_of(view, set->row);
-    held_add(view, set->row, span.bytes);
+    if (set->is_inner || !has_sums(pool)) {
+        view_held(view, set->row, span.bytes);
+    }
     if (pool->is_known && kind == SPAN_POOL) {
         pool->is_known = !set->is_inner && view_live(view, pool, &span);
     }
@@ -117,6 +123,10 @@ void view_spans(view_t *view) {
         view_pool_t *pool = &view->pools[i];
         if (pool->is_known && pool->kind->kind.how == UMF_VIEW_SHARDS) {
             pool->is_known = view_live_shards(view, pool);
+        }
+        if (has_sums(pool) && !view_sums(view, pool)) {
+            pool->is_known = false;
+            view_object(view, pool->row)->held = UMF_RECORD_UNKNOWN;
         }
     }
     figures_end(view, is_whole);

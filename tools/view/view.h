@@ -20,6 +20,8 @@
 typedef struct umf_view_row_t {
     umf_record_object_t object; /* its parent is a row's index + 1 */
     char kind[16];
+    bool has_pages; /* they move; the rest is theirs */
+    uint64_t spare, stale, moved;
 } umf_view_row_t;
 
 typedef struct umf_view_rows_t {

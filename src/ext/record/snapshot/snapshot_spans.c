@@ -60,10 +60,12 @@ typedef struct snapshot_walk_t {
     umf_walk_t walk; /* first */
     umf_snapshot_t *snapshot;
     umf_snapshot_object_t *object;
+    size_t bytes; /* of all runs */
 } snapshot_walk_t;
 
 static void run_report(umf_walk_t *walk, const umf_record_run_t *run) {
     snapshot_walk_t *mine = (snapshot_walk_t *)walk;
+    mine->bytes += run->size * run->count;
     if (run->state == UMF_RECORD_STATE_LIVE) {
         mine->object->item.live += run->size * run->count;
     }
@@ -143,20 +145,57 @@ static void span_divide(snapshot_walk_t *walk, umf_memory_pool_handle_t pool,
     walk->object->is_known &= !walk->walk.is_partial;
 }
 
+/* Of a span that is addresses, in part without memory: a span for each part that has some. */
+static void parts_add(umf_snapshot_t *snapshot, const umf_record_span_t *whole, size_t first) {
+    for (size_t end = snapshot->runs.count, next; first < end; first = next) {
+        const umf_record_run_t *run = umf_items_at(&snapshot->runs, first);
+        umf_record_span_t part = *whole;
+        part.base = run->base;
+        part.size = 0;
+        for (next = first; next < end; next++) {
+            run = umf_items_at(&snapshot->runs, next);
+            if (run->base != part.base + part.size) {
+                break;
+            }
+            part.size += run->size * run->count;
+        }
+        umf_record_span_t *kept = umf_items_add(&snapshot->spans);
+        umf_snapshot_need(snapshot, kept);
+        if (!kept) {
+            return;
+        }
+        *kept = part;
+        kept->first_run = (uint32_t)first;
+        kept->run_count = (uint32_t)(next - first);
+    }
+}
+
+/* Places the pool pages in its spans itself? */
+static bool has_parts(umf_memory_pool_handle_t pool, const umf_snapshot_seen_t *seen) {
+    return pool && pool->fast && pool->fast->pieces && seen->span.kind == UMF_SPAN_POOL &&
+           seen->span.set == &pool->tracked->spans;
+}
+
 static void span_take_in(umf_snapshot_t *snapshot, umf_memory_pool_handle_t pool, uint32_t number,
                          const umf_snapshot_seen_t *seen, size_t size) {
     snapshot_walk_t walk;
     walk_begin(&walk, snapshot, number);
     size_t first_run = snapshot->runs.count;
     span_divide(&walk, pool, seen, size);
-    walk.object->item.held += seen->span.kind == UMF_SPAN_IMPORT ? 0 : size;
+    bool is_parted = has_parts(pool, seen);
+    size_t held = is_parted ? walk.bytes : size;
+    walk.object->item.held += seen->span.kind == UMF_SPAN_IMPORT ? 0 : held;
     umf_record_span_t span = {
         .base = seen->span.base,
         .size = size,
         .object = number,
         .flags = span_flags(walk.object, &seen->span),
     };
-    span_add(snapshot, &span, first_run);
+    if (is_parted) {
+        parts_add(snapshot, &span, first_run);
+    } else {
+        span_add(snapshot, &span, first_run);
+    }
 }
 
 /* An imported span belongs to the provider that opened it. */

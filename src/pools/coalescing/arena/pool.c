@@ -647,7 +647,19 @@ static const umf_memory_pool_ops_t arena_ops = {
     .ext_trim_memory = arena_trim,
 };
 
-static const umf_view_kind_t arena_view = {.name = "coalescing", .how = UMF_VIEW_UNKNOWN};
+static const umf_view_kind_t arena_view = {
+    .name = "coalescing",
+    .how = UMF_VIEW_SUMS,
+    .sums =
+        {
+            .held = offsetof(umf_arena_t, held),
+            .live = offsetof(umf_arena_t, live),
+            .blocks = offsetof(umf_arena_t, blocks.count),
+            .spare = offsetof(umf_arena_t, spare_bytes),
+            .stale = offsetof(umf_arena_t, stale_bytes),
+            .moved = offsetof(umf_arena_t, donated),
+        },
+};
 
 static const umf_pool_fast_ops_t arena_fast_ops = {
     .queued = &arena_queue_ops,
