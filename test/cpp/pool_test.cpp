@@ -48,7 +48,7 @@ TEST(Pool, ZeroesWhereThePoolWritesToItsMemory) {
     writes.deallocate(bytes);
     EXPECT_EQ(never_writes.try_allocate_zeroed(100), nullptr);
     EXPECT_EQ(never_writes.allocation_error().code(), UMF_RESULT_ERROR_NOT_SUPPORTED);
-    EXPECT_THROW(never_writes.allocate_zeroed(100), std::bad_alloc);
+    EXPECT_THROW(static_cast<void>(never_writes.allocate_zeroed(100)), std::bad_alloc);
 }
 
 TEST(Pool, MistakesInTextAreThrownOrReturned) {
@@ -168,7 +168,7 @@ TEST(Provider, ServesPages) {
 TEST(Errors, OfAllocationsNameSizePoolAndCause) {
     umf::pool pool("proxy over os");
     try {
-        pool.allocate(static_cast<size_t>(1) << 60);
+        static_cast<void>(pool.allocate(static_cast<size_t>(1) << 60));
         FAIL();
     } catch (const std::bad_alloc &thrown) {
         const auto *mine = dynamic_cast<const umf::bad_alloc *>(&thrown);
@@ -177,10 +177,32 @@ TEST(Errors, OfAllocationsNameSizePoolAndCause) {
         EXPECT_TRUE(has(thrown.what(), "1152921504606846976 bytes from proxy")) << thrown.what();
     }
     umf::provider provider("os");
-    EXPECT_THROW(provider.allocate(0), umf::bad_alloc);
+    EXPECT_THROW(static_cast<void>(provider.allocate(0)), umf::bad_alloc);
     auto none = provider.try_allocate(0);
     EXPECT_EQ(none.code(), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC);
     EXPECT_FALSE(has(none.error().text(), ": : "));
+}
+
+TEST(Result, AConstOneIsUsedAsStdExpectedIs) {
+    const umf::result<int> seven = 7;
+    const umf::result<int> none = umf::error(UMF_RESULT_ERROR_OUT_OF_RESOURCES, "nothing here");
+    EXPECT_EQ(*seven, 7);
+    EXPECT_EQ(seven.value(), 7);
+    EXPECT_THROW(static_cast<void>(none.value()), umf::exception);
+    EXPECT_EQ(seven.value_or(1), 7);
+    EXPECT_EQ(none.value_or(1), 1);
+    auto twice = [](int value) { return umf::result<long>(2L * value); };
+    EXPECT_EQ(*seven.and_then(twice), 14);
+    EXPECT_EQ(none.and_then(twice).error().text(), "nothing here");
+    const auto made = umf::pool::create("proxy over os");
+    ASSERT_TRUE(made);
+    EXPECT_NE(made->get(), nullptr);
+    auto moved = umf::result<std::unique_ptr<int>>(std::make_unique<int>(3));
+    auto taken = std::move(moved).and_then([](std::unique_ptr<int> &&value) {
+        return umf::result<std::unique_ptr<int>>(std::move(value));
+    });
+    EXPECT_EQ(**taken, 3);
+    EXPECT_EQ(*std::move(taken).value_or(nullptr), 3);
 }
 
 TEST(Errors, AreValuesUntilTheyAreThrown) {

@@ -23,7 +23,7 @@ TEST(SuspendScope, EndsWithEverythingBack) {
         EXPECT_EQ(state_of(one), UMF_SUSPEND_STATE_SUSPENDED);
         EXPECT_EQ(state_of(other), UMF_SUSPEND_STATE_SUSPENDED);
         EXPECT_GE(asleep.report().bytes, size);
-        EXPECT_THROW(one.allocate(100), umf::bad_alloc);
+        EXPECT_THROW(static_cast<void>(one.allocate(100)), umf::bad_alloc);
     }
     EXPECT_EQ(state_of(one), UMF_SUSPEND_STATE_RESIDENT);
     EXPECT_EQ(state_of(other), UMF_SUSPEND_STATE_RESIDENT);

@@ -9,10 +9,12 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -166,9 +168,23 @@ template <class T> class [[nodiscard]] result {
         return std::move(**this);
     }
 
+    /// @brief The value.
+    /// @return valid as long as this
+    /// @throws umf::exception if there is none
+    const T &value() const & {
+        check();
+        return **this;
+    }
+
     /// @brief The value, which must be there.
     /// @return valid as long as this
     T &operator*() noexcept {
+        return *std::get_if<0>(&held_);
+    }
+
+    /// @brief The value, which must be there.
+    /// @return valid as long as this
+    const T &operator*() const noexcept {
         return *std::get_if<0>(&held_);
     }
 
@@ -176,6 +192,47 @@ template <class T> class [[nodiscard]] result {
     /// @return valid as long as this
     T *operator->() noexcept {
         return std::get_if<0>(&held_);
+    }
+
+    /// @brief A member of the value, which must be there.
+    /// @return valid as long as this
+    const T *operator->() const noexcept {
+        return std::get_if<0>(&held_);
+    }
+
+    /// @brief A copy of the value, or another one.
+    /// @param other if there is no value
+    /// @return either
+    template <class U> T value_or(U &&other) const & {
+        return *this ? **this : static_cast<T>(std::forward<U>(other));
+    }
+
+    /// @brief The value, moved, or another one.
+    /// @param other if there is no value
+    /// @return either
+    template <class U> T value_or(U &&other) && {
+        return *this ? std::move(**this) : static_cast<T>(std::forward<U>(other));
+    }
+
+    /// @brief Calls a function with the value, if there is one.
+    /// @param function of the value; returns a result
+    /// @return its result, or this error
+    template <class Function> auto and_then(Function &&function) & {
+        return then(std::forward<Function>(function), **this);
+    }
+
+    /// @brief Calls a function with the value, if there is one.
+    /// @param function of the value; returns a result
+    /// @return its result, or this error
+    template <class Function> auto and_then(Function &&function) const & {
+        return then(std::forward<Function>(function), **this);
+    }
+
+    /// @brief Calls a function with the value, moved, if there is one.
+    /// @param function of the value; returns a result
+    /// @return its result, or this error
+    template <class Function> auto and_then(Function &&function) && {
+        return then(std::forward<Function>(function), std::move(**this));
     }
 
     /// @brief The error, which must be there.
@@ -191,6 +248,13 @@ template <class T> class [[nodiscard]] result {
     }
 
   private:
+    template <class Function, class Value> auto then(Function &&function, Value &&value) const {
+        using Next = std::decay_t<std::invoke_result_t<Function, Value>>;
+        return *this
+                   ? Next(std::invoke(std::forward<Function>(function), std::forward<Value>(value)))
+                   : Next(error());
+    }
+
     void check() const {
         if (!*this) {
             detail::raise(umf::exception(error()));

@@ -106,6 +106,29 @@ UMF_CPP_MEMBER(usable_size)
 UMF_CPP_MEMBER(trim)
 #undef UMF_CPP_MEMBER
 
+template <class T, class = void> struct is_provider_class : std::false_type {};
+template <class T>
+struct is_provider_class<
+    T, std::void_t<decltype(std::declval<T &>().allocate(std::size_t(), std::size_t())),
+                   decltype(std::declval<T &>().deallocate(static_cast<void *>(nullptr),
+                                                           std::size_t()))>> : std::true_type {};
+
+template <class T, class = void> struct is_pool_class : std::false_type {};
+template <class T>
+struct is_pool_class<
+    T, std::void_t<decltype(std::declval<T &>().allocate(std::size_t(), std::size_t())),
+                   decltype(std::declval<T &>().deallocate(static_cast<void *>(nullptr)))>>
+    : std::true_type {};
+
+// The table of a class that does not fit is empty, so that one message says so.
+template <bool fits, class Calls> decltype(Calls::table()) table_if() noexcept {
+    if constexpr (fits) {
+        return Calls::table();
+    } else {
+        return {};
+    }
+}
+
 template <class T> struct is_result : std::false_type {};
 template <class T> struct is_result<result<T>> : std::true_type {};
 
@@ -494,7 +517,11 @@ template <class T, class Owner> result<Owner> made(result<Owner> created) {
 ///         nothing, the constructor has no arguments
 /// @return constant data of the program; one table for each T and Params
 template <class T, class Params = void> const umf_memory_provider_ops_t *provider_ops() noexcept {
-    static const umf_memory_provider_ops_t ops = detail::provider_calls<T, Params>::table();
+    static_assert(detail::is_provider_class<T>::value,
+                  "the class of a provider needs void *allocate(std::size_t size, std::size_t "
+                  "alignment) and void deallocate(void *ptr, std::size_t size), both public");
+    static const umf_memory_provider_ops_t ops =
+        detail::table_if<detail::is_provider_class<T>::value, detail::provider_calls<T, Params>>();
     return &ops;
 }
 
@@ -505,7 +532,11 @@ template <class T, class Params = void> const umf_memory_provider_ops_t *provide
 ///        provider; void: nothing
 /// @return constant data of the program; one table for each T and Params
 template <class T, class Params = void> const umf_memory_pool_ops_t *pool_ops() noexcept {
-    static const umf_memory_pool_ops_t ops = detail::pool_calls<T, Params>::table();
+    static_assert(detail::is_pool_class<T>::value,
+                  "the class of a pool needs void *allocate(std::size_t size, std::size_t "
+                  "alignment) and void deallocate(void *ptr), both public");
+    static const umf_memory_pool_ops_t ops =
+        detail::table_if<detail::is_pool_class<T>::value, detail::pool_calls<T, Params>>();
     return &ops;
 }
 

@@ -39,14 +39,17 @@ template <class T> struct deleter {
 /// @brief For arrays of objects that need no destructor: their number is not recorded.
 /// @tparam T type of one object
 template <class T> struct deleter<T[]> {
-    static_assert(std::is_trivially_destructible_v<T>);
+    static_assert(std::is_trivially_destructible_v<T>,
+                  "umf::deleter<T[]> does not know how many objects to destroy: the elements must "
+                  "need no destructor; use a container with umf::allocator");
 
     /// @brief Allocates memory that this object frees.
     /// @param from the pool
     /// @param size bytes
     /// @param alignment of the address
     /// @return memory; NULL if there is none
-    void *allocate(pool_ref from, std::size_t size, std::size_t alignment) const noexcept {
+    [[nodiscard]] void *allocate(pool_ref from, std::size_t size,
+                                 std::size_t alignment) const noexcept {
         return from.try_allocate(size, alignment);
     }
 
@@ -66,7 +69,10 @@ template <class T> using unique_ptr = std::unique_ptr<T, deleter<T>>;
 /// @param args for the constructor
 /// @return the object, which must end before the pool
 /// @throws umf::bad_alloc if there is no memory; exceptions of the constructor
-template <class T, class... Args> unique_ptr<T> make_unique(pool_ref from, Args &&...args) {
+template <class T, class... Args>
+[[nodiscard]] unique_ptr<T> make_unique(pool_ref from, Args &&...args) {
+    static_assert(!std::is_array_v<T>, "umf::make_unique makes one object: use umf::buffer for an "
+                                       "array, or a container with umf::allocator");
     unique_ptr<void> memory(from.allocate(sizeof(T), alignof(T)));
     T *object = ::new (memory.get()) T(std::forward<Args>(args)...);
     static_cast<void>(memory.release());
@@ -82,7 +88,9 @@ template <class T, class... Args> unique_ptr<T> make_unique(pool_ref from, Args 
 /// @tparam T type of the elements, which can be copied as bytes
 /// @tparam Deleter how it is freed: umf::deleter, or on a queue by umf::deleter_on
 template <class T, class Deleter = deleter<T[]>> class buffer {
-    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>,
+                  "the elements of an umf::buffer are copied as bytes and never destroyed: use a "
+                  "container with umf::allocator, such as std::vector<T, umf::allocator<T>>");
 
   public:
     /// Type of the elements.
@@ -188,7 +196,8 @@ template <class T, class Deleter = deleter<T[]>> class buffer {
         return count > most / sizeof(T) ? most : count * sizeof(T);
     }
 
-    static void *allocate(pool_ref from, std::size_t count, const Deleter &how) noexcept {
+    [[nodiscard]] static void *allocate(pool_ref from, std::size_t count,
+                                        const Deleter &how) noexcept {
         return count ? how.allocate(from, bytes_of(count), alignof(T)) : nullptr;
     }
 
@@ -293,7 +302,7 @@ template <class T> class allocator {
     /// @param count how many
     /// @return memory, to be freed by deallocate
     /// @throws umf::bad_alloc if there is none
-    T *allocate(std::size_t count) {
+    [[nodiscard]] T *allocate(std::size_t count) {
         if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
             detail::raise(std::bad_array_new_length());
         }

@@ -19,6 +19,8 @@
 
 UMF_CPP_BEGIN
 
+class pool;
+
 /// @brief Names a pool that another object owns, or none. Copied freely.
 class pool_ref {
   public:
@@ -28,6 +30,11 @@ class pool_ref {
     /// @brief Names a pool.
     /// @param handle the pool; NULL: none
     pool_ref(umf_memory_pool_handle_t handle = nullptr) noexcept : handle_(handle) {}
+
+    /// Refused: the pool would be destroyed at the end of the expression. Give it a name first.
+    pool_ref(pool &&) = delete;
+    /// Refused likewise.
+    pool_ref(const pool &&) = delete;
 
     /// @brief The pool that owns the memory at an address.
     /// @param ptr any address
@@ -53,7 +60,7 @@ class pool_ref {
     /// @param alignment of the address; 0 leaves the choice to the pool
     /// @return memory, to be freed by deallocate or ::umfFree; NULL: allocation_error gives the
     ///        cause
-    void *try_allocate(std::size_t size, std::size_t alignment = 0) const noexcept {
+    [[nodiscard]] void *try_allocate(std::size_t size, std::size_t alignment = 0) const noexcept {
         return alignment <= 8 ? umfPoolMalloc(handle_, size)
                               : umfPoolAlignedMalloc(handle_, size, alignment);
     }
@@ -63,14 +70,14 @@ class pool_ref {
     /// @param alignment of the address; 0 leaves the choice to the pool
     /// @return memory, to be freed by deallocate or ::umfFree
     /// @throws umf::bad_alloc if there is none
-    void *allocate(std::size_t size, std::size_t alignment = 0) const {
+    [[nodiscard]] void *allocate(std::size_t size, std::size_t alignment = 0) const {
         return allocated(try_allocate(size, alignment), size);
     }
 
     /// @brief Allocates memory filled with zeros, where the pool offers that.
     /// @param size bytes
     /// @return as try_allocate
-    void *try_allocate_zeroed(std::size_t size) const noexcept {
+    [[nodiscard]] void *try_allocate_zeroed(std::size_t size) const noexcept {
         return umfPoolCalloc(handle_, 1, size);
     }
 
@@ -78,7 +85,7 @@ class pool_ref {
     /// @param size bytes
     /// @return memory, to be freed by deallocate or ::umfFree
     /// @throws umf::bad_alloc if there is none, or the pool does not write to its memory
-    void *allocate_zeroed(std::size_t size) const {
+    [[nodiscard]] void *allocate_zeroed(std::size_t size) const {
         return allocated(try_allocate_zeroed(size), size);
     }
 
@@ -88,8 +95,8 @@ class pool_ref {
     /// @param alignment of the address; 0 leaves the choice to the pool
     /// @return memory, to be freed by ::umfFreeOn, or by ::umfFree when the host has waited; NULL:
     ///         there is none, or the queue is refused, as the log says
-    void *try_allocate_on(umf_queue_t queue, std::size_t size,
-                          std::size_t alignment = 0) const noexcept {
+    [[nodiscard]] void *try_allocate_on(umf_queue_t queue, std::size_t size,
+                                        std::size_t alignment = 0) const noexcept {
         return umfPoolMallocOn(handle_, size, alignment, queue);
     }
 
@@ -99,7 +106,8 @@ class pool_ref {
     /// @param alignment of the address; 0 leaves the choice to the pool
     /// @return memory, to be freed by ::umfFreeOn, or by ::umfFree when the host has waited
     /// @throws umf::bad_alloc if there is none, or the queue is refused
-    void *allocate_on(umf_queue_t queue, std::size_t size, std::size_t alignment = 0) const {
+    [[nodiscard]] void *allocate_on(umf_queue_t queue, std::size_t size,
+                                    std::size_t alignment = 0) const {
         return allocated(try_allocate_on(queue, size, alignment), size);
     }
 
@@ -202,7 +210,7 @@ class pool_ref {
     /// @param one the first
     /// @param other the second
     /// @return true if so
-    friend bool operator==(pool_ref one, pool_ref other) noexcept {
+    friend bool operator==(const pool_ref &one, const pool_ref &other) noexcept {
         return one.handle_ == other.handle_;
     }
 
@@ -210,7 +218,7 @@ class pool_ref {
     /// @param one the first
     /// @param other the second
     /// @return true if so
-    friend bool operator!=(pool_ref one, pool_ref other) noexcept {
+    friend bool operator!=(const pool_ref &one, const pool_ref &other) noexcept {
         return !(one == other);
     }
 
@@ -225,7 +233,7 @@ class pool_ref {
         return code == UMF_RESULT_SUCCESS ? UMF_RESULT_ERROR_INVALID_ARGUMENT : code;
     }
 
-    void *allocated(void *ptr, std::size_t size) const {
+    [[nodiscard]] void *allocated(void *ptr, std::size_t size) const {
         if (!ptr) {
             detail::raise(refused(size));
         }

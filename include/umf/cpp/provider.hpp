@@ -14,12 +14,20 @@
 
 UMF_CPP_BEGIN
 
+class provider;
+
 /// @brief Names a provider that another object owns, or none. Copied freely.
 class provider_ref {
   public:
     /// @brief Names a provider.
     /// @param handle the provider; NULL: none
     provider_ref(umf_memory_provider_handle_t handle = nullptr) noexcept : handle_(handle) {}
+
+    /// Refused: the provider would be destroyed at the end of the expression. Give it a name first,
+    /// or move it into a pool.
+    provider_ref(provider &&) = delete;
+    /// Refused likewise.
+    provider_ref(const provider &&) = delete;
 
     /// @brief The handle of the C interface.
     /// @return NULL if there is none
@@ -37,7 +45,7 @@ class provider_ref {
     /// @param alignment of the address; 0 leaves the choice to the provider
     /// @return memory, to be freed by deallocate
     /// @throws umf::bad_alloc if there is none
-    void *allocate(std::size_t size, std::size_t alignment = 0) const {
+    [[nodiscard]] void *allocate(std::size_t size, std::size_t alignment = 0) const {
         void *ptr = nullptr;
         umf_result_t code = umfMemoryProviderAlloc(handle_, size, alignment, &ptr);
         if (code != UMF_RESULT_SUCCESS) {
@@ -113,7 +121,7 @@ class provider_ref {
     /// @param one the first
     /// @param other the second
     /// @return true if so
-    friend bool operator==(provider_ref one, provider_ref other) noexcept {
+    friend bool operator==(const provider_ref &one, const provider_ref &other) noexcept {
         return one.handle_ == other.handle_;
     }
 
@@ -121,7 +129,7 @@ class provider_ref {
     /// @param one the first
     /// @param other the second
     /// @return true if so
-    friend bool operator!=(provider_ref one, provider_ref other) noexcept {
+    friend bool operator!=(const provider_ref &one, const provider_ref &other) noexcept {
         return !(one == other);
     }
 

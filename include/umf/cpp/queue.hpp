@@ -91,7 +91,9 @@ inline result<void> use_on(const void *ptr, const queues &used_by) {
 ///        it.
 /// @tparam T type of an object that needs no destructor, or an array of such; void: any memory
 template <class T> struct deleter_on {
-    static_assert(std::is_void_v<T> || std::is_trivially_destructible_v<std::remove_extent_t<T>>);
+    static_assert(std::is_void_v<T> || std::is_trivially_destructible_v<std::remove_extent_t<T>>,
+                  "memory that is freed on a queue is not touched: its objects must need no "
+                  "destructor");
 
     /// The queue that uses the memory last.
     umf_queue_t queue;
@@ -105,7 +107,8 @@ template <class T> struct deleter_on {
     /// @param size bytes
     /// @param alignment of the address
     /// @return memory; NULL if there is none
-    void *allocate(pool_ref from, std::size_t size, std::size_t alignment) const noexcept {
+    [[nodiscard]] void *allocate(pool_ref from, std::size_t size,
+                                 std::size_t alignment) const noexcept {
         return from.try_allocate_on(queue, size, alignment);
     }
 

@@ -47,7 +47,8 @@ class [[nodiscard]] suspend_scope {
     /// @param pools the pools, which must outlive this object; not empty
     /// @param wait_for queues whose work so far is waited for; none: all work is
     /// @throws umf::exception if that fails
-    explicit suspend_scope(std::initializer_list<pool_ref> pools, const queues &wait_for = {})
+    [[nodiscard]] explicit suspend_scope(std::initializer_list<pool_ref> pools,
+                                         const queues &wait_for = {})
         : suspend_scope(create(pools, wait_for).value()) {}
 
     /// @brief Suspends pools, without exceptions.
