@@ -132,3 +132,11 @@ def test_refusals_say_what_to_do():
             with pytest.raises(umf.OutOfResourcesError, match=suspended):
                 call()
         umf.resume(pool)
+
+
+def test_numbers_are_no_pools(pool):
+    """They are handles inside of the package."""
+    for call in (umf.suspend, umf.resume, umf.suspend_async, umf.resume_async):
+        for pools in ([1], b"a", [pool, pool.handle]):
+            with pytest.raises(TypeError, match="pools must be umf.Pool objects, not "):
+                call(pools)

@@ -28,7 +28,11 @@ _Args = Tuple[Tuple[Pool, ...], Tuple[int, ...], Tuple[int, ...]]
 
 
 def _listed(pools: _Pools) -> Tuple[Pool, ...]:
-    return (pools,) if isinstance(pools, Pool) else tuple(pools)
+    listed = (pools,) if isinstance(pools, Pool) else tuple(pools)
+    for one in listed:
+        if not isinstance(one, _core.Pool):
+            raise TypeError(f"pools must be umf.Pool objects, not {one!r}")
+    return listed
 
 
 def _arguments(pools: _Pools, queues: Iterable[int], events: Iterable[int]) -> _Args:
