@@ -1,8 +1,8 @@
 /*
  * The tests that an emulator cannot run. Programs of another architecture run in qemu-user
  * (test/CMakeLists.txt), which hands system calls on to the kernel of this machine and is not
- * faithful in all of them. Each test that fails for that is named here with what was seen, and is
- * skipped with these words; the other tests of its program run. Seen with qemu 7.2.
+ * faithful in all of them. Each test that fails for that is named here with the failure seen, and
+ * is skipped with these words; the other tests of its program run. Seen with qemu 7.2.
  */
 #include <cstring>
 #include <string>
@@ -43,7 +43,7 @@ const Limit limits[] = {
      {"Import.ALifeLeavesNoMetadataBehind", "Over/ProxyRest.NoMetadataIsLost/*",
       "Each/Faults.NothingGrows/*", "Memory/Ipc.RefusesAHandleReplayedAfterAReallocation/*",
       "Memory/Ipc.AThousandOpensLeaveNothingBehind/*"}},
-    {"a mapping is not made where it is asked for, though nothing is there",
+    {"a mapping is not made at the requested address, though it is free",
      {"os.WhatIsOpenedOfAFileLiesAsInTheFile"}},
     {"mappings lie side by side, with nothing between them",
      {"os_reuse.AMappingThatEndsInAnExtentIsNoMapping"}},

@@ -36,7 +36,7 @@ for header in $headers; do
     }
 done
 
-# What the examples and a test use of it.
+# Code of the examples and of a test.
 compilers=
 for compiler in "$cxx" $(for other in g++ clang++; do command -v $other || true; done); do
     case "$compilers " in *" $(readlink -f "$(command -v "$compiler")") "*) continue ;; esac

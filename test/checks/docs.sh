@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Reads what the headers say; whatever is public and not described is an error.
+# Reads the headers; a public name without a description is an error.
 #
 #   docs.sh <Doxyfile> <include folder> <work folder>
 set -euo pipefail

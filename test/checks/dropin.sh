@@ -28,7 +28,7 @@ ln -s "$(realpath "$library")" "$work/ours/libumf.so.1"
     -L"$work/theirs" -lumf
 LD_LIBRARY_PATH=$work/ours "$work/dropin"
 
-# Symbols that nobody calls are bound, too: none may be missing or under another node.
+# Unused symbols are bound, too: none may be missing or under another node.
 {
     awk '!/^#/ { printf "void %s(void);\n", $1 }' "$abi"
     echo 'void (*const all[])(void) = {'

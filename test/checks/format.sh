@@ -2,7 +2,7 @@
 # Checks the formatting of all our C and C++ files: format.sh <project root>
 set -euo pipefail
 
-# What is right differs between releases of clang-format; ours is the one of Debian 12.
+# The format differs between releases of clang-format; ours is the one of Debian 12.
 wanted=14
 
 skip() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every public header stands alone, in C and in C++, brings what the contract says it brings, and
+# Every public header stands alone, in C and in C++, brings the headers of the contract, and
 # has its own include guard. Those for C++ alone are looked at by cpp_headers.sh.
 #
 #   headers.sh <source folder> <C compiler> <C++ compiler>

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks what libumf asks of others: imports.sh <nm> <libumf.so>
+# Checks the imports of libumf: imports.sh <nm> <libumf.so>
 #
 # Not memory, because it may be the program's malloc; and not prctl, because whom a process lets at
 # its memory (PR_SET_PTRACER) is for the application to say.

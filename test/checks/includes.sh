@@ -3,7 +3,7 @@
 #
 # The table stands in docs/ARCHITECTURE.md, too: change both. A row is a folder of src/ or lib/ and what its files may include beside
 # each other: a folder, or one header; "public" is any public header, "umf/base.h" that one alone. A folder
-# inside of another has what that one's row says and what its own adds, if it has one.
+# inside of another has the rights of that one's row and of its own, if it has one.
 set -euo pipefail
 
 cd "$1"

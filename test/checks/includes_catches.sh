@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows that includes.sh catches what it is there for: each line breaks one rule.
+# Shows that includes.sh catches violations: each line breaks one rule.
 set -euo pipefail
 
 check=$(cd "$(dirname "$0")" && pwd)/includes.sh

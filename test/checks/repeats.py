@@ -3,7 +3,7 @@
 
 A line is repeated if it belongs to a run of eight lines that stands somewhere else, too, equal or of the same
 shape: names, numbers and texts may differ. Comments, empty lines, #include and lines of brackets do not count, nor
-does a list (members, cases, rows of a table): eight lines of three shapes at most. --list tells the places, the
+does a list (members, cases, rows of a table): eight lines of three shapes at most. --list prints the places, the
 longest runs first.
 """
 import collections

@@ -24,7 +24,7 @@ compare() { # <what> <names in the source> <names in the page>
     [ -z "$only" ] || { echo "$1 in $page, but not in the source:" $only; return 1; }
 }
 
-# Fields with the macros that stand for them; what nobody can use is left out.
+# Fields with the macros that stand for them; unusable ones are left out.
 paths_in() {
     sed -nE 's/.*\.path = "([^"]+)"[,}].*/\1/p
         s/.*\.path = "([^"]+)"$/\1/p
@@ -78,7 +78,7 @@ compare "paths" "$paths" \
     "$(grep -E '^[a-z_.{}]+$' <<<"$cells" | sed -E 's/^umf\.(logger|ipc|reclaim|record|suspend)\.//' | grep -v '^\(umf\|params\)\.' |
         sort -u)" || status=1
 
-# What is gone since an older UMF is named in migration.md only.
+# A setting removed since an older UMF is named in migration.md only.
 names=$(grep -hoE '\b(umf[A-Z][A-Za-z0-9]+|UMF_[A-Z0-9_]*[A-Z0-9])\b' README.md docs/guide.md \
     $(find docs/guide -name '*.md' ! -name migration.md) | sort -u)
 known=$(grep -rhoE '\b(umf[A-Z][A-Za-z0-9]+|UMF_[A-Z0-9_]*[A-Z0-9])\b' include CMakeLists.txt cmake | sort -u)

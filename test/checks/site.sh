@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the site of the documentation and looks at what is in it:
+# Makes the site of the documentation and checks its content:
 #
 #   site.sh <project root> <Doxyfile> <version> <work folder>
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks how much thread-local memory libumf asks for: tls.sh <readelf> <libumf.so>
+# Checks the size of the thread-local memory of libumf: tls.sh <readelf> <libumf.so>
 #
 # One variable of ours is reached by the fast (initial-exec) way. That puts all thread-local variables
 # of the library into the small block that dlopen has to spare, so together they may take 128 bytes:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The headers of libumem: each alone and twice, in every version of C and C++ that the compilers know, in
+# The headers of libumem: each alone and twice, in every version of C and C++ that the compilers have, in
 # several files of one program, with each kind of context left out, and which macros they define.
 #
 #   umem_headers.sh <source folder> <C compiler> <C++ compiler>
@@ -18,7 +18,7 @@ fail() {
     failed=1
 }
 
-knows() { # <compiler> <standard>
+supports() { # <compiler> <standard>
     echo 'extern int a;' | "$1" "-std=$2" -x "$3" -fsyntax-only - 2>/dev/null
 }
 
@@ -33,15 +33,15 @@ for header in umem.h umem_utils.h umem_config.h rmm.h umem.hpp; do
     printf '#include <%s>\n#include <%s>\nextern int alone;\n' "$header" "$header" >"$work/alone.c"
     cp "$work/alone.c" "$work/alone.cpp"
     for standard in c11 gnu11 c17 c2x; do
-        [ "$header" = umem.hpp ] || ! knows "$cc" $standard c || compile $header "$work/alone.c" "$cc" -std=$standard
+        [ "$header" = umem.hpp ] || ! supports "$cc" $standard c || compile $header "$work/alone.c" "$cc" -std=$standard
     done
     for standard in c++11 c++14 c++17 c++20 c++2b; do
-        ! knows "$cxx" $standard c++ || compile $header "$work/alone.cpp" "$cxx" -std=$standard
+        ! supports "$cxx" $standard c++ || compile $header "$work/alone.cpp" "$cxx" -std=$standard
     done
 done
 
 for standard in c++11 c++14 c++17 c++20 c++2b; do
-    ! knows "$cxx" $standard c++ ||
+    ! supports "$cxx" $standard c++ ||
         "$cxx" -std=$standard -Wall -Wextra -Werror "-I$include" -fsyntax-only "$1/test/checks/umem_use.cpp" ||
         fail "umem.hpp cannot be used in $standard"
 done

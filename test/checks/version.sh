@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that what a person writes by hand names the version of the project first:
+# Checks that files written by hand name the version of the project first:
 # version.sh <project root> <version> <version of the packages> <version for Python>
 set -euo pipefail
 

@@ -354,8 +354,8 @@ TEST_P(Misbehaves, AndThePoolLives) {
     if (umfPoolCreate(kind.ops(), provider, nullptr, 0, &bad.pool) == OK) {
         bad.is_bad = true;
         std::vector<std::thread> threads;
-        // That two threads are given the same memory at the same moment is not seen: what is given
-        // is recorded without a lock.
+        // That two threads are given the same memory at the same moment is not noticed: memory
+        // given is recorded without a lock.
         bool gives_twice =
             bad.way == Way::same_memory_twice || bad.way == Way::inside_of_memory_given;
         for (unsigned i = 0; i < (gives_twice ? 1u : 3u); i++) {
@@ -377,7 +377,7 @@ INSTANTIATE_TEST_SUITE_P(pools, Misbehaves,
                                     std::get<1>(one.param).second;
                          });
 
-// --- what is asked again
+// --- requests that are repeated
 // --------------------------------------------------------------------------
 
 class Asked : public testing::TestWithParam<PoolKind> {
@@ -385,22 +385,22 @@ class Asked : public testing::TestWithParam<PoolKind> {
     FakeProvider fake;
     umf_memory_provider_handle_t provider = nullptr;
     umf_memory_pool_handle_t pool = nullptr;
-    std::vector<size_t> told;
+    std::vector<size_t> requests;
 
     void SetUp() override {
         provider = fake.create();
         ASSERT_EQ(umfPoolCreate(GetParam().ops(), provider, nullptr, 0, &pool), OK);
-        ASSERT_EQ(umfAddReclaimCallback(tell, this), OK);
+        ASSERT_EQ(umfAddReclaimCallback(note_request, this), OK);
     }
     void TearDown() override {
-        EXPECT_EQ(umfRemoveReclaimCallback(tell, this), OK);
+        EXPECT_EQ(umfRemoveReclaimCallback(note_request, this), OK);
         fake.alloc_fails = false;
         EXPECT_EQ(umfPoolDestroy(pool), OK);
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
         EXPECT_EQ(fake.live(), 0u);
     }
-    static bool tell(umf_memory_pool_handle_t, size_t bytes, unsigned, void *self) {
-        static_cast<Asked *>(self)->told.push_back(bytes);
+    static bool note_request(umf_memory_pool_handle_t, size_t bytes, unsigned, void *self) {
+        static_cast<Asked *>(self)->requests.push_back(bytes);
         return true;
     }
 };
@@ -420,7 +420,7 @@ TEST_P(Asked, OnceAfterWhatIsNoShortage) {
             EXPECT_EQ(fake.allocs, 1u) << size << " bytes, result " << failure;
         }
     }
-    EXPECT_EQ(told.size(), 0u);
+    EXPECT_EQ(requests.size(), 0u);
 }
 
 TEST_P(Asked, AgainAfterAShortage) {
@@ -429,17 +429,17 @@ TEST_P(Asked, AgainAfterAShortage) {
          {UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY, UMF_RESULT_ERROR_OUT_OF_RESOURCES}) {
         fake.failure = failure;
         for (size_t size : {size_t{64}, size_t{100000}, size_t{100} << 20}) {
-            told.clear();
+            requests.clear();
             fake.allocs = 0;
             EXPECT_EQ(umfPoolMalloc(pool, size), nullptr);
             EXPECT_EQ(umfPoolGetLastAllocationError(pool), failure) << size;
             EXPECT_GT(fake.allocs, 8u);
-            EXPECT_EQ(told.size(), 8u) << size;
+            EXPECT_EQ(requests.size(), 8u) << size;
         }
     }
 }
 
-// The result of a request does not depend on what the thread was refused before.
+// The result of a request does not depend on an earlier refusal of the thread.
 TEST_P(Asked, WhateverWasRefusedBefore) {
     fake.failure = UMF_RESULT_ERROR_UNKNOWN;
     fake.alloc_fails = true;
@@ -453,15 +453,15 @@ TEST_P(Asked, WhateverWasRefusedBefore) {
 TEST_P(Asked, ForSizesOf16TiBAndMore) {
     fake.limit = 0;
     for (size_t size : {16 * TiB, 16 * TiB + PAGE, 1024 * TiB, size_t{1} << 57}) {
-        told.clear();
+        requests.clear();
         EXPECT_EQ(umfPoolMalloc(pool, size), nullptr);
-        ASSERT_EQ(told.size(), 8u) << size;
-        EXPECT_GE(told[0], size);
-        EXPECT_LE(told[0], size + (size_t{4} << 20));
+        ASSERT_EQ(requests.size(), 8u) << size;
+        EXPECT_GE(requests[0], size);
+        EXPECT_LE(requests[0], size + (size_t{4} << 20));
     }
-    told.clear();
+    requests.clear();
     EXPECT_EQ(umfPoolMalloc(pool, (size_t{1} << 57) + PAGE), nullptr);
-    EXPECT_EQ(told.size(), 0u);
+    EXPECT_EQ(requests.size(), 0u);
 }
 
 // --- destroyed handles

@@ -32,7 +32,7 @@ constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BUSY = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 constexpr size_t SIZE = 64 << 10;
 
-// A provider that tells when its memory goes; in its memory the CPU can read and write.
+// A provider that reports the free of its memory; in its memory the CPU can read and write.
 struct Telling {
     std::atomic<long> freed{0};
 
@@ -60,7 +60,7 @@ struct Telling {
     }
 };
 
-// A copy that stops in the middle until it is told to go on.
+// A copy that stops in the middle until the test lets it continue.
 class CopyHold : public ::testing::Test {
   protected:
     FarProvider far;
@@ -293,7 +293,7 @@ TEST_F(CopyHold, memory_of_a_dead_process_is_copied) {
     EXPECT_EQ(umfCloseIPCHandle(opened), OK);
 }
 
-// What was opened the whole time is copied rightly.
+// Memory that was open the whole time is copied rightly.
 TEST(CopyRace, copies_beside_closes_are_right_or_refused) {
     constexpr size_t THREADS = 3;
     Foreign foreign;
@@ -355,8 +355,8 @@ TEST(CopyRace, small_copies_of_many_threads_beside_frees_are_right) {
     EXPECT_EQ(umfPoolDestroy(pool), OK);
 }
 
-// Threads copy between pools while others free, trim, suspend and resume: what was not refused is
-// right.
+// Threads copy between pools while others free, trim, suspend and resume: content of calls that
+// succeeded is right.
 TEST(CopyRace, copies_beside_frees_suspends_and_trims_are_right_or_refused) {
     constexpr size_t THREADS = 3;
     umf_memory_pool_handle_t pools[3] = {};

@@ -456,7 +456,7 @@ TEST_F(Copy, a_hole_in_unknown_memory_is_found) {
     munmap(memory, size);
 }
 
-// Its provider does not tell whether the CPU reaches it.
+// Its provider does not report whether the CPU can access it.
 TEST_F(Copy, protected_memory_of_a_provider_is_refused) {
     for (const char *protection : {"none", "read"}) {
         umf_memory_pool_handle_t pool = nullptr;

@@ -215,7 +215,7 @@ TEST_P(Group, LowerLimitTakesWhatIsFree) {
     void *kept = blocks.back();
     blocks.pop_back();
     EXPECT_EQ(umfPoolGroupSetLimit(group, 1), OK);
-    EXPECT_GE(stats().held, BLOCK * blocks.size()) << "what is in use stays";
+    EXPECT_GE(stats().held, BLOCK * blocks.size()) << "blocks in use stay";
     EXPECT_EQ(umfPoolMalloc(pool, 16 * MiB), nullptr);
     free_all(blocks);
     EXPECT_EQ(umfPoolGroupSetLimit(group, 2), OK);

@@ -1,5 +1,5 @@
 /*
- * Handles are not believed: what was destroyed, what is of another kind and what never was a handle
+ * Handles are checked: a destroyed one, one of another kind and a number that never was a handle
  * is refused by every function that takes one, but for those that allocate and free, which have no
  * time to ask. Nothing is read through a bad handle.
  */
@@ -47,7 +47,7 @@ umf_result_t watcher(umf_memory_pool_handle_t, umf_suspend_event_t, void *) {
     return OK;
 }
 
-/* Where functions put what they tell. */
+/* Outputs of functions. */
 struct Out {
     size_t size;
     void *pointer;
@@ -531,7 +531,7 @@ TEST_F(Bad, TheLogSaysWhatItIs) {
     EXPECT_EQ(log.count(" is no handle of this library, a provider is wanted"), 1u) << log.text();
 }
 
-/* What a user's pool is given is its view of the provider: good for all but destruction. */
+/* A user's pool gets its view of the provider: good for all but destruction. */
 TEST_F(Bad, AViewIsAProviderThatIsNotDestroyed) {
     umf_memory_pool_ops_t ops = viewing_pool_ops();
     umf_memory_provider_handle_t provider = nullptr;

@@ -1,4 +1,4 @@
-// What the headers promise of handles, for each kind of memory and each kind of pool.
+// The promises of the headers on handles, for each kind of memory and each kind of pool.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -112,7 +112,7 @@ class Handle : public testing::TestWithParam<SourceKind> {
         umf_result_t result = umfOpenIPCHandleSized(handler, edge.put(handle, size), size, &opened);
         return close(result, opened);
     }
-    // All did, and nobody says how many they are.
+    // All did, and no count is known.
     umf_result_t open(const Bytes &handle) {
         void *opened = nullptr;
         auto bytes = reinterpret_cast<umf_ipc_handle_t>(edge.put(handle, handle.size()));
@@ -162,7 +162,7 @@ TEST_P(Handle, MayBeFollowedByOtherBytes) {
     Bytes more = good;
     more.resize(good.size() + 100, 0x55);
     EXPECT_EQ(open_sized(more, more.size()), OK);
-    EXPECT_EQ(open_sized(more, more.size()), OK) << "of what is known";
+    EXPECT_EQ(open_sized(more, more.size()), OK) << "of the known size";
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Handle, testing::ValuesIn(sharing_kinds()),
@@ -204,7 +204,7 @@ TEST(HandleSize, DependsOnTheLengthOfAPathOnlyIfThatIsLong) {
 
 // --- objects that are freed while a handle of them is out ---
 
-// A table of one's own: the core knows nothing of what is behind it.
+// A table of one's own: the core has no facts about its memory.
 const umf_memory_pool_ops_t *user_ops() {
     static umf_memory_pool_ops_t ops = *umfDisjointPoolOps();
     return &ops;
@@ -405,7 +405,7 @@ TEST_P(Freed, TrimKeepsWhatWaits) {
     }
 }
 
-// The handle leads to what was there, never to what another object holds.
+// The handle leads to the old content, never to content of another object.
 TEST_P(Freed, OpenLeadsToNoOtherObject) {
     umf_ipc_handler_handle_t handler = nullptr;
     ASSERT_EQ(umfPoolGetIPCHandler(pool, &handler), OK);
@@ -494,7 +494,7 @@ TEST_P(Freed, ChildOfAForkPutsItsOwn) {
     EXPECT_EQ(umfPutIPCHandle(handle), OK);
 }
 
-// Each object holds what was written into it as long as it is somebody's, or waits.
+// Each object keeps its content as long as it is in use or pending.
 TEST_P(Freed, BesideOtherThreads) {
     std::vector<std::thread> threads;
     for (unsigned char id = 1; id <= 4; id++) {

@@ -100,7 +100,7 @@ bool is_loaded(const char *name) {
     return library != nullptr;
 }
 
-/* Its code and its kinds must not go while somebody may call them. */
+/* Its code and its kinds must not be unloaded while they can be called. */
 TEST_F(Plugin, stays_while_a_provider_lives) {
     ASSERT_EQ(load("kinds"), UMF_RESULT_SUCCESS);
     umf_memory_provider_handle_t handle = nullptr;
@@ -128,7 +128,7 @@ TEST_F(Plugin, stays_while_a_pool_lives) {
     EXPECT_EQ(umfPoolFree(handle, ptr), UMF_RESULT_SUCCESS);
     EXPECT_EQ(umfPoolDestroy(handle), UMF_RESULT_ERROR_UNKNOWN);
     umfInit();
-    ASSERT_EQ(load("kinds"), UMF_RESULT_SUCCESS); /* again, beside what is left of the first time */
+    ASSERT_EQ(load("kinds"), UMF_RESULT_SUCCESS); /* again, next to the rest of the first load */
     EXPECT_EQ(umfPoolDestroy(handle), UMF_RESULT_SUCCESS);
     EXPECT_TRUE(is_loaded("kinds"));
     umfTearDown();

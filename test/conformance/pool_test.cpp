@@ -804,7 +804,7 @@ TEST_P(Pool, ControlOfCommonNodes) {
     EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &small, 1, pool), BAD);
 }
 
-// A shadow model: who has which bytes, and what is in them.
+// A shadow model: the owner and the content of all bytes.
 class Shadow {
   public:
     struct Block {
@@ -937,7 +937,7 @@ std::vector<Parameter> chosen() {
 
 INSTANTIATE_TEST_SUITE_P(Each, Pool, testing::ValuesIn(chosen()), label);
 
-// Who has freed what is the pool's affair: plain memory, memory by pieces, memory of a user's.
+// The pool orders frees: plain memory, memory by pieces, memory of a user's.
 static std::vector<SourceKind> some_sources() {
     std::vector<SourceKind> list;
     for (const SourceKind &kind : source_kinds()) {
@@ -1828,7 +1828,7 @@ TEST_F(UserTable, UmfFreeCallsTheOwner) {
     self.allocate_in_initialize = 5000;
     ASSERT_EQ(create(), OK);
     EXPECT_EQ(umfFree(static_cast<char *>(self.from_provider) + 100), OK)
-        << "what is a valid pointer is the pool's to say";
+        << "the pool decides which pointers are valid";
     EXPECT_EQ(self.journal.back(), "free");
     self.answer = &self;
     umfPoolMalloc(pool, 1);
@@ -1907,7 +1907,7 @@ TEST_F(UserTable, Versions) {
     munmap(memory, 2 * page);
 }
 
-// What a pool can do with the provider that it is given: allocate, free, split and merge, all
+// Calls of a pool to its provider: allocate, free, split and merge, all
 // recorded.
 
 TEST_F(UserTable, SplitAndMergeAreRecorded) {
@@ -2015,7 +2015,7 @@ TEST_F(UserTable, DefaultsComeBetweenTheNameAndPostInitialize) {
     for (uint32_t version : {UMF_MAKE_VERSION(1, 0), UMF_MAKE_VERSION(1, 1)}) {
         ops.version = version;
         self = UserPool();
-        ASSERT_EQ(create(ops), OK) << "what a default answers is ignored";
+        ASSERT_EQ(create(ops), OK) << "the result of a default is ignored";
         EXPECT_EQ(self.journal,
                   (Journal{"initialize", "get_name", "params.x", "y", "post_initialize"}));
         EXPECT_EQ(umfPoolDestroy(pool), OK);
@@ -2140,7 +2140,7 @@ TEST(Creation, JemallocWantsAProviderThatCanSplit) {
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
-// What the trial split of the creation was called with, and what it answers.
+// Arguments of the trial split of the creation, and its answer.
 struct {
     void *ptr;
     size_t total, first, calls;

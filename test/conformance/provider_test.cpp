@@ -289,7 +289,7 @@ TEST_P(Provider, BadFreesAreRefused) {
     EXPECT_EQ(umfMemoryProviderFree(provider, p + page, page), expected);
     EXPECT_EQ(umfMemoryProviderFree(provider, p, 3 * page), expected);
     EXPECT_EQ(umfMemoryProviderFree(provider, p, 5 * page), expected);
-    EXPECT_EQ(source->live_bytes(), 5 * page) << "what was refused does not count";
+    EXPECT_EQ(source->live_bytes(), 5 * page) << "refused requests do not count";
     p[0] = p[4 * page - 1] = 1;
     free(p, 4 * page);
     EXPECT_EQ(umfMemoryProviderFree(provider, p, 4 * page), expected) << "freed already";
@@ -812,31 +812,31 @@ TEST(UserTable, ResultsArePassedOnAndRecorded) {
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
-// A provider that answers to every operation what it is told to.
+// A provider whose operations all return a given result.
 
-umf_result_t told = OK;
+umf_result_t answer = OK;
 
 umf_memory_provider_ops_t obedient_table() {
     umf_memory_provider_ops_t ops = full_table();
-    ops.alloc = [](void *, size_t, size_t, void **) { return told; };
-    ops.free = [](void *, void *, size_t) { return told; };
-    ops.get_last_native_error = [](void *, const char **, int32_t *) { return told; };
-    ops.get_recommended_page_size = [](void *, size_t, size_t *) { return told; };
-    ops.get_min_page_size = [](void *, const void *, size_t *) { return told; };
-    ops.get_cache_line_size = [](void *, size_t *) { return told; };
+    ops.alloc = [](void *, size_t, size_t, void **) { return answer; };
+    ops.free = [](void *, void *, size_t) { return answer; };
+    ops.get_last_native_error = [](void *, const char **, int32_t *) { return answer; };
+    ops.get_recommended_page_size = [](void *, size_t, size_t *) { return answer; };
+    ops.get_min_page_size = [](void *, const void *, size_t *) { return answer; };
+    ops.get_cache_line_size = [](void *, size_t *) { return answer; };
     ops.get_name = [](void *, const char **name) {
         *name = "obedient";
-        return told;
+        return answer;
     };
-    ops.ext_purge_lazy = [](void *, void *, size_t) { return told; };
-    ops.ext_purge_force = [](void *, void *, size_t) { return told; };
-    ops.ext_allocation_split = [](void *, void *, size_t, size_t) { return told; };
-    ops.ext_allocation_merge = [](void *, void *, void *, size_t) { return told; };
-    ops.ext_get_ipc_handle_size = [](void *, size_t *) { return told; };
-    ops.ext_get_ipc_handle = [](void *, const void *, size_t, void *) { return told; };
-    ops.ext_put_ipc_handle = [](void *, void *) { return told; };
-    ops.ext_open_ipc_handle = [](void *, void *, void **) { return told; };
-    ops.ext_close_ipc_handle = [](void *, void *, size_t) { return told; };
+    ops.ext_purge_lazy = [](void *, void *, size_t) { return answer; };
+    ops.ext_purge_force = [](void *, void *, size_t) { return answer; };
+    ops.ext_allocation_split = [](void *, void *, size_t, size_t) { return answer; };
+    ops.ext_allocation_merge = [](void *, void *, void *, size_t) { return answer; };
+    ops.ext_get_ipc_handle_size = [](void *, size_t *) { return answer; };
+    ops.ext_get_ipc_handle = [](void *, const void *, size_t, void *) { return answer; };
+    ops.ext_put_ipc_handle = [](void *, void *) { return answer; };
+    ops.ext_open_ipc_handle = [](void *, void *, void **) { return answer; };
+    ops.ext_close_ipc_handle = [](void *, void *, size_t) { return answer; };
     return ops;
 }
 
@@ -874,14 +874,14 @@ const Operation recorded[] = {
 TEST(UserTable, AnyResultIsPassedOn) {
     FakeProvider fake;
     Handle provider = nullptr;
-    told = OK;
+    answer = OK;
     ASSERT_EQ(create(obedient_table(), fake, &provider), OK);
     for (int result : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x7ffffffe, 4711}) {
-        told = static_cast<umf_result_t>(result);
+        answer = static_cast<umf_result_t>(result);
         for (const Operation &operation : recorded) {
-            EXPECT_EQ(operation.call(provider), told) << operation.name;
+            EXPECT_EQ(operation.call(provider), answer) << operation.name;
         }
-        EXPECT_EQ(umfMemoryProviderGetLastNativeError(provider, &a_text, &an_error), told);
+        EXPECT_EQ(umfMemoryProviderGetLastNativeError(provider, &a_text, &an_error), answer);
     }
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
@@ -892,11 +892,11 @@ class LastFailed : public testing::Test {
     Handle provider = nullptr, marker = marker_fake.create();
 
     void SetUp() override {
-        told = OK;
+        answer = OK;
         ASSERT_EQ(create(obedient_table(), fake, &provider), OK);
         marker_fake.alloc_fails = true;
         EXPECT_NE(umfMemoryProviderAlloc(marker, 1, 0, &a_pointer), OK);
-        told = UMF_RESULT_ERROR_USER_SPECIFIC;
+        answer = UMF_RESULT_ERROR_USER_SPECIFIC;
     }
     void TearDown() override {
         if (provider) {
@@ -915,13 +915,13 @@ TEST_F(LastFailed, IsRecordedByEachOperation) {
     for (const Operation &operation : recorded) {
         ASSERT_NE(umfMemoryProviderAlloc(marker, 1, 0, &a_pointer), OK);
         ASSERT_EQ(last(), marker);
-        EXPECT_EQ(operation.call(provider), told);
+        EXPECT_EQ(operation.call(provider), answer);
         EXPECT_EQ(last(), provider) << operation.name;
     }
 }
 
 TEST_F(LastFailed, IsNotRecordedByASuccess) {
-    told = OK;
+    answer = OK;
     for (const Operation &operation : recorded) {
         EXPECT_EQ(operation.call(provider), OK);
         EXPECT_EQ(last(), marker) << operation.name;
@@ -929,12 +929,12 @@ TEST_F(LastFailed, IsNotRecordedByASuccess) {
 }
 
 TEST_F(LastFailed, IsNotRecordedByCreateDestroyAndNativeError) {
-    EXPECT_EQ(umfMemoryProviderGetLastNativeError(provider, &a_text, &an_error), told);
+    EXPECT_EQ(umfMemoryProviderGetLastNativeError(provider, &a_text, &an_error), answer);
     EXPECT_EQ(last(), marker);
     Handle other = nullptr;
-    EXPECT_EQ(create(obedient_table(), fake, &other), told) << "its get_name fails";
+    EXPECT_EQ(create(obedient_table(), fake, &other), answer) << "its get_name fails";
     EXPECT_EQ(last(), marker);
-    told = OK;
+    answer = OK;
     umf_memory_provider_ops_t ops = obedient_table();
     ops.finalize = [](void *) { return UMF_RESULT_ERROR_USER_SPECIFIC; };
     ASSERT_EQ(create(ops, fake, &other), OK);
@@ -944,7 +944,7 @@ TEST_F(LastFailed, IsNotRecordedByCreateDestroyAndNativeError) {
 
 // No handle that is gone is given to anybody in this thread.
 TEST_F(LastFailed, IsForgottenWithItsProvider) {
-    EXPECT_EQ(umfMemoryProviderAlloc(provider, 1, 0, &a_pointer), told);
+    EXPECT_EQ(umfMemoryProviderAlloc(provider, 1, 0, &a_pointer), answer);
     EXPECT_EQ(last(), provider);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
     provider = nullptr;

@@ -27,16 +27,16 @@ namespace {
 constexpr size_t KiB = 1024, MiB = 1024 * KiB, SIZE = 32 * MiB, BLOCK = 256 * KiB;
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 
-struct Told {
+struct Request {
     umf_memory_pool_handle_t pool;
     size_t bytes;
     unsigned attempt;
 };
 
-// A callback that notes what it is told and does what it is made for.
+// A callback that notes its arguments and runs a given function.
 class Callback {
   public:
-    using Body = std::function<bool(const Told &)>;
+    using Body = std::function<bool(const Request &)>;
     explicit Callback(Body does) : body(std::move(does)) {
         EXPECT_EQ(umfAddReclaimCallback(entry, this), OK);
     }
@@ -105,10 +105,10 @@ class Reclaim : public testing::TestWithParam<PoolKind> {
 TEST_P(Reclaim, CallbackGivesBackWhatTheRequestNeeds) {
     std::vector<void *> blocks = take_all(pool, BLOCK);
     ASSERT_GT(blocks.size(), 16u);
-    Callback callback([&](const Told &told) {
-        EXPECT_EQ(told.pool, pool);
-        EXPECT_GE(told.bytes, BLOCK);
-        EXPECT_EQ(told.attempt, 0u);
+    Callback callback([&](const Request &request) {
+        EXPECT_EQ(request.pool, pool);
+        EXPECT_GE(request.bytes, BLOCK);
+        EXPECT_EQ(request.attempt, 0u);
         free_some(blocks, blocks.size()); // in an order that lets neighbours merge
         return true;
     });
@@ -122,7 +122,7 @@ TEST_P(Reclaim, CallbackGivesBackWhatTheRequestNeeds) {
 TEST_P(Reclaim, ObjectsThatACallbackFreesInTheSamePoolAreNotLost) {
     constexpr size_t size = 4 * KiB, n = 100;
     std::vector<void *> blocks = take_all(pool, size), again;
-    Callback callback([&](const Told &) {
+    Callback callback([&](const Request &) {
         size_t before = blocks.size();
         free_some(blocks, n);
         return blocks.size() < before;
@@ -145,7 +145,7 @@ TEST_P(Reclaim, ObjectsThatACallbackFreesInTheSamePoolAreNotLost) {
 
 TEST_P(Reclaim, RequestsOfACallbackFailAtOnce) {
     std::vector<void *> blocks = take_all(pool, BLOCK);
-    Callback callback([&](const Told &) {
+    Callback callback([&](const Request &) {
         EXPECT_EQ(umfPoolMalloc(pool, BLOCK), nullptr);
         return false;
     });
@@ -160,10 +160,10 @@ TEST_P(Reclaim, CallbackAllocatesWhatAnotherPoolKeepsFree) {
     umf_memory_pool_handle_t other = nullptr;
     ASSERT_EQ(umfPoolCreate(GetParam().ops(), side->handle, nullptr, 0, &other), OK);
     std::vector<void *> blocks = take_all(other, 4 * KiB);
-    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(1)); // what is cached lies everywhere
+    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(1)); // cached blocks lie everywhere
     free_all(blocks);
     blocks = take_all(pool, BLOCK);
-    Callback callback([&](const Told &) {
+    Callback callback([&](const Request &) {
         void *moved = umfPoolMalloc(other, SIZE / 4);
         EXPECT_NE(moved, nullptr);
         EXPECT_EQ(umfFree(moved), OK);
@@ -183,7 +183,7 @@ TEST_P(Reclaim, AbsurdSizesReclaimNothing) {
         free_all(blocks);
     }
     const size_t held = allocated_of(source->handle);
-    Callback callback([](const Told &) { return true; });
+    Callback callback([](const Request &) { return true; });
     for (size_t size : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4, size_t{1} << 58}) {
         EXPECT_EQ(umfPoolMalloc(pool, size), nullptr);
         EXPECT_EQ(umfPoolAlignedMalloc(pool, size, 4096), nullptr);
@@ -198,8 +198,8 @@ TEST_P(Reclaim, AbsurdSizesReclaimNothing) {
 TEST_P(Reclaim, RoundsAreBounded) {
     std::vector<void *> blocks = take_all(pool, BLOCK);
     std::vector<unsigned> attempts;
-    Callback callback([&](const Told &told) {
-        attempts.push_back(told.attempt);
+    Callback callback([&](const Request &request) {
+        attempts.push_back(request.attempt);
         return true;
     });
     errno = 4711;
@@ -214,8 +214,8 @@ TEST_P(Reclaim, CallbackDestroysAndTrimsOtherPools) {
     ASSERT_NE(third, nullptr);
     std::vector<void *> few = {umfPoolMalloc(third, 64)};
     std::vector<void *> blocks = take_all(other, BLOCK);
-    Callback callback([&](const Told &told) {
-        EXPECT_EQ(told.pool, pool);
+    Callback callback([&](const Request &request) {
+        EXPECT_EQ(request.pool, pool);
         free_some(few, 1);
         umfPoolTrimMemory(third, 0);
         EXPECT_EQ(umfPoolDestroy(other), OK);
@@ -233,7 +233,7 @@ TEST_P(Reclaim, CallbackSuspendsAnotherPool) {
     ASSERT_EQ(umfPoolCreateFromText("disjoint over linux_vmm", &sleeper), OK);
     void *kept = umfPoolMalloc(sleeper, MiB);
     std::vector<void *> blocks = take_all(pool, BLOCK);
-    Callback callback([&](const Told &) {
+    Callback callback([&](const Request &) {
         EXPECT_EQ(umfPoolsSuspend(&sleeper, 1, nullptr, nullptr), OK);
         return false;
     });
@@ -247,7 +247,7 @@ TEST_P(Reclaim, CallbackSuspendsAnotherPool) {
 TEST_P(Reclaim, TwoThreadsAreInOneCallback) {
     std::vector<void *> blocks = take_all(pool, BLOCK);
     std::atomic<int> inside{0};
-    Callback callback([&](const Told &) {
+    Callback callback([&](const Request &) {
         inside++;
         while (inside < 2) {
             std::this_thread::yield();
@@ -262,7 +262,7 @@ TEST_P(Reclaim, TwoThreadsAreInOneCallback) {
 TEST_P(Reclaim, RemovalWaitsUntilNoThreadIsInside) {
     std::vector<void *> blocks = take_all(pool, BLOCK);
     std::atomic<bool> is_inside{false}, is_removing{false}, is_left{false};
-    Callback callback([&](const Told &) {
+    Callback callback([&](const Request &) {
         is_inside = true;
         while (!is_removing) {
             std::this_thread::yield();
@@ -288,7 +288,7 @@ TEST_P(Reclaim, RemovalWaitsUntilNoThreadIsInside) {
 TEST_P(Reclaim, CallbackRemovesItself) {
     std::vector<void *> blocks = take_all(pool, BLOCK);
     Callback *self = nullptr;
-    Callback callback([&](const Told &) {
+    Callback callback([&](const Request &) {
         EXPECT_EQ(self->remove(), OK);
         return true;
     });
@@ -303,7 +303,7 @@ TEST_P(Reclaim, CallbackRemovesItself) {
 TEST_P(Reclaim, ChildOfForkHasTheCallbacksAndNoThreadInside) {
     std::vector<void *> blocks = take_all(pool, BLOCK);
     std::atomic<bool> is_inside{false}, is_over{false};
-    Callback callback([&](const Told &) {
+    Callback callback([&](const Request &) {
         is_inside = true;
         while (!is_over) {
             std::this_thread::yield();
@@ -332,7 +332,7 @@ TEST_P(Reclaim, ChildOfForkHasTheCallbacksAndNoThreadInside) {
 TEST_P(Reclaim, ForkInsideACallback) {
     std::vector<void *> blocks = take_all(pool, BLOCK);
     pid_t child = -1;
-    Callback callback([&](const Told &) {
+    Callback callback([&](const Request &) {
         child = fork();
         return false;
     });
@@ -372,7 +372,7 @@ TEST_P(Reclaim, CallbacksComeAndGoWhileThreadsRunOutOfMemory) {
     std::atomic<size_t> calls{0};
     run_threads<unsigned>(4, [&](unsigned t) {
         for (size_t i = 0; t == 0 && i < scaled(300); i++) {
-            Callback callback([&](const Told &) {
+            Callback callback([&](const Request &) {
                 calls++;
                 return i % 2 == 0;
             });

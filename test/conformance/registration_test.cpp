@@ -178,7 +178,7 @@ TEST_F(Registration, RunsOfARangeAreCounted) {
         EXPECT_EQ(runs[i].base, blocks[i]);
     }
     count = 4;
-    EXPECT_EQ(umfGetRuns(blocks[3], PART + 1, runs, &count), BAD) << "beyond what is known";
+    EXPECT_EQ(umfGetRuns(blocks[3], PART + 1, runs, &count), BAD) << "beyond the known range";
     EXPECT_EQ(count, 4u);
     for (char *block : blocks) {
         EXPECT_EQ(umfFree(block), OK);

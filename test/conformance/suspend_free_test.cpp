@@ -1,5 +1,5 @@
 // A free may run while the memory is away: no pool may touch it. Over linux_vmm, where addresses
-// without memory cannot be read or written: whoever does so ends the test.
+// without memory cannot be read or written: an access ends the test.
 
 #include <string>
 #include <vector>
@@ -234,8 +234,8 @@ TEST_P(FreeAsleep, QuestionsAndMistakes) {
         umf_memory_pool_handle_t owner = nullptr;
         EXPECT_EQ(umfPoolByPtr(ptr, &owner), OK);
         EXPECT_EQ(owner, pool);
-        umf_result_t asked = umfPoolMallocUsableSize(pool, ptr, &size);
-        EXPECT_TRUE(asked == OK || asked == NONE);
+        umf_result_t result_of_size = umfPoolMallocUsableSize(pool, ptr, &size);
+        EXPECT_TRUE(result_of_size == OK || result_of_size == NONE);
         EXPECT_EQ(umfPoolRealloc(pool, ptr, 2 * size + 1), nullptr);
         EXPECT_EQ(umfPoolFree(pool, static_cast<char *>(ptr) + 1), BAD);
     }

@@ -380,7 +380,7 @@ TEST_P(Suspend, ASuspendedPoolAllocatesNothing) {
     }
 }
 
-// What is freed meanwhile is gone, also from the store; the rest comes back.
+// Memory freed meanwhile is gone, also from the store; the rest is restored.
 TEST_P(Suspend, FreeingFromASuspendedPool) {
     umf_memory_provider_handle_t provider = make_provider(2 * MiB);
     umf_memory_pool_handle_t pool = make_pool(provider);
@@ -741,7 +741,7 @@ TEST_P(Suspend, EveryCallMayFail) {
     }
 }
 
-// From one call on the driver fails, so that what is done cannot be undone, either. Nothing is
+// From one call on the driver fails, so that steps cannot be undone, either. Nothing is
 // lost: when the driver works again, the pools can be resumed.
 TEST_P(Suspend, EveryCallMayFailForGood) {
     if (!kind.fail_from) {
@@ -811,7 +811,7 @@ TEST_P(Suspend, EveryCallMayFailForGood) {
     }
 }
 
-// Whoever asks meanwhile gets numbers of some moment.
+// Queries meanwhile return numbers of some moment.
 TEST_P(Suspend, ResidencyIsAskedMeanwhile) {
     constexpr size_t count = 300;
     const size_t piece = kind.fail ? 64 << 10 : 2 * MiB;
@@ -823,7 +823,7 @@ TEST_P(Suspend, ResidencyIsAskedMeanwhile) {
         ASSERT_NE(blocks.back(), nullptr);
     }
     std::atomic<bool> is_over{false};
-    std::atomic<size_t> asked{0};
+    std::atomic<size_t> queries{0};
     std::thread other([&] {
         while (!is_over) {
             umf_residency_t now = residency(pool);
@@ -831,13 +831,13 @@ TEST_P(Suspend, ResidencyIsAskedMeanwhile) {
             EXPECT_TRUE(now.resident == 0 || now.resident == now.reserved) << now.resident;
             EXPECT_TRUE(now.state != UMF_SUSPEND_STATE_RESIDENT || now.resident == now.reserved);
             EXPECT_TRUE(now.state != UMF_SUSPEND_STATE_SUSPENDED || now.resident == 0);
-            asked++;
+            queries++;
         }
     });
     for (size_t i = 0; i < scaled(30); i++) {
         ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
-        size_t before = asked;
-        while (asked < before + 2) {
+        size_t before = queries;
+        while (queries < before + 2) {
             std::this_thread::yield();
         }
         ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);

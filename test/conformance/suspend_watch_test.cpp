@@ -1,4 +1,5 @@
-// A watcher that has recorded the memory of a pool hears of a suspend and resume, or forbids it.
+// A watcher that has recorded the memory of a pool is notified of a suspend and resume, or forbids
+// it.
 
 #include <string>
 #include <thread>
@@ -65,14 +66,15 @@ class SuspendWatch : public testing::TestWithParam<const VmmKind *> {
     }
 };
 
-// Writes down what it is told: its letter, large for a resume.
+// Notes its calls: its letter, large for a resume.
 struct Watcher {
     std::string *notes;
     char letter;
     umf_result_t answer = OK;
     std::function<void(umf_memory_pool_handle_t, umf_suspend_event_t)> also = nullptr;
 
-    static umf_result_t told(umf_memory_pool_handle_t pool, umf_suspend_event_t event, void *arg) {
+    static umf_result_t called(umf_memory_pool_handle_t pool, umf_suspend_event_t event,
+                               void *arg) {
         Watcher *watcher = static_cast<Watcher *>(arg);
         bool resume = event == UMF_SUSPEND_EVENT_RESUME;
         *watcher->notes += static_cast<char>(watcher->letter - (resume ? 'a' - 'A' : 0));
@@ -90,17 +92,17 @@ TEST_P(SuspendWatch, Arguments) {
     Watcher a{&notes, 'a'};
     EXPECT_EQ(umfPoolForbidSuspend(nullptr), BAD);
     EXPECT_EQ(umfPoolAllowSuspend(nullptr), BAD);
-    EXPECT_EQ(umfPoolAddSuspendCallback(nullptr, Watcher::told, &a), BAD);
+    EXPECT_EQ(umfPoolAddSuspendCallback(nullptr, Watcher::called, &a), BAD);
     EXPECT_EQ(umfPoolAddSuspendCallback(pool[0], nullptr, &a), BAD);
-    EXPECT_EQ(umfPoolRemoveSuspendCallback(nullptr, Watcher::told, &a), BAD);
-    EXPECT_EQ(umfPoolRemoveSuspendCallback(pool[0], Watcher::told, &a), BAD);
+    EXPECT_EQ(umfPoolRemoveSuspendCallback(nullptr, Watcher::called, &a), BAD);
+    EXPECT_EQ(umfPoolRemoveSuspendCallback(pool[0], Watcher::called, &a), BAD);
     EXPECT_EQ(umfPoolAllowSuspend(pool[0]), BAD);
     umf_memory_pool_handle_t untracked = nullptr;
     ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider[0], nullptr,
                             UMF_POOL_CREATE_FLAG_DISABLE_TRACKING, &untracked),
               OK);
     EXPECT_EQ(umfPoolForbidSuspend(untracked), UMF_RESULT_ERROR_NOT_SUPPORTED);
-    EXPECT_EQ(umfPoolAddSuspendCallback(untracked, Watcher::told, &a),
+    EXPECT_EQ(umfPoolAddSuspendCallback(untracked, Watcher::called, &a),
               UMF_RESULT_ERROR_NOT_SUPPORTED);
     EXPECT_EQ(umfPoolDestroy(untracked), OK);
 }
@@ -134,9 +136,9 @@ TEST_P(SuspendWatch, AForbiddenSuspendChangesNothing) {
 TEST_P(SuspendWatch, CallbacksAreToldInOrder) {
     std::string notes;
     Watcher a{&notes, 'a'}, b{&notes, 'b'}, x{&notes, 'x'};
-    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::told, &a), OK);
-    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::told, &b), OK);
-    ASSERT_EQ(umfPoolAddSuspendCallback(pool[1], Watcher::told, &x), OK);
+    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::called, &a), OK);
+    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::called, &b), OK);
+    ASSERT_EQ(umfPoolAddSuspendCallback(pool[1], Watcher::called, &x), OK);
     ASSERT_EQ(suspend(), OK);
     EXPECT_EQ(notes, "bax");
     EXPECT_EQ(suspend(), OK); // nothing happens to them
@@ -145,11 +147,11 @@ TEST_P(SuspendWatch, CallbacksAreToldInOrder) {
     EXPECT_EQ(notes, "baxABX");
     EXPECT_EQ(resume(), OK);
     EXPECT_EQ(notes, "baxABX");
-    ASSERT_EQ(umfPoolRemoveSuspendCallback(pool[0], Watcher::told, &a), OK);
-    EXPECT_EQ(umfPoolRemoveSuspendCallback(pool[0], Watcher::told, &a), BAD);
+    ASSERT_EQ(umfPoolRemoveSuspendCallback(pool[0], Watcher::called, &a), OK);
+    EXPECT_EQ(umfPoolRemoveSuspendCallback(pool[0], Watcher::called, &a), BAD);
     notes.clear();
     ASSERT_EQ(suspend(), OK);
-    EXPECT_EQ(umfPoolRemoveSuspendCallback(pool[0], Watcher::told, &b), BUSY);
+    EXPECT_EQ(umfPoolRemoveSuspendCallback(pool[0], Watcher::called, &b), BUSY);
     ASSERT_EQ(resume(), OK);
     EXPECT_EQ(notes, "bxBX");
 }
@@ -160,7 +162,7 @@ TEST_P(SuspendWatch, ManyCallbacks) {
     for (size_t i = 0; i < all.size(); i++) {
         all[i].letter = static_cast<char>('a' + i);
         expected.insert(expected.begin(), all[i].letter);
-        ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::told, &all[i]), OK);
+        ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::called, &all[i]), OK);
     }
     ASSERT_EQ(suspend(), OK);
     EXPECT_EQ(notes, expected);
@@ -182,13 +184,13 @@ TEST_P(SuspendWatch, ACallbackCanUseThePool) {
                   EXPECT_EQ(now, content);
                   EXPECT_EQ(umfPoolForbidSuspend(of), BUSY);
                   EXPECT_EQ(umfPoolsSuspend(&of, 1, nullptr, nullptr), BUSY);
-                  EXPECT_EQ(umfPoolAddSuspendCallback(of, Watcher::told, nullptr), BUSY);
+                  EXPECT_EQ(umfPoolAddSuspendCallback(of, Watcher::called, nullptr), BUSY);
                   EXPECT_EQ(state(pool[1]), event == UMF_SUSPEND_EVENT_SUSPEND
                                                 ? UMF_SUSPEND_STATE_SUSPENDING
                                                 : UMF_SUSPEND_STATE_RESUMING);
               }};
     kind.write(block[0], content.data(), size);
-    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::told, &a), OK);
+    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::called, &a), OK);
     ASSERT_EQ(suspend(), OK);
     ASSERT_EQ(resume(), OK);
     EXPECT_EQ(calls, 2);
@@ -198,13 +200,13 @@ TEST_P(SuspendWatch, ACallbackCanRefuse) {
     std::string notes;
     Watcher a{&notes, 'a'}, b{&notes, 'b', UMF_RESULT_ERROR_USER_SPECIFIC}, c{&notes, 'c'},
         x{&notes, 'x'};
-    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::told, &x), OK);
+    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::called, &x), OK);
     for (Watcher *watcher : {&a, &b, &c}) {
-        ASSERT_EQ(umfPoolAddSuspendCallback(pool[1], Watcher::told, watcher), OK);
+        ASSERT_EQ(umfPoolAddSuspendCallback(pool[1], Watcher::called, watcher), OK);
     }
     size_t held = kind.held();
     EXPECT_EQ(suspend(), UMF_RESULT_ERROR_USER_SPECIFIC);
-    EXPECT_EQ(notes, "xcbCX"); // who was told is told that it is off
+    EXPECT_EQ(notes, "xcbCX"); // those notified are notified of the end
     EXPECT_EQ(state(pool[0]), UMF_SUSPEND_STATE_RESIDENT);
     EXPECT_EQ(state(pool[1]), UMF_SUSPEND_STATE_RESIDENT);
     EXPECT_EQ(kind.held(), held);
@@ -214,18 +216,18 @@ TEST_P(SuspendWatch, ACallbackCanRefuse) {
         a.answer = event == UMF_SUSPEND_EVENT_RESUME ? UMF_RESULT_ERROR_UNKNOWN : OK;
     };
     EXPECT_EQ(suspend(), OK);
-    EXPECT_EQ(resume(), OK); // which nobody can refuse
+    EXPECT_EQ(resume(), OK); // which cannot be refused
     EXPECT_EQ(notes, "xcbaXABC");
 }
 
-// Whichever call of the driver fails: nobody is left believing that a resident pool sleeps.
+// Whichever call of the driver fails: no watcher takes a resident pool for suspended.
 TEST_P(SuspendWatch, AFailedSuspendIsToldToo) {
     if (!kind.fail) {
         GTEST_SKIP() << "failures on demand need the software driver";
     }
     std::string notes;
     Watcher a{&notes, 'a'};
-    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::told, &a), OK);
+    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::called, &a), OK);
     bool passed = false;
     for (long n = 1; !passed && n < 1000; n++) {
         notes.clear();
@@ -248,7 +250,7 @@ TEST_P(SuspendWatch, InTheBackground) {
     Watcher a{&notes, 'a', OK, [&](umf_memory_pool_handle_t, umf_suspend_event_t) {
                   told_in = std::this_thread::get_id();
               }};
-    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::told, &a), OK);
+    ASSERT_EQ(umfPoolAddSuspendCallback(pool[0], Watcher::called, &a), OK);
     umf_suspend_job_handle_t job = nullptr;
     ASSERT_EQ(umfPoolsSuspendAsync(pool, 2, nullptr, &job), OK);
     ASSERT_EQ(umfSuspendJobWait(job, nullptr), OK);
@@ -262,7 +264,7 @@ TEST_P(SuspendWatch, APoolGoesWithItsCallbacks) {
     Watcher a{&notes, 'a'};
     umf_memory_pool_handle_t third = nullptr;
     ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider[0], nullptr, 0, &third), OK);
-    ASSERT_EQ(umfPoolAddSuspendCallback(third, Watcher::told, &a), OK);
+    ASSERT_EQ(umfPoolAddSuspendCallback(third, Watcher::called, &a), OK);
     ASSERT_EQ(umfPoolForbidSuspend(third), OK);
     EXPECT_EQ(umfPoolDestroy(third), OK);
     EXPECT_EQ(suspend(), OK);

@@ -142,7 +142,7 @@ TEST(MakeProvider, PassesEveryOperationOfIpcOn) {
     EXPECT_EQ(last, "close_ipc_handle");
 }
 
-// Throws what a test wants.
+// Throws an exception of the test.
 struct Thrower {
     int what;
 

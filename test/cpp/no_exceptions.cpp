@@ -43,7 +43,7 @@ static void kinds() {
     CHECK(counters.objects == 0 && counters.blocks == 0);
 }
 
-// What a call writes to stderr before it aborts.
+// The text of a call on stderr before it aborts.
 static std::string last_words(void (*call)()) {
     int ends[2];
     CHECK(pipe(ends) == 0);

@@ -1,5 +1,5 @@
 /*
- * What the statements in the documentation find declared: the headers, and the names they use
+ * Declarations for statements in the documentation: the headers, and the names they use
  * without saying where they come from.
  */
 #ifndef UMF_TEST_DOCS_PRELUDE_H

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tries what the documentation shows of the environment and of creation text:
+# Tries the documented examples of the environment and of creation text:
 #
 #   settings.sh <umf_docs_try> <page or header>...
 #

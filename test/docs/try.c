@@ -1,5 +1,5 @@
 /*
- * Creates what a text describes: umf_docs_try provider|pool <text>. Without arguments it only
+ * Creates the object of a text: umf_docs_try provider|pool <text>. Without arguments it only
  * starts the library, which reads the environment. A kind that this machine cannot offer is no
  * mistake in the text.
  */

@@ -31,7 +31,7 @@ inline void free_blocks(umf_memory_pool_handle_t pool, const std::vector<void *>
     }
 }
 
-// Six threads allocate, and free what others allocated; what is
+// Six threads allocate, and free blocks of others; what is
 // left at the end is returned.
 inline std::vector<void *> exchange_blocks(umf_memory_pool_handle_t pool,
                                            const std::function<size_t(unsigned)> &size_of) {

@@ -1,4 +1,4 @@
-/* How often pools look for what has decayed, while it lives. */
+/* The period of decay passes, while it lives. */
 #ifndef UMF_TEST_FAKES_DECAY_PERIOD_H
 #define UMF_TEST_FAKES_DECAY_PERIOD_H
 

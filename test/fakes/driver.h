@@ -1,5 +1,5 @@
 /*
- * What the software drivers are made of, whatever their interface: calls that fail on demand,
+ * Common parts of the software drivers: calls that fail on demand,
  * memory with a limit and a file behind it, ranges of addresses, and queued work. A driver's lock
  * is held around all of it.
  */
@@ -104,7 +104,7 @@ inline char *reserve(size_t size, size_t alignment) {
     return reinterpret_cast<char *>(base);
 }
 
-// What was mapped there is not any more; the addresses stay reserved.
+// Unmaps the memory; the addresses stay reserved.
 inline void unmap_reserved(uintptr_t address, size_t size) {
     mmap(reinterpret_cast<void *>(address), size, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);

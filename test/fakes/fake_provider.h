@@ -47,7 +47,7 @@ class FakeProvider {
     // What happened.
     std::atomic<size_t> initializes{0}, finalizes{0}, allocs{0}, frees{0}, splits{0}, merges{0},
         purges{0}, purged_bytes{0}, ctls{0}, post_initializes{0}, get_names{0};
-    std::atomic<size_t> mistakes{0}; // frees of what is not live, with a wrong size, and so on
+    std::atomic<size_t> mistakes{0}; // frees of dead memory, with a wrong size, and so on
     const void *params_seen = nullptr;
     size_t last_size = 0, last_alignment = 0, last_free_size = 0;
     void *last_free_ptr = nullptr;

@@ -80,7 +80,7 @@ class FarProvider {
         return static_cast<FarProvider *>(provider);
     }
 
-    static umf_memory_provider_ops_t table(bool tells) {
+    static umf_memory_provider_ops_t table(bool reports) {
         umf_memory_provider_ops_t ops = plain_provider_ops();
         ops.initialize = [](const void *params, void **provider) {
             *provider = const_cast<void *>(params);
@@ -104,7 +104,7 @@ class FarProvider {
             *name = "far";
             return UMF_RESULT_SUCCESS;
         };
-        if (tells) {
+        if (reports) {
             ops.ext_get_allocation_properties = [](void *, const void *,
                                                    umf_memory_property_id_t id, void *value) {
                 if (id != UMF_MEMORY_PROPERTY_POINTER_TYPE) {

@@ -1,5 +1,5 @@
 /*
- * Handles by somebody who knows the format: what src/ipc/wire.h describes, written again, so that a
+ * Handles by an attacker who has the format of src/ipc/wire.h, written again, so that a
  * test of the whole library does not need its inside.
  */
 #ifndef UMF_TEST_FAKES_FORGED_H

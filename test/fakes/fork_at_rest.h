@@ -1,5 +1,5 @@
 /*
- * A fork that the child survives under AddressSanitizer, whose allocator does not know of forks
+ * A fork that the child survives under AddressSanitizer, whose allocator does not handle forks
  * (libasan 8 of GCC 12): a lock that another thread has while we fork stays locked in the child for
  * ever. A thread that has just been started takes such locks; so a fork waits until all others
  * sleep.

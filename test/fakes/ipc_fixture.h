@@ -1,6 +1,6 @@
 /*
- * A pool over the fake IPC provider, and handles made by hand: what the tests of both ends of IPC
- * need.
+ * A pool over the fake IPC provider, and handles made by hand: the common part of the tests of both
+ * ends of IPC need.
  */
 #ifndef UMF_TEST_FAKES_IPC_FIXTURE_H
 #define UMF_TEST_FAKES_IPC_FIXTURE_H

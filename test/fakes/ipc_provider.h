@@ -1,6 +1,6 @@
 /*
  * A provider as a user would write it, that shares memory within one process, counts what it is
- * asked, and fails or waits on demand. Each allocation is a memfd, so an opened handle shows the
+ * called, and fails or waits on demand. Each allocation is a memfd, so an opened handle shows the
  * same memory at another address.
  *
  *     FakeIpc fake;
@@ -30,13 +30,13 @@ struct FakeIpc {
     std::atomic<int> allocs{0}, frees{0}, gets{0}, puts{0}, opens{0}, closes{0};
     std::atomic<int> mapped{0}; // opens that succeeded
 
-    // What the operations answer; a failing one does nothing else.
+    // Results of the operations; a failing one does nothing else.
     std::atomic<umf_result_t> size_result{UMF_RESULT_SUCCESS}, get_result{UMF_RESULT_SUCCESS},
         put_result{UMF_RESULT_SUCCESS}, open_result{UMF_RESULT_SUCCESS},
         close_result{UMF_RESULT_SUCCESS};
     std::atomic<bool> hold{false};             // get and open do not go on until it is false
     std::atomic<bool> hold_end{false};         // the same of put and close
-    std::atomic<size_t> padding{0};            // bytes of the handle beyond what is needed
+    std::atomic<size_t> padding{0};            // bytes of the handle beyond the needed ones
     std::atomic<size_t> size_answer{0};        // of the size of a handle; 0: the truth
     std::atomic<void *> next_address{nullptr}; // where the next allocation is to be
     std::atomic<void *> open_answer{nullptr};  // what open gives instead of a mapping

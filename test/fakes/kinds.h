@@ -1,6 +1,6 @@
 /*
  * The kinds of the two lists, src/providers/providers.def and src/pools/pools.def, and how to make
- * one of each: whoever adds a line there adds an entry here and gets all conformance tests.
+ * one of each: a line added there needs an entry here and gets all conformance tests.
  */
 #ifndef UMF_TEST_FAKES_KINDS_H
 #define UMF_TEST_FAKES_KINDS_H

@@ -1,6 +1,6 @@
 /*
  * Processes that go where another one cannot reach into them: other users, other namespaces. A
- * machine that does not let them is no failure: what goes there says false, and errno why.
+ * machine that does not let them is no failure: the function returns false, and errno says why.
  */
 #ifndef UMF_TEST_FAKES_NAMESPACES_H
 #define UMF_TEST_FAKES_NAMESPACES_H
@@ -17,7 +17,7 @@
 #include <functional>
 #include <string>
 
-constexpr uid_t nobody = 65534;
+constexpr uid_t unprivileged = 65534;
 
 inline bool write_to(const char *path, const std::string &text) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -65,7 +65,7 @@ inline bool hide_mounts() {
 }
 
 inline bool become_nobody() {
-    return setgid(nobody) == 0 && setuid(nobody) == 0;
+    return setgid(unprivileged) == 0 && setuid(unprivileged) == 0;
 }
 
 #endif

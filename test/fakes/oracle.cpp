@@ -1,4 +1,4 @@
-// What the software drivers know of the order of work; oracle.h says how.
+// The order of work in the software drivers; see oracle.h.
 
 #include "oracle.h"
 
@@ -7,7 +7,7 @@
 
 namespace oracle {
 
-// A test that is wrong is wrong everywhere: a few faults tell.
+// A wrong test is wrong everywhere: a few faults suffice.
 constexpr size_t max_faults = 20;
 
 void Clock::raise(size_t lane, uint64_t count) {
@@ -211,7 +211,8 @@ void Oracle::read(const Use &use, const Access &work, const Clock &clock) {
     }
 }
 
-// All later work comes after what the host knows, so uses that it knows tell nothing any more.
+// All later work comes after work that the host has seen complete, so uses by that work are
+// dropped.
 void Oracle::sweep() {
     for (auto span = spans.begin(); span != spans.end();) {
         span = open_use(span->second, host, true) ? std::next(span) : spans.erase(span);

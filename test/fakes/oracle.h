@@ -1,13 +1,13 @@
 /*
- * The oracle of the software drivers: it knows which bytes each piece of queued work reads and
+ * The oracle of the software drivers: it tracks which bytes each piece of queued work reads and
  * writes, and which work comes after which, and keeps a fault for each use that no order allows.
  *
- * Order is what the program made sure of, not what happened to come first: a vector clock for each
- * lane (a stream, or a branch of a graph), one for each point that a caller keeps, and one for the
- * host. So a fault is found in every schedule. Work comes after the earlier work of its lane, after
- * the points that its lane was ordered behind, and after all that the host knew to have passed when
- * it queued the work. All threads of the host count as one: what orders them is not seen here, and
- * is what ThreadSanitizer looks at.
+ * The order is the one that the program enforced, not the one that happened: a vector clock for
+ * each lane (a stream, or a branch of a graph), one for each point that a caller keeps, and one for
+ * the host. So a fault is found in every schedule. Work comes after the earlier work of its lane,
+ * after the points that its lane was ordered behind, and after all that the host knew to have
+ * passed when it queued the work. All threads of the host count as one: what orders them is not
+ * seen here, and is what ThreadSanitizer looks at.
  *
  * A driver's lock is held around all of it.
  */
@@ -55,17 +55,18 @@ class Oracle {
     // --- lanes -----------------------------------------------------------------------------------
 
     size_t add_lane(const std::string &name);
-    // Nothing more is queued there. The lane is used again when the host knows that it is idle.
+    // Nothing more is queued there. The lane is used again when the host has seen it idle.
     void drop_lane(size_t lane);
-    // The host knows that all that was queued there has passed.
+    // The host has seen all work queued there complete.
     bool is_idle(size_t lane) const {
         return host.of(lane) == lanes[lane].queued;
     }
-    // The point behind all that is queued on the lane now, and that the host knows to have passed.
+    // The point after all work queued on the lane now, and the point up to which the host has seen
+    // it complete.
     Clock point(size_t lane) const;
-    // What is queued there from now on comes after the point.
+    // Work queued there from now on comes after the point.
     void order(size_t lane, const Clock &point);
-    // The host has seen that the point has passed.
+    // The host has seen the point complete.
     void host_knows(const Clock &point) {
         host.join(point);
     }
@@ -84,8 +85,8 @@ class Oracle {
 
     // --- memory ----------------------------------------------------------------------------------
 
-    // The bytes become unreachable, by a call that does not wait: the host must know that all work
-    // on them has passed. Returns whether it does.
+    // The bytes become unreachable, by a call that does not wait: the host must have seen that all
+    // work on them has passed. Returns whether it does.
     bool remove(const char *call, uintptr_t at, size_t size);
     // The same, by a call that waits.
     void forget(uintptr_t at, size_t size);
@@ -162,7 +163,7 @@ class Oracle {
 
     static bool is_passed(const Access &access, const Clock &clock);
     static std::string text(const Access &access, const char *does);
-    // The names of what is used.
+    // The names of used objects.
     Uses named(const Use &use) const;
     void check_owners(const Use &use, const std::string &to);
     void check_open(const Use &use, const Clock &after, const std::string &to);

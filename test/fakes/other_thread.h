@@ -1,4 +1,4 @@
-/* A thread that does one step at a time, when it is told. */
+/* A thread that does one step at a time, on request. */
 #ifndef UMF_TEST_FAKES_OTHER_THREAD_H
 #define UMF_TEST_FAKES_OTHER_THREAD_H
 

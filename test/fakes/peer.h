@@ -1,8 +1,8 @@
 /*
- * Processes that share memory: each peer owns a pool made from text and does what it is told, be it
+ * Processes that share memory: each peer owns a pool made from text and obeys requests, be it
  * producer or consumer. What travels between peers are the bytes of handles, nothing else.
  *
- *     class Servant : public PoolServant { ... what is special about this memory ... };
+ *     class Servant : public PoolServant { ... special features of this memory ... };
  *     int serve(Socket &socket, const std::string &text) { return Servant(socket, text).run(); }
  *     const Roles roles = {{"peer", serve<>}};
  *
@@ -49,11 +49,11 @@ struct Op {
         Anew,        // destroys the pool and makes it again
         Descriptors, // -> value: open descriptors
         Mappings,    // -> value: shared mappings
-        Alive,       // -> value: what is alive in the software driver
+        Alive,       // -> value: live objects in the software driver
         Fail, // a: the n-th next call of the software driver fails -> value: failures to come
         Fork, // the peer goes on in a child; a: 1: the parent ends, 0: it waits for the child
         Quit,
-        Own, // what a test has more begins here
+        Own, // further operations of a test begin here
     };
 };
 
@@ -454,7 +454,7 @@ class PoolPeer : public Process {
 
 // --- what holds of every kind of memory ---
 
-// Each sees what the other writes.
+// Each sees writes of the other.
 inline void expect_content_goes_both_ways(PoolPeer &producer, PoolPeer &consumer, size_t size) {
     producer.alloc(0, size);
     producer.fill(0, size, 1);

@@ -1,4 +1,4 @@
-/* Properties of memory, asked by its address. */
+/* Properties of memory, queried by its address. */
 #ifndef UMF_TEST_FAKES_PROPERTIES_H
 #define UMF_TEST_FAKES_PROPERTIES_H
 

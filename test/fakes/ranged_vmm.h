@@ -1,5 +1,5 @@
 /*
- * Linux_vmm with a book about the pages of its ranges: what is mapped where. It names faults,
+ * Linux_vmm with a book about the pages of its ranges: mappings by address. It names faults,
  * counts calls, fails one on demand, and has a limit of memory.
  */
 #ifndef UMF_TEST_FAKES_RANGED_VMM_H
@@ -112,7 +112,7 @@ class RangedVmm {
         Lock guard(lock);
         auto at = book.pages.find(page->id);
         if (at == book.pages.end() || at->second.size != page->size || at->second.mappings) {
-            fault("a page is destroyed that is none, or is mapped");
+            fault("a page is destroyed that is unknown, or mapped");
         } else {
             book.bytes -= page->size;
             book.pages.erase(at);
@@ -137,7 +137,7 @@ class RangedVmm {
         for (size_t i = 0; i < count && result == UMF_RESULT_SUCCESS; base += pages[i].size, i++) {
             auto page = book.pages.find(pages[i].id);
             if (page == book.pages.end() || page->second.size != pages[i].size) {
-                fault("a page is mapped that is none");
+                fault("an unknown page is mapped");
                 continue;
             }
             if (overlaps(base, pages[i].size)) {
@@ -156,7 +156,7 @@ class RangedVmm {
         for (uintptr_t base = reinterpret_cast<uintptr_t>(ptr), end = base + size; base < end;) {
             auto at = book.mappings.find(base);
             if (at == book.mappings.end() || base + at->second.size > end) {
-                fault("pages are unmapped that are not, or in part");
+                fault("pages are unmapped that were not mapped, or in part");
                 break;
             }
             base += at->second.size;

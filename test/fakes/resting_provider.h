@@ -1,6 +1,6 @@
 /*
  * A provider whose memory may rest in pools: the OS provider, a fake one or a fixed range, with
- * every call counted, and failures on demand. Memory is told apart by its pages; nothing may be
+ * every call counted, and failures on demand. Memory is identified by its pages; nothing may be
  * left at the end.
  */
 #ifndef UMF_TEST_FAKES_RESTING_PROVIDER_H

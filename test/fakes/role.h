@@ -134,7 +134,7 @@ class Process {
     Process(const Process &) = delete;
     Process &operator=(const Process &) = delete;
 
-    // How it ended, as waitpid tells; -1 if it is gone already.
+    // How it ended, as of waitpid; -1 if it is gone already.
     int wait() {
         int status = -1;
         if (pid != -1) {

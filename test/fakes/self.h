@@ -23,7 +23,7 @@ inline bool is_emulated() {
 
 class SelfCommand {
   public:
-    // As main gets them: the first is what the program is called.
+    // As main gets them: the first is the program's name.
     explicit SelfCommand(std::vector<std::string> arguments) : words(std::move(arguments)) {
         if (const char *emulator = getenv("UMF_TEST_EMULATOR")) {
             std::istringstream all(emulator);

@@ -62,7 +62,8 @@ struct Snapshot {
         }
         return nullptr;
     }
-    // What the block that starts at `ptr` is; 0: no block starts there. `size` gets the block's.
+    // The kind of the block that starts at `ptr`; 0: no block starts there. `size` gets the
+    // block's.
     uint32_t state_at(const void *ptr, uint64_t *size = nullptr) const {
         const umf_record_span_t *span = span_at(ptr);
         for (uint32_t i = 0; span && i < span->run_count; i++) {

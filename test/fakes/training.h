@@ -80,7 +80,7 @@ class Training {
             }
         }
     }
-    // What the backward pass of a layer needs.
+    // Memory of the backward pass of a layer.
     void activations(size_t layer) {
         for (size_t factor : {700, 1900, 700, 1400, 4, 700, 2600, 2600, 700}) {
             kept[layer].push_back(make(length * factor));

@@ -177,7 +177,7 @@ struct LevelZeroPlace {
     ze_driver_handle_t driver = nullptr;
     ze_device_handle_t device = nullptr;
     ze_context_handle_t context = nullptr;
-    ze_command_list_handle_t list = nullptr; // for what the test looks at
+    ze_command_list_handle_t list = nullptr; // for reads of the test
 };
 
 inline LevelZeroPlace &level_zero_vmm_place() {
@@ -191,7 +191,7 @@ inline std::string start_level_zero_vmm() {
         return missing;
     }
     if (ze().is_real) {
-        return "what memory is held is asked of the software driver";
+        return "only the software driver reports the memory held";
     }
     LevelZeroPlace &place = level_zero_vmm_place();
     ze().reset();
@@ -211,7 +211,7 @@ inline std::string start_level_zero_vmm() {
     return is_started ? "" : "Level Zero does not start";
 }
 
-// What was refused to be given back may be there still, and then its context, too; nothing else.
+// Memory whose release failed may be there still, and then its context, too; nothing else.
 inline void stop_level_zero_vmm() {
     long refused = ze().control()->refused;
     EXPECT_EQ(ze().zeCommandListDestroy(level_zero_vmm_place().list), ZE_RESULT_SUCCESS);

@@ -93,7 +93,7 @@ struct WaitingProvider {
         };
         return ops;
     }
-    // By leaving out what is not aligned.
+    // By skipping bytes.
     static umf_result_t alloc(void *, size_t size, size_t alignment, void **ptr) {
         size_t whole = size + alignment;
         void *all =

@@ -31,7 +31,7 @@ struct Backend {
     std::function<bool(const Fault &)> arm; // false: it is no function of the driver
     std::function<bool()> disarm;           // whether the fault has come
     std::function<long()> alive;            // objects of the driver
-    std::function<std::string()> misuse;    // what the driver saw that is wrong
+    std::function<std::string()> misuse;    // mistakes that the driver saw
     std::function<umf_memory_provider_handle_t()> make_provider; // none: it is made from `text`
     std::function<std::vector<void *>()> make_queues;
     std::function<void(const std::vector<void *> &)> end_queues;

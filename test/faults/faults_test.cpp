@@ -32,8 +32,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 
 namespace faults {
 
-// What a run leaves. Descriptors and metadata that the library keeps for good are there from the
-// first run on, but for the tables of the pointer map: a run at addresses that none had before
+// Resources left by a run. Descriptors and metadata that the library keeps for good are there from
+// the first run on, but for the tables of the pointer map: a run at addresses that none had before
 // makes some. A sanitizer's quarantine and an emulator give each run such addresses.
 struct Left {
     long objects;
@@ -98,7 +98,7 @@ class Faults : public ::testing::TestWithParam<size_t> {
         backend.end_queues(queues);
         std::string misuse = backend.misuse();
         EXPECT_EQ(misuse, "");
-        // The driver would tell it again, and work that could never be waited for goes on.
+        // The driver would report it again, and work that could never be waited for goes on.
         if (destroys || !misuse.empty()) {
             backend.stop();
             backend.start();

@@ -99,8 +99,8 @@ static void run_request(int ends[2], const char *text, size_t length) {
         .ino = ticket.ino,
     };
     memcpy(good.secret, ticket.secret, sizeof(good.secret));
-    change_t asked = change(&good, sizeof(good), text, length);
-    send_with(ends[0], asked.message, asked.size, asked.passed);
+    change_t request = change(&good, sizeof(good), text, length);
+    send_with(ends[0], request.message, request.size, request.passed);
     FUZZ_CHECK(umf_broker_serve(ends[1]));
     umf_broker_reply_t reply;
     size_t got = 0;
@@ -108,10 +108,10 @@ static void run_request(int ends[2], const char *text, size_t length) {
     int error = umf_socket_receive(ends[0], &reply, sizeof(reply), &got, &passed);
     if (error == 0) {
         FUZZ_CHECK(got == sizeof(reply) && reply.magic == UMF_BROKER_MAGIC);
-        FUZZ_CHECK((reply.status == UMF_BROKER_GIVEN) == asked.is_good);
-        FUZZ_CHECK((passed != -1) == asked.is_good);
+        FUZZ_CHECK((reply.status == UMF_BROKER_GIVEN) == request.is_good);
+        FUZZ_CHECK((passed != -1) == request.is_good);
     } else {
-        FUZZ_CHECK(!asked.is_good);
+        FUZZ_CHECK(!request.is_good);
     }
     if (passed != -1) {
         FUZZ_CHECK(umf_ticket_check_file(&ticket, passed) == 0);
@@ -125,11 +125,11 @@ static void run_answer(int ends[2], const char *text, size_t length) {
         .version = UMF_BROKER_VERSION,
         .status = UMF_BROKER_GIVEN,
     };
-    change_t told = change(&good, sizeof(good), text, length);
-    send_with(ends[1], told.message, told.size, told.passed);
+    change_t answer = change(&good, sizeof(good), text, length);
+    send_with(ends[1], answer.message, answer.size, answer.passed);
     int fd = -1;
     int error = umf_broker_ask(ends[0], &ticket, umf_socket_now(), &fd);
-    FUZZ_CHECK((error == 0) == (told.is_good && told.passed > 0));
+    FUZZ_CHECK((error == 0) == (answer.is_good && answer.passed > 0));
     FUZZ_CHECK((error == 0) == (fd != -1));
     if (fd != -1) {
         close(fd);

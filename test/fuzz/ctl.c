@@ -7,7 +7,7 @@
  *
  * A value that begins with '#' is a number, otherwise it is text. An argument for "{}" is @<name>,
  * or
- * #<index> below 4096, from where on an argument may be the address of a name. Where the path asks
+ * #<index> below 4096, from where on an argument may be the address of a name. Where the path needs
  * for the handle of a pool or a provider the target gives one by itself, for a wrong handle is not
  * allowed.
  */
@@ -57,7 +57,7 @@ static void read_arguments(call_t *call, char **line) {
     }
 }
 
-/* What the element stands for when the roots are walked; "" for what cannot be a node there. */
+/* The text of the element when the roots are walked; "" if it cannot be a node there. */
 static const char *resolved(const call_t *call, const char *element, size_t length, size_t *used,
                             char *copy) {
     if (length == 2 && memcmp(element, "{}", 2) == 0) {

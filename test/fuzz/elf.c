@@ -1,8 +1,8 @@
 /*
- * Files that a recording names as modules: what is no ELF file has no names, and the names of one
- * that was damaged are texts with an end.
+ * Files that a recording names as modules: a file of another format has no names, and the names of
+ * one that was damaged are texts with an end.
  *
- * Input: 'x' and what is added bit by bit to a good file; anything else is the file itself.
+ * Input: 'x' and differences bit by bit to a good file; anything else is the file itself.
  */
 #define _GNU_SOURCE
 #include "fuzz/support.h"

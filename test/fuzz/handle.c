@@ -1,11 +1,11 @@
 /*
  * Handles of every kind of memory: an input changes the bytes of a good one, and a consumer opens
- * it, told how many bytes there are and, if they are all there, not told. Whatever it finds, it
+ * it, with the number of bytes and, if they are all there, without. Whatever it finds, it
  * fails cleanly or gives memory that is there, reads nothing behind them, and leaves nothing open.
  *
  * Input: one letter for the kind (see `kinds`), one digit of flags, one character for the place (in
  * words of 4 bytes); the rest is added to the bytes from there on, bit by bit. The software drivers
- * believe what they are told, as drivers do, so that what they open is not looked into.
+ * trust their arguments, as drivers do, so that opened memory is not read.
  */
 #include "fuzz/support.h"
 
@@ -192,7 +192,7 @@ static size_t change(const kind_t *kind, unsigned char *handle, const char *text
     return (flags & CUT) && at < kind->size ? at : kind->size;
 }
 
-/* All of it is there, as far as its protection, which the handle tells, lets us look. */
+/* All of it is there, as far as its protection, as in the handle, lets us read. */
 static void look(const kind_t *kind, const unsigned char *handle, const char *ptr) {
     umf_wire_t wire;
     FUZZ_CHECK(umf_wire_check(handle, HANDLE_MAX, &wire) == UMF_RESULT_SUCCESS);
@@ -244,7 +244,7 @@ static void open_both(const kind_t *kind, const unsigned char *handle, size_t si
     umf_ipc_handler_handle_t handler;
     void *good = NULL;
     if (umfPoolCreateFromText(text_of(kind), &pool) != UMF_RESULT_SUCCESS) {
-        return; /* the fence lets nobody open files for this input */
+        return; /* the fence forbids to open files for this input */
     }
     FUZZ_CHECK(umfPoolGetIPCHandler(pool, &handler) == UMF_RESULT_SUCCESS);
     if (good_before) {

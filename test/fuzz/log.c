@@ -1,4 +1,4 @@
-/* UMF_LOG: any text is read; what comes out is a valid configuration that can be written with. */
+/* UMF_LOG: any text is read; the result is a valid configuration that can be written with. */
 #include "fuzz/support.h"
 
 #include "base/log.h"

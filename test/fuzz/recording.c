@@ -1,5 +1,5 @@
 /*
- * Recordings and snapshots: any file is refused with a reason, or read; what is handed out is in
+ * Recordings and snapshots: any file is refused with a reason, or read; results are in
  * range, and sums agree.
  */
 #include "fuzz/support.h"
@@ -66,7 +66,7 @@ static void read_events(const umf_reader_t *reader) {
     umf_reader_cursor_free(cursor);
 }
 
-/* What lives is the sum of the sites, of the pools, and of what is listed. */
+/* Live bytes are the sum of the sites, of the pools, and of the list. */
 static void check_sums(const umf_reader_t *reader, umf_reader_replay_t *replay) {
     umf_reader_use_t total = umf_reader_replay_total(replay)->use, sites = {0}, listed = {0};
     const umf_reader_site_t *site;

@@ -1,4 +1,4 @@
-/* What is written for other viewers: of any file that can be read, a whole document. */
+/* Files for other viewers: of any file that can be read, a whole document. */
 #include "fuzz/support.h"
 
 #include <stdio.h>

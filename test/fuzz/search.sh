@@ -16,7 +16,7 @@ cp "$corpus"/* "$work/corpus/" || exit 1
 
 options=(-max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=2048
     -artifact_prefix="$work/failures/" -print_final_stats=1
-    -close_fd_mask=3) # what the library logs is much, and matters only for an input that fails
+    -close_fd_mask=3) # the log is long, and matters only for an input that fails
 [ ! -e "$dictionary" ] || options+=(-dict="$dictionary")
 
 "$program" "${options[@]}" "$work/corpus" >"$work/log" 2>&1
@@ -33,4 +33,4 @@ for input in "$work"/failures/*; do
     echo "--- run alone"
     "$program" "$input" 2>&1 | tail -n 100
 done
-exit 1 # not $status: that of libFuzzer is 77, by which ctest knows a test that was skipped
+exit 1 # not $status: that of libFuzzer is 77, which means a skipped test to ctest

@@ -43,7 +43,7 @@ static void folder_remove(void) {
     }
 }
 
-/* So much may be mapped beyond what is at the start: sanitizers touch their shadow of all of it. */
+/* So much may be mapped beyond the start: sanitizers touch their shadow of all of it. */
 static void addresses_limit(void) {
     unsigned long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
@@ -105,7 +105,7 @@ static size_t run_once(const uint8_t *data, size_t size, void (*run)(char *text,
     return umf_meta_used();
 }
 
-/* Tables that grow with use settle after some runs; what is left behind does not. */
+/* Tables that grow with use settle after some runs; leaks do not. */
 void fuzz_run(const uint8_t *data, size_t size, void (*run)(char *text, size_t length)) {
     static size_t most; /* after any input so far */
     fence_up();

@@ -1,5 +1,5 @@
 /*
- * What the fuzz targets share.
+ * Common parts of the fuzz targets.
  *
  * Inputs come from chance: they may name files, shared memory, sizes of any kind. So a target works
  * in an empty folder of its own, opens no file outside of it and no shared memory, and its pools
@@ -31,7 +31,7 @@ umf_memory_provider_handle_t fuzz_provider(void);
 /* Uses a pool a little; what it gives must be usable and freeable. */
 void fuzz_use_pool(umf_memory_pool_handle_t pool);
 
-/* Says what is wrong and aborts. */
+/* Prints the error and aborts. */
 _Noreturn void fuzz_fail(const char *what);
 #define FUZZ_CHECK(condition) ((condition) ? (void)0 : fuzz_fail(#condition))
 

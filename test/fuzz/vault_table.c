@@ -1,5 +1,5 @@
 /*
- * The table of a generation of a vault, as a reader gets it from whoever wrote it. Whatever it has,
+ * The table of a generation of a vault, as a reader gets it from any writer. Whatever it has,
  * a check refuses it or every entry can be read and found.
  *
  * Input: the bytes of a table; magic, size and sum are set right, so that the rest is looked at.

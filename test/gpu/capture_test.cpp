@@ -24,7 +24,7 @@ constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BUSY = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 constexpr size_t MiB = size_t{1} << 20;
 
-// A captured stream, and a graph of what was captured.
+// A captured stream, and a graph of the capture.
 class Captures : public testing::Test {
   protected:
     CUstream stream = nullptr, side = nullptr;
@@ -49,7 +49,7 @@ class Captures : public testing::Test {
         stop_cuda_vmm();
     }
 
-    // What the capture gave; the graph is run and looked at.
+    // The result of the capture; the graph is run and checked.
     CUresult capture(CUstreamCaptureMode mode, const std::function<void()> &body) {
         CUgraph graph = nullptr;
         EXPECT_EQ(driver().cuStreamBeginCapture(stream, mode), CUDA_SUCCESS);
@@ -93,7 +93,7 @@ class Captures : public testing::Test {
 // DEPENDS: safe in the relaxed mode; in others some drivers end the capture (driver 580 does not).
 enum class Safe { ALWAYS, RELAXED, NEVER, DEPENDS };
 
-// What the calls work on; there before a call, and gone after it.
+// Objects of the calls; there before a call, and gone after it.
 struct Things {
     CUstream side = nullptr, made = nullptr, doomed = nullptr;
     CUevent event = nullptr;
@@ -177,7 +177,7 @@ const Call calls_beside[] = {
 
 } // namespace
 
-// What the other tests stand on, with the software driver as with a real one.
+// Assumptions of the other tests, with the software driver as with a real one.
 TEST_F(Captures, EndByWhatTheDriverSays) {
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (CUstreamCaptureMode mode :
@@ -411,7 +411,7 @@ TEST_P(Capture, RefusesASuspendThatWouldEndIt) {
     EXPECT_EQ(umfPoolFree(pool, block), OK);
 }
 
-// Nobody knows the memory afterwards, so it stays mapped rather than go under queued work.
+// The memory has no owner afterwards, so it stays mapped rather than be unmapped under queued work.
 TEST_P(Capture, KeepsTheMemoryOfAProviderThatEnds) {
     NEEDS_FAKE();
     umf_memory_provider_handle_t ends = create_cuda_vmm(0);
@@ -454,7 +454,7 @@ std::string name_of(const testing::TestParamInfo<Kind> &kind) {
 
 INSTANTIATE_TEST_SUITE_P(Each, Capture, testing::ValuesIn(kinds()), name_of);
 
-// --- what is not told ----------------------------------------------------------------------------
+// --- unreported captures -------------------------------------------------------------------------
 
 // A non-blocking stream cannot be found: its capture ends, the log names the remedy, and the memory
 // is not unmapped under work.

@@ -68,7 +68,7 @@ class CopyOnQueue : public testing::Test {
         all->at(place).read(now.data(), ptr, MiB);
         return now == model;
     }
-    // Ends what copies on the queue have left to be asked for.
+    // Ends pending queries of copies on the queue.
     void settle(char *device, char *pinned) {
         for (int i = 0; i < 20; i++) {
             CU(cuStreamSynchronize(stream));
@@ -359,20 +359,20 @@ TEST_F(CopyOnQueue, a_long_copy_from_pageable_memory_does_not_end_a_capture) {
 
 TEST_F(CopyOnQueue, a_second_gpu_is_asked_for_access_once) {
     NEEDS_FAKE()
-    const long &asked = driver().control()->calls[FAKE_cuCtxEnablePeerAccess];
+    const long &enabled = driver().control()->calls[FAKE_cuCtxEnablePeerAccess];
     for (bool lacks_peers : {false, true}) {
         driver().control()->lacks_peers = lacks_peers;
         umf_memory_pool_handle_t pool = nullptr;
         ASSERT_EQ(umfPoolCreateFromText("proxy over cuda:device=1", &pool), OK);
         char *near = take_filled("cuda_device"), *back = take("cuda_device");
         void *peer = umfPoolMalloc(pool, MiB);
-        const long before = asked;
+        const long before = enabled;
         for (int round = 0; round < 3; round++) {
             ASSERT_EQ(umfCopy(peer, near, MiB, nullptr), OK);
             ASSERT_EQ(umfCopy(back, peer, MiB, nullptr), OK);
         }
         EXPECT_TRUE(is_filled_at("cuda_device", back));
-        EXPECT_EQ(asked - before, lacks_peers ? 0 : 2) << "the context of each destination";
+        EXPECT_EQ(enabled - before, lacks_peers ? 0 : 2) << "the context of each destination";
         EXPECT_EQ(driver().control()->staged_copies > 0, lacks_peers);
         give("cuda_device", near);
         give("cuda_device", back);

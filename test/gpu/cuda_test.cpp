@@ -150,7 +150,7 @@ TEST_F(Cuda, CreationRefuses) {
     EXPECT_EQ(create(), OK);
 }
 
-// Out of device memory is told as such, with the driver's own words.
+// Out of device memory is reported as such, with the driver's own words.
 TEST_F(Cuda, NotEnoughMemory) {
     ASSERT_EQ(create(), OK);
     size_t free = 0, total = 0;
@@ -377,7 +377,7 @@ TEST_F(Cuda, EveryCallMayFail) {
     }
 }
 
-// The driver says that such a call may return errors of earlier work: what was done is done.
+// The driver says that such a call may return errors of earlier work: the call has had its effect.
 TEST_F(Cuda, AFailureToRestoreTheContextIsNoFailureOfTheCall) {
     NEEDS_FAKE();
     CUcontext before = current();

@@ -1,4 +1,4 @@
-// The cuda_vmm provider and the sleep of its pools: what was learnt from others, rule by rule.
+// The cuda_vmm provider and the sleep of its pools: lessons from other allocators, rule by rule.
 
 #include <algorithm>
 #include <cstring>
@@ -70,7 +70,8 @@ class CudaVmm : public Gpu {
         policy.keep = UMF_SUSPEND_KEEP_PEER;
         policy.device = 1;
         ASSERT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
-        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK); // makes what the library keeps
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr),
+                  OK); // makes objects that the library keeps
         ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
     }
     void *create_filled(unsigned char value, size_t size) {
@@ -461,7 +462,7 @@ TEST_F(CudaVmm, WorkInOtherContextsIsWaitedFor) {
     }
 }
 
-// A context that nobody uses is not made for it.
+// No context is made for it.
 TEST_F(CudaVmm, PrimaryContextsThatNobodyUsesAreNotMade) {
     int count = 0;
     CU(cuDeviceGetCount(&count));
@@ -484,7 +485,7 @@ TEST_F(CudaVmm, PrimaryContextsThatNobodyUsesAreNotMade) {
 
 // --- giving back ---------------------------------------------------------------------------------
 
-// Memory goes behind a mark of all work; nobody waits for the device. Whoever has waited himself
+// Memory goes behind a mark of all work; no thread waits for the device. A caller that has waited
 // spares the mark.
 TEST_F(CudaVmm, AFreeMarksUnlessTheCallerHasWaited) {
     NEEDS_FAKE();
@@ -509,7 +510,7 @@ TEST_F(CudaVmm, AFreeMarksUnlessTheCallerHasWaited) {
     EXPECT_EQ(umfMemoryProviderCreateFromText("cuda_vmm:free_policy=never", &provider), BAD);
 }
 
-// Until its work has passed memory stays mapped, and nobody waits for that.
+// Until its work has passed memory stays mapped, and no thread waits for that.
 TEST_F(CudaVmm, AFreeLeavesMappedWhatWorkUses) {
     ONE_THREAD_ONLY()
     NEEDS_FAKE();
@@ -558,7 +559,7 @@ TEST_F(CudaVmm, MemoryThatWorkUsesIsWaitedForBeforeNone) {
     CU(cuStreamDestroy(stream));
 }
 
-// A driver that cannot mark a context is waited for, as one that does not know how.
+// A driver that cannot mark a context is waited for, as one without the function.
 TEST_F(CudaVmm, AFreeWaitsWhereNothingCanBeMarked) {
     NEEDS_FAKE();
     ASSERT_EQ(create(), OK);
@@ -573,7 +574,7 @@ TEST_F(CudaVmm, AFreeWaitsWhereNothingCanBeMarked) {
     EXPECT_EQ(driver().control()->unordered_unmaps, 0);
 }
 
-// What was opened of another process is unmapped after work that uses it, too.
+// Memory opened from another process is unmapped after work that uses it, too.
 TEST_F(CudaVmm, ACloseWaitsForQueuedWork) {
     ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetShare(params, UMF_CUDA_VMM_SHARE_FD), OK);
     ASSERT_EQ(create(), OK);
@@ -707,7 +708,7 @@ TEST_F(CudaVmm, AWakeSetsAccessOnceForEachRun) {
     }
 }
 
-// --- others can allocate what was given back -----------------------------------------------------
+// --- others can allocate released memory ---------------------------------------------------------
 
 TEST_F(CudaVmm, MemoryReallyComesBack) {
     create_pool();
@@ -907,7 +908,7 @@ TEST_F(CudaVmm, AFailureToKeepContentOnAPeerLeavesNothingThere) {
     EXPECT_EQ(umfPoolFree(pool, ptr), OK);
 }
 
-// What is made on a peer belongs to no context, so it is released also when none can be entered.
+// A chunk of a peer belongs to no context, so it is released also when none can be entered.
 TEST_F(CudaVmm, AContextThatCannotBeEnteredLeavesNothingOnAPeer) {
     NEEDS_FAKE();
     void *ptr = create_filled(5, 8 * MiB);
@@ -1007,7 +1008,7 @@ TEST_F(CudaVmm, CopiesThatCannotBeWaitedForKeepWhatTheyUse) {
                                     UMF_SUSPEND_KEEP_HOST, UMF_SUSPEND_KEEP_FILE}) {
         policy.keep = keep;
         ASSERT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
-        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK); // makes what is kept
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK); // makes objects that are kept
         ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
         long alive = driver().control()->objects;
         for (bool is_resume : {false, true}) {
@@ -1080,7 +1081,7 @@ TEST_F(CudaVmm, TheNullStreamIsThatOfTheThreadOnRequest) {
         << umfTextError();
 }
 
-// What the thread has queued there is waited for.
+// Work that the thread has queued there is waited for.
 TEST_F(CudaVmm, WaitsForTheStreamOfTheThread) {
     NEEDS_FAKE(); // the real one orders the two default streams itself
     ASSERT_EQ(umfCUDAVmmMemoryProviderParamsSetPerThreadStream(params, 1), OK);
@@ -1143,7 +1144,7 @@ TEST_F(CudaVmm, MemoryIsMadeForRdmaWhereTheDeviceHasIt) {
         << umfTextError();
 }
 
-// A device that has it and refuses it gives plain memory; a full one is not asked twice.
+// A device that has it and refuses it gives plain memory; a full one is called once.
 TEST_F(CudaVmm, MemoryThatIsRefusedForRdmaIsMadeWithout) {
     NEEDS_FAKE();
     fake_cuda_t *control = driver().control();
@@ -1192,7 +1193,7 @@ TEST_F(CudaVmm, FabricIsRefusedWithTheReason) {
     EXPECT_TRUE(holds(before));
 }
 
-// On any machine: it works, or the creation tells why not.
+// On any machine: it works, or the creation reports the reason.
 TEST_F(CudaVmm, FabricHandlesTravelInsteadOfDescriptors) {
     if (!driver().is_real) {
         driver().control()->fabric = FAKE_CUDA_FABRIC_PERMITTED;

@@ -1,4 +1,4 @@
-// A CUDA graph that was captured before its memory slept replays right after the wake: it knows
+// A CUDA graph that was captured before its memory slept replays right after the resume: it has
 // addresses, and those stay.
 
 #include <algorithm>

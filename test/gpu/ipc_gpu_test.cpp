@@ -33,7 +33,7 @@ struct GpuOp {
     enum : uint32_t {
         Suspend = Op::Own,
         Resume,
-        Imports,   // -> value: how often the software driver was told to import
+        Imports,   // -> value: how often the software driver was called to import
         Addresses, // -> value: bytes of addresses that the process has
     };
 };
@@ -228,7 +228,7 @@ template <class T> Bytes forged_description(Bytes handle, size_t at, T value) {
 
 #define NEEDS_BOARD()                                                                              \
     if (strstr(kind.provider, "share=fabric_anywhere")) {                                          \
-        GTEST_SKIP() << "a statement about handles that tell whether they still hold";             \
+        GTEST_SKIP() << "a statement about handles that can be checked";                           \
     }
 
 #define NEEDS_DESCRIPTORS()                                                                        \
@@ -350,7 +350,7 @@ TEST_P(IpcGpu, RefusesEveryDamagedByte) {
     EXPECT_EQ(consumer.close(0), OK);
 }
 
-// Whoever knows the format can get the sums right, too.
+// An attacker with the format can get the sums right, too.
 TEST_P(IpcGpu, RefusesForgedDescriptions) {
     NEEDS_VMM()
     NEEDS_DESCRIPTORS()
@@ -359,7 +359,7 @@ TEST_P(IpcGpu, RefusesForgedDescriptions) {
     producer.fill(0, size, 14);
     Bytes good = producer.get(0);
     uint64_t descriptors = consumer.descriptors();
-    ASSERT_EQ(forged_description(good, 252, uint32_t{0}), good) << "the forger knows the format";
+    ASSERT_EQ(forged_description(good, 252, uint32_t{0}), good) << "the forger has the format";
     const struct {
         const char *what;
         Bytes handle;
@@ -406,7 +406,7 @@ TEST_P(IpcGpu, RefusesForgedDescriptions) {
     for (const auto &c : cases) {
         EXPECT_NE(consumer.raw_open(1, c.handle), OK) << c.what;
     }
-    // Who lies about the piece gets the memory of the descriptor, and nobody else's mapping.
+    // A false piece leads to the memory of the descriptor, and to no other mapping.
     uint64_t id = field<uint64_t>(good, handle_header + 320);
     ASSERT_EQ(consumer.raw_open(1, forged_description(good, 320, id + 1000)), OK);
     EXPECT_TRUE(consumer.check(1, size, 14));
@@ -484,8 +484,8 @@ TEST_P(IpcGpu, BlocksOfOnePieceAreOneImport) {
     }
 }
 
-// What was opened lies where it lay when the producer cuts the piece anew: the new blocks overlap
-// it, so they lie in another mapping.
+// An open mapping stays at its address when the producer cuts the piece anew: the new blocks
+// overlap it, so they lie in another mapping.
 TEST_P(IpcGpu, BlocksThatOverlapOlderOnesLieElsewhere) {
     NEEDS_VMM()
     Peer producer(kind), consumer(kind);
@@ -510,7 +510,7 @@ TEST_P(IpcGpu, BlocksThatOverlapOlderOnesLieElsewhere) {
     EXPECT_EQ(consumer.close(4), OK);
 }
 
-// Without what the library keeps: each open is closed for itself.
+// Without cached mappings: each open is closed for itself.
 TEST_P(IpcGpu, RawHandlesOpenedTwice) {
     NEEDS_VMM()
     Peer producer(kind), consumer(kind);
@@ -641,7 +641,7 @@ TEST_P(IpcGpu, SuspendedMemoryIsSharedAnew) {
     EXPECT_TRUE(second.check(0, size, 12));
 }
 
-// Other memory lies behind the piece then, whatever it has in common with what was there before.
+// Other memory lies behind the piece then, even if it resembles the old memory.
 TEST_P(IpcGpu, ASuspendedPieceIsImportedAnew) {
     NEEDS_VMM()
     Peer producer(kind), consumer(kind);
@@ -747,7 +747,7 @@ class IpcFabric : public testing::Test {
         }
     }
 
-    // As it looks to a process on a machine with another boot id, where nobody has that number.
+    // As it looks to a process on a machine with another boot id, where no process has that number.
     static Bytes from_elsewhere(const Bytes &handle) {
         uint64_t boot = field<uint64_t>(handle, 24);
         return forged(forged(handle, 24, boot + 1), 12, uint32_t{0x7ffffff0});
@@ -809,7 +809,7 @@ TEST_F(IpcFabric, NothingElseComesFromOtherMachines) {
     }
 }
 
-// The weaker promise: what the header of the provider says about freed memory.
+// The weaker promise: the rule of the provider's header for freed memory.
 TEST_F(IpcFabric, AFreedBlockIsNotToldWhileItsPieceLives) {
     Peer producer(anywhere), consumer(anywhere);
     producer.alloc(0, size);
@@ -1073,7 +1073,7 @@ TEST_F(LinuxVmmShare, ThreadsShareTheMappingsOfPieces) {
     EXPECT_EQ(umfMemoryProviderDestroy(producer), OK);
 }
 
-// What a child of a fork does with its copy of a provider is nothing to its parent's handles.
+// A child's use of its copy of a provider does not change its parent's handles.
 TEST_F(LinuxVmmShare, AChildHasHandlesOfItsOwn) {
     make(MiB);
     void *ptr = nullptr, *other = nullptr;

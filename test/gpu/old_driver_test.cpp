@@ -38,7 +38,7 @@ constexpr umf_result_t NONE = UMF_RESULT_ERROR_NOT_SUPPORTED;
 constexpr umf_result_t MISSING = UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
 constexpr size_t MiB = size_t{1} << 20;
 
-// What the child finds wrong, and what the library logged.
+// Mistakes that the child finds, and the log of the library.
 struct Outcome {
     std::string wrong, log;
 };
@@ -300,7 +300,8 @@ TEST_F(OldDriver, NoPeerAccess) {
     EXPECT_LOG(outcome, "device 0 cannot reach device 1");
 }
 
-// The provider cuda allocates; calloc of a pool, which fills the memory, says what is missing.
+// The provider cuda allocates; calloc of a pool, which fills the memory, names the missing
+// function.
 TEST_F(OldDriver, NoCopies) {
     for (const char *function : {"cuStreamCreate", "cuStreamDestroy", "cuStreamSynchronize",
                                  "cuMemcpyAsync", "cuMemsetD8Async"}) {

@@ -1,5 +1,5 @@
 // The oracle of the software driver: what no order allows is found, whatever happens first, and
-// what an order allows is not. With streams that work when somebody waits, and in their own
+// uses that an order allows are not. With streams that work when a thread waits, and in their own
 // threads.
 
 #include <functional>

@@ -162,7 +162,7 @@ TEST_P(GpuPool, SleepsAndWakes) {
         GTEST_SKIP() << "memory of cuMemAlloc cannot go and come back";
     }
     if (UMF_TEST_ASAN && std::string(GetParam().pool.id) == "disjoint") {
-        GTEST_SKIP() << "the software driver copies whole spans, also what the pool marks as free";
+        GTEST_SKIP() << "the software driver copies whole spans, free parts included";
     }
     std::vector<char *> live;
     for (size_t i = 0; i < 40; i++) {
@@ -190,7 +190,7 @@ TEST_P(GpuPool, SleepsAndWakes) {
 
 // --- memory that queued work uses is not unmapped ------------------------------------------------
 
-// Whatever way it goes back: the software driver counts what is unmapped under work, the real one
+// For each way of release: the software driver counts memory unmapped under work, the real one
 // ends the context.
 TEST_P(GpuPool, FreesAndTrimsAfterQueuedWork) {
     CUstream stream = nullptr;

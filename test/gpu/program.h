@@ -4,7 +4,7 @@
  * each word that a kernel finds changed, is a fault of the library.
  *
  * A block has a *home*, the stream that used it last; it moves to another one by an event. Other
- * streams may read it meanwhile, which the library is told of (umfUseOn).
+ * streams may read it meanwhile, which umfUseOn reports to the library.
  */
 #ifndef UMF_TEST_GPU_PROGRAM_H
 #define UMF_TEST_GPU_PROGRAM_H
@@ -41,13 +41,13 @@ struct Program {
     struct Block {
         char *ptr;
         size_t size;
-        size_t home; // none: the host has waited, or nobody has used it
+        size_t home; // none: the host has waited, or it was not used
         std::set<size_t> readers;
         uint32_t value; // of its words; 0: not known
         long graphs;    // that use it
         bool is_old;    // a stream that was destroyed reads it: it may only be read and freed
     };
-    // What a graph does with blocks of the pool and with a pool of its own.
+    // Work of a graph on blocks of the pool and with a pool of its own.
     struct Graph {
         CUgraphExec ready;
         umf_memory_pool_handle_t pool;

@@ -18,7 +18,7 @@ inline void Program::use() {
     }
 }
 
-// Another stream reads it, which its free has to wait for.
+// Another stream reads it, and its free waits for that.
 inline void Program::use_elsewhere() {
     Block *block = some_block();
     if (!block || block->home == none) {

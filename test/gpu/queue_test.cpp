@@ -58,8 +58,8 @@ class Queues : public testing::Test {
     void make(const std::string &text) {
         ASSERT_EQ(umfPoolCreateFromText(text.c_str(), &pool), OK) << umfTextError();
     }
-    // Queues work on the memory, which has not passed until somebody waits for it: each time the
-    // software driver is asked, one piece of it passes. The first piece uses all bytes.
+    // Queues work on the memory, which has not completed until a thread waits for it: each time the
+    // software driver is queried, one piece of it completes. The first piece uses all bytes.
     static void work(void *ptr, unsigned char value, size_t size, CUstream stream) {
         for (int i = 0; i < 20; i++) {
             CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(ptr), value,
@@ -150,7 +150,7 @@ std::vector<Text> texts() {
 TEST_P(Queue, UsesAgainAtOnceWhatWasFreedOnIt) {
     NEEDS_FAKE()
     if (is_arena()) {
-        GTEST_SKIP() << "an arena asks the driver which queue it is";
+        GTEST_SKIP() << "an arena queries the driver for the queue";
     }
     for (size_t size : {SMALL, LARGE}) {
         void *ptr = make_busy(size, first);
@@ -312,7 +312,7 @@ TEST_P(Queue, TheEndOfAQueueLetsItsMemoryGo) {
     void *ptr = make_busy(SMALL, doomed), *live = make_busy(SMALL, doomed);
     EXPECT_EQ(umfFreeOn(ptr, doomed), OK);
     EXPECT_EQ(umfQueueEnds(doomed), OK);
-    EXPECT_EQ(umfQueueEnds(doomed), OK) << "nobody knows it any more";
+    EXPECT_EQ(umfQueueEnds(doomed), OK) << "it is unknown now";
     CU(cuStreamDestroy(doomed));
     pass(first);
     EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
@@ -322,7 +322,7 @@ TEST_P(Queue, TheEndOfAQueueLetsItsMemoryGo) {
     EXPECT_EQ(umfFreeOn(live, first), OK);
 }
 
-// Many programs destroy their streams first, and the driver may end the process of who asks for
+// Many programs destroy their streams first, and the driver may end a process that queries
 // one.
 TEST_P(Queue, APoolEndsAfterItsQueues) {
     CUstream doomed = nullptr;
@@ -698,7 +698,7 @@ TEST_P(QueueAndHandle, AResizeMovesTheBlockAndKeepsTheOldOne) {
 
 namespace {
 
-// A capture of the first stream in each mode, around what the test does. The graph is run if it
+// A capture of the first stream in each mode, around the calls of the test. The graph is run if it
 // came to one.
 class QueueOfGraph : public Queue {
   protected:
@@ -742,7 +742,7 @@ TEST_P(QueueOfGraph, UsesAgainInTheCaptureWhatWasFreedInIt) {
     });
 }
 
-// The pool grows and gives back for the captured stream, which nobody has announced.
+// The pool grows and gives back for the captured stream, which was not announced.
 TEST_P(QueueOfGraph, GrowsAndTrimsInTheCapture) {
     in_each_mode([&] {
         std::vector<void *> all;

@@ -103,7 +103,7 @@ use_by_pkg_config() { # <folder of the .pc file> <folder of the library> <option
     run_apps "$out" "$2"
 }
 
-# What the linker gets for libumem: nothing else where that is shared.
+# Arguments of the linker for libumem: nothing else where it is shared.
 by_hand_umem=(-lumem)
 
 use_by_hand() { # <prefix> <folder of the library> <flags for the linker>...

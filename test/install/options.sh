@@ -42,4 +42,4 @@ if echo 'int a[sizeof(void *) == 4 ? 1 : -1];' | "$cc" -m32 -x c -c -o "$work/32
         fail "a target with 32-bit pointers was taken"
     said "libumf needs a target with 64-bit pointers"
 fi
-echo "install.options: named what is misspelt, refused what cannot be"
+echo "install.options: named misspelt options, refused impossible ones"

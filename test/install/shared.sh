@@ -37,7 +37,7 @@ quietly cmake --build "$work/examples"
 quietly "$work/examples/umf_example_basic"
 [ ! -e "$build/tools/umfctl" ] || quietly "$prefix/bin/umfctl" --version
 
-# What the library opens at run time is looked for beside it first.
+# Libraries opened at run time are searched next to it first.
 "$readelf" -d "$lib/libumf.so" | grep -qF '[$ORIGIN]' || fail "the library does not look beside itself"
 if [ -e "$prefix/bin/umfctl" ]; then
     env LD_DEBUG=libs "$prefix/bin/umfctl" info >"$work/log" 2>&1

@@ -5,7 +5,7 @@
 prefix=$work/prefix
 lib=$prefix/lib64/here
 
-# Every name that the contract lists, and one nobody knows, must be taken without a warning.
+# Every name that the contract lists, and an unknown one, must be taken without a warning.
 options=(-DUMF_UNKNOWN_OPTION=1)
 for name in LINK_HWLOC_STATICALLY BUILD_GPU_TESTS BUILD_BENCHMARKS BUILD_BENCHMARKS_MT \
     BUILD_GPU_EXAMPLES BUILD_FUZZTESTS DEVELOPER_MODE USE_ASAN USE_UBSAN USE_TSAN USE_MSAN \

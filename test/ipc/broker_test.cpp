@@ -1,4 +1,4 @@
-// Sharing memory between processes that may not reach into each other: what the broker is for.
+// Sharing memory between processes that may not access each other: the purpose of the broker.
 //
 // The program starts itself again, as producer and as consumer; the consumer first goes where the
 // test wants it (another user, other namespaces, behind a filter of system calls) and then opens.
@@ -36,8 +36,8 @@ namespace {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-const char content[] = "what the producer wrote";
-const char answer[] = "what the consumer wrote";
+const char content[] = "content of the producer";
+const char answer[] = "content of the consumer";
 constexpr int exit_skip = 77, exit_wrong = 78, exit_first_result = 100;
 
 // --- the producer ---
@@ -100,7 +100,7 @@ void enter_container(const std::string &folder) {
     umfCtlSet("umf.ipc.socket_dir", const_cast<char *>(inside.c_str()), inside.size() + 1);
 }
 
-// Opens the handle that it reads. The exit status tells the result.
+// Opens the handle that it reads. The exit status is the result.
 int consume(const std::string &text, const std::string &where, const std::string &folder) {
     std::vector<std::max_align_t> buffer(1024);
     umf_memory_pool_handle_t pool = nullptr;
@@ -291,7 +291,7 @@ TEST(broker, ReachesIntoAnotherUserNamespace) {
     producer.expect_answer();
 }
 
-// The consumer cannot tell the broker's user, so the secret stays here unless it consents. The
+// The consumer cannot verify the broker's user, so the secret stays here unless it consents. The
 // producer sees its own user and need not consent.
 TEST(broker, AUserWithoutANumberNeedsItsOwnConsent) {
     Producer producer;
@@ -339,7 +339,7 @@ TEST(broker, NetworksAreBridgedByAFolder) {
         EXPECT_REFUSED(producer.handle, "network namespace", transports("broker"));
     }
     Producer producer({{"UMF_IPC_SOCKET_DIR", folder}});
-    EXPECT_REFUSED(producer.handle, "here", transports("broker")); // was not told where it is
+    EXPECT_REFUSED(producer.handle, "here", transports("broker")); // has no address of it
     EXPECT_OPENS(producer.handle, "here",
                  {{"UMF_IPC_SOCKET_DIR", folder}, {"UMF_IPC_TRANSPORTS", "broker"}});
     EXPECT_OPENS(producer.handle, "container", {}, os_text, folder);
@@ -356,7 +356,7 @@ TEST(broker, AProducerThatDiedIsRefused) {
 TEST(broker, SettingsAreInTheTree) {
     char words[64];
     ASSERT_EQ(umfCtlGet("umf.ipc.transports", words, sizeof(words)), UMF_RESULT_SUCCESS);
-    const std::string first = words; // by what the system restricts
+    const std::string first = words; // by restriction of the system
     EXPECT_TRUE(first == "self,proc,pidfd,broker" || first == "self,pidfd,proc,broker") << first;
     char wrong[] = "self,carrier_pigeon", right[] = "broker,self";
     EXPECT_EQ(umfCtlSet("umf.ipc.transports", wrong, sizeof(wrong)),

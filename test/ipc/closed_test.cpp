@@ -1,5 +1,5 @@
 /*
- * A program closes a descriptor that it does not know, as daemons do, and opens a file of its own
+ * A program closes an unknown descriptor, as daemons do, and opens a file of its own
  * under the same number, while the library has it: that file must stay as it is, and open.
  *
  * Each feature says how many descriptors it keeps, so that a new one is noticed here. For each of
@@ -179,7 +179,7 @@ bool start_suspend() {
            umfPoolsSuspend(&pool, 1, nullptr, &report) == UMF_RESULT_SUCCESS;
 }
 
-// A resume never says that content is back which is not.
+// A resume never reports lost content as restored.
 bool use_suspend() {
     umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
     if (umfPoolsResume(&pool, 1, nullptr, &report) != UMF_RESULT_SUCCESS) {
@@ -422,7 +422,8 @@ TEST_P(Closed, OtherFilesStayAsTheyAre) {
         GTEST_SKIP() << "a number that is replaced while a thread polls it is a race in its eyes";
     }
     if (feature.prepare && wants_real("UMF_TEST_GPU")) {
-        GTEST_SKIP() << "the descriptors of the real driver cannot be told from the library's";
+        GTEST_SKIP()
+            << "the descriptors of the real driver cannot be distinguished from the library's";
     }
     for (int which = -1; which <= (int)feature.kept; which++) {
         EXPECT_EQ(exit_of_child([&] { return live_through(feature, which); }), GOOD)

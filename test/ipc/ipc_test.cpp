@@ -86,7 +86,7 @@ class Ipc : public testing::TestWithParam<bool> {
     int serial = 0;
 
   protected:
-    // A name nobody else has, or none.
+    // A unique name, or none.
     std::string name() {
         return GetParam()
                    ? "umf_ipc_test_" + std::to_string(getpid()) + "_" + std::to_string(serial++)
@@ -242,7 +242,7 @@ TEST_P(Ipc, AMappingOutlivesItsProducer) {
         is_killed ? producer.kill() : producer.quit();
         EXPECT_TRUE(is_killed || consumer.close(0) == UMF_RESULT_SUCCESS);
         if (is_killed) {
-            EXPECT_TRUE(consumer.check(0, page, 7)) << "nobody freed it";
+            EXPECT_TRUE(consumer.check(0, page, 7)) << "it is live";
             consumer.fill(0, page, 8);
             EXPECT_EQ(consumer.close(0), UMF_RESULT_SUCCESS);
         }
@@ -290,7 +290,7 @@ TEST_P(Ipc, RefusesForgedHandles) {
     producer.alloc(0, 2 * page);
     producer.fill(0, 2 * page, 1);
     Bytes good = producer.get(0);
-    ASSERT_EQ(forged(good, 80, uint64_t{0}), good) << "the forger knows the format";
+    ASSERT_EQ(forged(good, 80, uint64_t{0}), good) << "the forger has the format";
     struct {
         const char *what;
         Bytes handle;

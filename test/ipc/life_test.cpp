@@ -1,7 +1,7 @@
-// Life and death of processes that share memory: who ends, when, and what the others keep.
+// Life and death of processes that share memory: order of ends, and memory of the survivors.
 //
 // This process is the consumer; a peer is a producer, or a second consumer, that does what it is
-// told: see fakes/peer.h. Every test runs for every kind of memory that travels on its own.
+// requested: see fakes/peer.h. Every test runs for every kind of memory that travels on its own.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -66,7 +66,7 @@ struct Pool {
 
 // --- the peer ---
 
-// What a program has that was made by exec: nothing of ours.
+// A program made by exec has nothing of ours.
 int heir(Socket &socket, const std::string &) {
     std::string found;
     for (int fd = 0; fd < 1024; fd++) {
@@ -156,7 +156,7 @@ struct Peer : PoolPeer {
         socket.send(message_of(request_of(Op::Quit)));
         EXPECT_EQ(socket.receive(), "") << "until it has ended";
     }
-    // What a program has that it becomes.
+    // The state of the new program.
     Bytes exec() {
         Reply found = call(LifeOp::Exec), own = {};
         if (found.result == UMF_RESULT_SUCCESS) {
@@ -176,7 +176,7 @@ const Kind kinds[] = {
     {"Anonymous", true},
     {"Named", true},
     {"Vmm", true},
-    {"File", false}, // opened by its path: nobody tells
+    {"File", false}, // opened by its path: no report
 };
 
 class Life : public testing::TestWithParam<Kind> {
@@ -195,7 +195,7 @@ class Life : public testing::TestWithParam<Kind> {
     bool is(const char *name) const {
         return strcmp(GetParam().name, name) == 0;
     }
-    // A pool of this kind, with a name that nobody else has.
+    // A pool of this kind, with a unique name.
     std::string text() {
         std::string name = "umf_life_" + std::to_string(getpid()) + "_" + std::to_string(serial++);
         if (is("Anonymous")) {
@@ -490,15 +490,14 @@ TEST_P(Life, OpeningTakesNoMoreAddressesThanItShows) {
         ASSERT_NE(producer.alloc(i, size, i), 0u);
         handles.push_back(producer.get(i));
     }
-    opened.push_back(pool.open(handles[count])); // what is mapped once for a producer
+    opened.push_back(pool.open(handles[count])); // mapped once for a producer
     size_t before = addresses();
     for (uint32_t i = 0; i < count; i++) {
         opened.push_back(pool.open(handles[i]));
         ASSERT_NE(opened.back(), nullptr);
     }
     size_t each = is("Vmm") ? 2 * size : size;
-    EXPECT_LE(addresses() - before, count * each + 4 * size)
-        << "and a little for what is kept of it";
+    EXPECT_LE(addresses() - before, count * each + 4 * size) << "and a little for its record";
     for (char *ptr : opened) {
         EXPECT_EQ(umfCloseIPCHandle(ptr), UMF_RESULT_SUCCESS);
     }

@@ -3,7 +3,7 @@
 //
 // The program starts itself again as producer and as consumer. A peer goes first where the row
 // wants it (another user, another namespace, behind a filter of system calls) and then does what it
-// is told: see `serve`. What travels between the two are the bytes of the handle.
+// is requested: see `serve`. Only the bytes of the handle travel between the two.
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -144,7 +144,7 @@ constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr size_t MiB = size_t{1} << 20;
 constexpr size_t whole = 2 * MiB; // an allocation
 constexpr size_t at = 12288;      // where the pointer of the handle lies in it
-constexpr size_t part = 8192;     // what is written and read there
+constexpr size_t part = 8192;     // bytes written and read there
 
 // --- kinds of memory ---
 
@@ -154,7 +154,7 @@ std::string pool_kind() {
     return name ? name : "proxy";
 }
 
-// Other pools keep what was freed. Then the producer keeps its handle, too, which keeps the object
+// Other pools keep freed memory. Then the producer keeps its handle, too, which keeps the object
 // from being handed out again.
 bool keeps_freed() {
     return pool_kind() != "proxy";
@@ -346,7 +346,7 @@ struct Pool {
     Pool &operator=(const Pool &) = delete;
 
     umf_result_t open(const std::string &handle, char **ptr) const {
-        // Exactly as long as what was sent, so that a sanitizer sees every byte read too much.
+        // Exactly as long as the message, so that a sanitizer sees every byte read too much.
         std::vector<std::max_align_t> buffer(handle.size() / sizeof(std::max_align_t) + 1);
         memcpy(buffer.data(), handle.data(), handle.size());
         void *opened = nullptr;
@@ -369,12 +369,12 @@ umf_memory_pool_handle_t fixed_pool(void *memory, size_t size) {
     return pool;
 }
 
-// What became of an attempt to open: a result, and what the library said about it.
+// The outcome of an attempt to open: a result, and its log.
 struct Report {
     int result = wrong;
     std::string log;
 
-    // Opened, but what is there is not what the producer wrote; or the peer failed.
+    // Opened, but without the producer's content; or the peer failed.
     static constexpr int wrong = -1;
 
     std::string text() const {
@@ -423,7 +423,7 @@ Report consume(const std::string &kind, const Pool &pool, const std::string &han
     return report;
 }
 
-// One bit of each byte. The first that has another outcome than the last is told.
+// One bit of each byte. The first one with another outcome than the last is reported.
 Report consume_flipped(const std::string &kind, const Pool &pool, const std::string &handle) {
     Report report;
     for (size_t i = 0; i < handle.size(); i++) {
@@ -484,7 +484,7 @@ class Child {
     }
 };
 
-// Producer or consumer, as it is told.
+// Producer or consumer, by its argument.
 class Servant {
     std::string kind, folder;
     Child &early;

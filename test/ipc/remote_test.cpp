@@ -1,4 +1,4 @@
-// Remote memory (umf/remote.h) between processes of this machine, over UCX: what is right, what
+// Remote memory (umf/remote.h) between processes of this machine, over UCX: success,
 // ends, and what must be refused.
 #include <algorithm>
 #include <cstring>
@@ -45,7 +45,7 @@ std::string bytes_of(umf_remote_export_handle_t published) {
     return bytes;
 }
 
-// An owner: a block of its pool is published, and it does what it is told.
+// An owner: a block of its pool is published, and it obeys orders.
 //   argument: <text of the pool>|<bytes>|<rights>|<deadline>|<key file>
 int owner(Socket &socket, const std::string &argument) {
     std::vector<std::string> words;
@@ -307,7 +307,7 @@ TEST_F(Remote, ForgedHandlesWithARightSum) {
         EXPECT_EQ(umfLastReason(), at < SECRET ? UMF_REASON_STALE : UMF_REASON_DENIED) << at;
     }
     std::vector<char> bytes(4096);
-    for (size_t at : {GENERATION, SIZE + 5, RIGHTS}) { // the owner tells these itself
+    for (size_t at : {GENERATION, SIZE + 5, RIGHTS}) { // the owner reports these itself
         ASSERT_EQ(open(forge(at, 2)), OK) << at;
         size_t size = 0;
         EXPECT_EQ(umfRemoteGetSize(memory, &size), OK);
@@ -423,12 +423,12 @@ TEST_F(Remote, AStoppedOwnerIsGivenUp) {
     memory = nullptr;
     ASSERT_EQ(open(handle), OK) << "opened again";
     std::vector<char> few(1000);
-    EXPECT_EQ(get(0, &few), OK); // the owner has served what it was asked while it was stopped
+    EXPECT_EQ(get(0, &few), OK); // the owner has served the requests made while it was stopped
     EXPECT_TRUE(is_all(few, 'a'));
     EXPECT_TRUE(is_all(bytes, 'z')) << "written after its end";
 }
 
-TEST_F(Remote, APeerIsKilled) { // what the owner held for it is free again
+TEST_F(Remote, APeerIsKilled) { // memory held for it is free again
     umf_memory_pool_handle_t pool = nullptr;
     umf_remote_export_handle_t published = nullptr;
     ASSERT_EQ(umfPoolCreateFromText("proxy over os", &pool), OK);

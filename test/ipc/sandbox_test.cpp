@@ -29,7 +29,7 @@
 
 namespace {
 
-// --- what is taken away ---
+// --- restrictions ---
 
 bool has_own_mounts() {
     return unshare(CLONE_NEWNS) == 0 &&
@@ -64,10 +64,10 @@ bool as_nobody() {
 struct Sandbox {
     const char *name;
     std::vector<std::function<bool()>> steps;
-    std::vector<const char *> cells; // "yes", or what the log says
+    std::vector<const char *> cells; // "yes", or the log
 };
 
-// --- what is tried ---
+// --- attempts ---
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -250,7 +250,7 @@ TEST_P(SandboxTest, WorksOrSaysWhy) {
         SCOPED_TRACE(std::string(trials[i].name) + " without " + sandbox.name);
         Answer answer = try_in(sandbox, trials[i]);
         if (answer.result == -1) {
-            GTEST_SKIP() << "this machine lets nobody take away " << sandbox.name;
+            GTEST_SKIP() << "this machine does not allow a process without " << sandbox.name;
         }
         if (strcmp(sandbox.cells[i], "yes") == 0) {
             EXPECT_EQ(answer.result, UMF_RESULT_SUCCESS) << answer.log;
@@ -271,7 +271,7 @@ TEST(sandbox, TheLogNamesWhatWasTried) {
     }
     Answer answer = try_in(sandboxes[3], trials[1]);
     if (answer.result == -1) {
-        GTEST_SKIP() << "this machine lets nobody take away " << sandboxes[3].name;
+        GTEST_SKIP() << "this machine does not allow a process without " << sandboxes[3].name;
     }
     for (const char *name : {"memfd_create", "/dev/shm", "/tmp", "TMPDIR"}) {
         EXPECT_NE(answer.log.find(name), std::string::npos) << name << " in\n" << answer.log;

@@ -56,7 +56,7 @@ uint64_t word(uint64_t owner, uint64_t serial, size_t i) {
     return (serial + i) * 0x9e3779b97f4a7c15u ^ owner;
 }
 
-// What is sent, in front of the handle.
+// The message in front of the handle.
 struct Letter {
     char type = 'H';
     uint32_t to = 0, kind = 0;

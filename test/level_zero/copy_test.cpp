@@ -133,7 +133,7 @@ TEST_F(LevelZeroCopy, EachCallOfTheDriverMayFail) {
     EXPECT_EQ(umfCopy(device_ptr, plain.data(), SIZE + 1, nullptr), BAD);
 }
 
-// Pools over Level Zero know queues: immediate command lists.
+// Pools over Level Zero have queues: immediate command lists.
 TEST_F(LevelZeroCopy, MemoryIsFreedOnAList) {
     ze_command_list_handle_t other = nullptr;
     ze_command_queue_desc_t late = {};

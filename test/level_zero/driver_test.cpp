@@ -1,5 +1,5 @@
-// The software Level Zero driver itself, through the real loader: what the tests of the providers
-// rely on.
+// The software Level Zero driver itself, through the real loader: assumptions of the tests of the
+// providers rely on.
 
 #include <algorithm>
 #include <cstdint>
@@ -736,7 +736,7 @@ Ended run_other(const char *test, const std::string &setting) {
     return ended;
 }
 
-// What the other processes do: disabled, since it is nothing without the first one.
+// Roles of the other processes: disabled, since they need the first one.
 class Other : public Driver {
   protected:
     std::string setting = getenv("UMF_TEST_OTHER") ? getenv("UMF_TEST_OTHER") : "";

@@ -24,7 +24,7 @@ constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 
 struct ZeOp {
     enum : uint32_t {
-        Opens = Op::Own, // -> value: how often the driver was told to open or to import
+        Opens = Op::Own, // -> value: calls of the driver to open or to import
     };
 };
 
@@ -104,7 +104,7 @@ TEST_P(Ipc, BothSeeWhatTheOtherWrites) {
     expect_content_goes_both_ways(producer, consumer, size);
 }
 
-// What a handle says counts, not how its consumer is set.
+// The handle decides, not the settings of its consumer.
 TEST_P(Ipc, TheConsumerNeedNotBeSetAlike) {
     Peer producer(role()), consumer(exports() ? "handle" : "export");
     producer.alloc(0, size);
@@ -160,8 +160,8 @@ TEST_P(Ipc, NothingIsLeftAfterManyRounds) {
     }
     EXPECT_EQ(producer.descriptors(), before);
     EXPECT_EQ(producer.alive(), alive);
-    // Mappings are kept for the next time; those of what was freed go when something is opened at
-    // their place, or with the pool.
+    // Mappings are kept for the next time; those of freed memory are closed when something is
+    // opened at their place, or with the pool.
     EXPECT_LE(consumer.descriptors(), at_consumer + 20);
     EXPECT_LE(consumer.alive(), alive_there + 20);
 }
@@ -170,7 +170,7 @@ TEST_P(Ipc, FreedMemoryIsNotOpened) {
     Peer producer(role()), consumer(role());
     Bytes handle = expect_freed_memory_is_refused(producer, consumer, size);
 
-    // Nor is what is there now, at the same address and with the same descriptor.
+    // Nor is the new memory, at the same address and with the same descriptor.
     producer.alloc(0, size);
     producer.fill(0, size, 3);
     Bytes other = producer.get(0);
@@ -194,7 +194,7 @@ TEST_P(Ipc, TheProducerDies) {
         consumer.open(0, handle);
         producer.kill();
     }
-    EXPECT_TRUE(consumer.check(0, size, 1)) << "what is open stays";
+    EXPECT_TRUE(consumer.check(0, size, 1)) << "open mappings stay";
     EXPECT_EQ(consumer.try_open(1, late), BAD);
     EXPECT_EQ(consumer.close(0), OK);
 }

@@ -30,7 +30,7 @@ struct LevelZeroLoader {
     int (*is_resident)(const void *ptr, int device) = nullptr;
 };
 
-// "", or which file is missing that the first call of ze() would load.
+// "", or the missing file that the first call of ze() would load.
 inline std::string ze_is_missing() {
     std::vector<const char *> paths = {"libze_loader.so.1"};
     if (!wants_real("UMF_TEST_LEVEL_ZERO")) {

@@ -57,7 +57,7 @@ umf_result_t create(umf_usm_memory_type_t type, umf_level_zero_memory_provider_f
 constexpr auto DEFAULT = UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_DEFAULT;
 constexpr auto DEFER = UMF_LEVEL_ZERO_MEMORY_PROVIDER_FREE_POLICY_DEFER_FREE;
 
-// Parameters need no loader; what is wrong with them is said first.
+// Parameters need no loader; errors in them are reported first.
 int is_missing() {
     umf_level_zero_memory_provider_params_handle_t params = nullptr;
     umf_memory_provider_handle_t provider = nullptr;

@@ -221,7 +221,7 @@ TEST_F(Ze, Names) {
     EXPECT_EQ(name, std::string(63, 'n'));
 }
 
-// A device that is lost stays lost: its memory is not asked for again.
+// A device that is lost stays lost: its memory is not requested again.
 TEST_F(Ze, FailedResidencyIsOneAllocationAndOneFree) {
     NEEDS_FAKE_ZE();
     umfLevelZeroMemoryProviderParamsSetResidentDevices(params, &device, 1);
@@ -341,20 +341,20 @@ TEST_F(Ze, EachTypeOfMemory) {
         create_of(type);
         void *ptr = alloc(100000);
         EXPECT_EQ(allocated(), 100000u);
-        ze_memory_allocation_properties_t told = {};
-        told.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
+        ze_memory_allocation_properties_t properties = {};
+        properties.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
         ze_device_handle_t of = nullptr;
-        ZE(zeMemGetAllocProperties(context, ptr, &told, &of));
-        EXPECT_EQ(told.type, type == UMF_MEMORY_TYPE_HOST     ? ZE_MEMORY_TYPE_HOST
-                             : type == UMF_MEMORY_TYPE_DEVICE ? ZE_MEMORY_TYPE_DEVICE
-                                                              : ZE_MEMORY_TYPE_SHARED);
+        ZE(zeMemGetAllocProperties(context, ptr, &properties, &of));
+        EXPECT_EQ(properties.type, type == UMF_MEMORY_TYPE_HOST     ? ZE_MEMORY_TYPE_HOST
+                                   : type == UMF_MEMORY_TYPE_DEVICE ? ZE_MEMORY_TYPE_DEVICE
+                                                                    : ZE_MEMORY_TYPE_SHARED);
         if (type != UMF_MEMORY_TYPE_DEVICE) {
             memset(ptr, 1, 100000);
         }
         EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 100000), OK);
         EXPECT_EQ(umfMemoryProviderFree(provider, ptr, 100000), BAD) << "freed already";
         EXPECT_EQ(umfMemoryProviderFree(provider, nullptr, 0), OK);
-        EXPECT_EQ(umfMemoryProviderFree(provider, &told, 0), BAD) << "not ours";
+        EXPECT_EQ(umfMemoryProviderFree(provider, &properties, 0), BAD) << "not ours";
         EXPECT_EQ(allocated(), 0u);
         ptr = alloc(5);
         free(ptr); // the size is known
@@ -483,17 +483,17 @@ TEST_F(Ze, WhatIsAsked) {
     for (umf_usm_memory_type_t type : types) {
         create_of(type);
         size_t expected = type == UMF_MEMORY_TYPE_HOST ? 4096 : 64 << 10, size = 0;
-        long asked = ze().control()->calls[FAKE_zeMemGetAllocProperties];
+        long calls = ze().control()->calls[FAKE_zeMemGetAllocProperties];
         EXPECT_EQ(umfMemoryProviderGetMinPageSize(provider, nullptr, &size), OK);
         EXPECT_EQ(size, expected);
         EXPECT_EQ(umfMemoryProviderGetRecommendedPageSize(provider, 1, &size), OK);
         EXPECT_EQ(size, expected);
-        EXPECT_EQ(ze().control()->calls[FAKE_zeMemGetAllocProperties], asked) << "it is known";
+        EXPECT_EQ(ze().control()->calls[FAKE_zeMemGetAllocProperties], calls) << "it is cached";
         void *ptr = alloc(1);
         size = 0;
         EXPECT_EQ(umfMemoryProviderGetMinPageSize(provider, ptr, &size), OK);
         EXPECT_EQ(size, expected);
-        EXPECT_EQ(ze().control()->calls[FAKE_zeMemGetAllocProperties], asked + 1);
+        EXPECT_EQ(ze().control()->calls[FAKE_zeMemGetAllocProperties], calls + 1);
         free(ptr);
         EXPECT_EQ(umfMemoryProviderGetMinPageSize(provider, &size, &size), BAD);
         EXPECT_EQ(umfMemoryProviderGetCacheLineSize(provider, &size), OK);
@@ -504,7 +504,7 @@ TEST_F(Ze, WhatIsAsked) {
 
 TEST_F(Ze, CacheLines) {
     NEEDS_FAKE_ZE();
-    auto told = [this] {
+    auto line_size = [this] {
         size_t size = 0;
         EXPECT_EQ(create(), OK);
         EXPECT_EQ(umfMemoryProviderGetCacheLineSize(provider, &size), OK);
@@ -512,19 +512,19 @@ TEST_F(Ze, CacheLines) {
         return size;
     };
     ze().control()->cache_line = 256;
-    EXPECT_EQ(told(), 256u);
+    EXPECT_EQ(line_size(), 256u);
     ze().control()->cache_line = 100; // nonsense
-    EXPECT_EQ(told(), 128u);
+    EXPECT_EQ(line_size(), 128u);
     ze().control()->cache_line = 0; // the driver has no such extension
     watch_order();
-    EXPECT_EQ(told(), 128u);
+    EXPECT_EQ(line_size(), 128u);
     EXPECT_EQ(ze().control()->calls[FAKE_zeDeviceGetCacheProperties], 2);
     ze().control()->cache_line = 256;
     fail(FAKE_zeDeviceGetCacheProperties, ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
-    EXPECT_EQ(told(), 128u);
+    EXPECT_EQ(line_size(), 128u);
 }
 
-// Two drivers: the device is asked by its own.
+// Two drivers: the device is queried by its own.
 TEST_F(Ze, ADeviceOfTheSecondDriver) {
     NEEDS_FAKE_ZE();
     ze().control()->drivers = 2;
@@ -934,7 +934,7 @@ TEST_F(Ze, PoolsOnMemoryOfADevice) {
     EXPECT_GE(ze().control()->calls[FAKE_zeCommandListAppendMemoryCopy], 1);
     EXPECT_EQ(umfFree(grown), OK);
 
-    // A failure of the device is told and leaves nothing.
+    // A failure of the device is reported and leaves nothing.
     fail(FAKE_zeCommandListAppendMemoryFill, ZE_RESULT_ERROR_DEVICE_LOST);
     EXPECT_EQ(umfPoolCalloc(pool, 100, 100), nullptr);
     EXPECT_EQ(umfPoolGetLastAllocationError(pool), NATIVE);
@@ -945,7 +945,7 @@ TEST_F(Ze, PoolsOnMemoryOfADevice) {
     EXPECT_EQ(ze().control()->lists, 0);
 }
 
-// --- what goes wrong -----------------------------------------------------------------------------
+// --- failures -----------------------------------------------------------------------------------
 
 TEST_F(Ze, OfAnotherDriver) {
     NEEDS_FAKE_ZE();
@@ -1015,7 +1015,7 @@ TEST_F(Ze, WhenTheDeviceIsLost) {
     EXPECT_EQ(ze().control()->allocations, 0);
 }
 
-// What a process does last, when the loader has gone before it: no news, and no error for what is
+// The end of a process, when the loader has ended before: no log, and no error for what is
 // given back.
 TEST_F(Ze, AfterTheDriverHasShutDown) {
     NEEDS_FAKE_ZE();

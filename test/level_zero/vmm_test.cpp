@@ -1,4 +1,4 @@
-// The level_zero_vmm provider: what is its own. What all providers of virtual memory promise is in
+// The level_zero_vmm provider: its own features. Promises of all providers of virtual memory are in
 // test/conformance.
 
 #include <cstdint>
@@ -330,7 +330,7 @@ TEST_F(Vmm, ALostDeviceLeavesNothingBehind) {
     control->lost = ZE_RESULT_SUCCESS;
 }
 
-// At the end of a process: nobody is told of what nobody can change.
+// At the end of a process: no log for a failure without a remedy.
 TEST_F(Vmm, ADriverThatShutsDownHasEverythingBack) {
     umf_memory_provider_handle_t provider = create();
     void *ptr = nullptr;
@@ -475,7 +475,7 @@ TEST_F(Vmm, NothingIsUnmappedUnderQueuedWork) {
     }
 }
 
-// The end of a provider gives back what was never freed.
+// The end of a provider releases memory that was never freed.
 TEST_F(Vmm, TheEndOfAProviderWaits) {
     umf_memory_provider_handle_t provider = create();
     void *ptr = nullptr;
@@ -522,7 +522,7 @@ TEST_F(Vmm, NothingIsWaitedForWhileAQueueIsCaptured) {
     EXPECT_EQ(umfFree(first), OK);
     EXPECT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
     EXPECT_EQ(control->device_waits, 0);
-    EXPECT_EQ(control->mappings, 2) << "what was freed is still mapped";
+    EXPECT_EQ(control->mappings, 2) << "freed memory is still mapped";
     ASSERT_EQ(umfCaptureEnds(this), OK);
     EXPECT_EQ(umfFree(second), OK);
     EXPECT_EQ(control->mappings, 0);
@@ -530,7 +530,7 @@ TEST_F(Vmm, NothingIsWaitedForWhileAQueueIsCaptured) {
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
-// The limit that the header tells: then memory goes at once, and the program must have waited.
+// The limit of the header: then memory is unmapped at once, and the program must have waited.
 TEST_F(Vmm, ADriverThatCannotWaitIsNotWaitedFor) {
     control->waits = 0;
     LogFile log;
@@ -605,7 +605,7 @@ TEST_F(Vmm, KeepsContentOnlyOnADeviceItReaches) {
     EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), NONE);
     control->peers = 1;
     EXPECT_EQ(umfPoolSetSuspendPolicy(pool, &policy), OK);
-    control->max_alloc_size = MiB; // limits are relaxed for what is kept
+    control->max_alloc_size = MiB; // limits are relaxed for cached memory
     void *ptr = umfPoolMalloc(pool, 4 * MiB);
     ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
     EXPECT_EQ(control->used[1], 4 * MiB);
@@ -617,7 +617,7 @@ TEST_F(Vmm, KeepsContentOnlyOnADeviceItReaches) {
 }
 
 // Numbers of peers are those of the provider's driver, also if that is not the first, and if the
-// program gave a part of a device. What the fake counts as a wrong handle is a foreign device in
+// program gave a part of a device. The fake counts a foreign device as a wrong handle in
 // the context.
 TEST_F(Vmm, ContentIsNeverKeptOnADeviceOfAnotherDriver) {
     control->drivers = 2;

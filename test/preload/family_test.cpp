@@ -17,7 +17,7 @@ extern "C" void free_aligned_sized(void *ptr, size_t alignment, size_t size) __a
 
 namespace {
 
-// Not constants, so that no compiler knows what fails.
+// Not constants, so that no compiler can predict failures.
 volatile size_t huge = SIZE_MAX / 2 + 1;
 volatile size_t largest = SIZE_MAX;
 volatile size_t no_alignment = 24;
@@ -31,7 +31,7 @@ size_t heap_size(size_t size) {
     return threshold() + size;
 }
 
-// Compilers leave out what is not used.
+// Compilers drop unused allocations.
 void *volatile sink;
 
 using Make = std::function<void *(size_t)>;

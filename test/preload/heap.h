@@ -1,4 +1,4 @@
-/* What the tests of this folder ask about the heap of the proxy library. */
+/* Queries of these tests on the heap of the proxy library. */
 #ifndef UMF_TEST_PRELOAD_HEAP_H
 #define UMF_TEST_PRELOAD_HEAP_H
 
@@ -10,7 +10,7 @@
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 
-/* Is the proxy library the program's malloc? Only it may be asked with the probe: other libraries
+/* Is the proxy library the program's malloc? Only it may be called with the probe: other libraries
  * crash. */
 static inline bool heap_is_ours() {
     umf_memory_pool_handle_t pool;

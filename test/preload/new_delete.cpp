@@ -1,6 +1,6 @@
 /*
  * Uses every operator that the language version has, and sees that it reaches malloc and free of
- * the proxy library. Compiled once for each version; without a test framework, which would ask for
+ * the proxy library. Compiled once for each version; without a test framework, which would need
  * a version of its own.
  */
 #include <umf/proxy_lib_new_delete.h>
@@ -20,7 +20,7 @@ static int failures;
         }                                                                                          \
     } while (0)
 
-/* Not a constant, so that no compiler knows what fails. */
+/* Not a constant, so that no compiler can predict failures. */
 static volatile size_t much = SIZE_MAX / 2;
 
 /* One object more in the heap, then one less. */
@@ -34,7 +34,7 @@ template <typename New, typename Delete> static void pair(New make, Delete drop)
     CHECK(heap_count() == before);
 }
 
-/* Results go here, because compilers leave out what nobody uses. */
+/* Results go here, because compilers drop unused results. */
 static void *volatile sink;
 
 static bool gives_null(void *ptr) {

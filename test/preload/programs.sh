@@ -3,7 +3,7 @@
 # says without: programs.sh <libumf_proxy.so> <program>
 #
 # Each program does the same work plain, with the default options, with a threshold, with shared pages
-# where it does not fork and go on (docs/man/umf_proxy.7 tells why), and while it is recorded. A part of UMF_PROXY that
+# where it does not fork and go on (docs/man/umf_proxy.7 says why), and while it is recorded. A part of UMF_PROXY that
 # means nothing makes every process with the library in it say so in the log.
 set -euo pipefail
 

@@ -33,7 +33,7 @@ size_t heap_size(size_t size) {
     return threshold() + size;
 }
 
-// Compilers know malloc too well: they leave out what is not used.
+// Compilers treat malloc specially: they drop unused allocations.
 void *volatile sink;
 
 void *make(size_t size) {
@@ -62,7 +62,7 @@ bool is_zero(const void *ptr, size_t size) {
     return std::all_of(bytes, bytes + size, [](unsigned char c) { return c == 0; });
 }
 
-// Not constants, so that no compiler knows what fails.
+// Not constants, so that no compiler can predict failures.
 volatile size_t huge = SIZE_MAX / 2 + 1;
 volatile size_t largest = SIZE_MAX;
 
@@ -77,7 +77,7 @@ template <typename F> int child(F work) {
     return status;
 }
 
-// What the program did before main.
+// State of the program before main.
 struct Before {
     void *ptr;
     Before() : ptr(malloc(heap_size(3000))) {
@@ -316,7 +316,7 @@ TEST(Errno, FreeKeepsIt) {
     EXPECT_EQ(errno, 4711);
 }
 
-// What is allocated by the C library's own functions stays its own.
+// Memory of the C library's own functions stays its own.
 TEST(Foreign, IsRecognised) {
     void *ptr = __libc_memalign(4096, heap_size(5000));
     ASSERT_NE(ptr, nullptr);
@@ -437,7 +437,7 @@ TEST(Fork, ChildGoesOn) {
     }
 }
 
-// Shared pages are the parent's and the child's. What the child allocates and frees must not get in
+// Shared pages are the parent's and the child's. Allocations and frees of the child must not get in
 // the way of the parent.
 TEST(Fork, ChildLeavesWhatItInheritedAlone) {
     const size_t size = heap_size(200);
@@ -492,7 +492,7 @@ TEST(Fork, TwoHundredTimesWhileThreadsAllocate) {
                           std::memset(ptr, 1, n);
                           free(ptr);
                       }
-                      // A new thread takes over what the C library allocated for one of the
+                      // A new thread takes over memory that the C library allocated for one of the
                       // parent's, which still uses it if the pages are shared.
                       if (!is_option("page.disposition=")) {
                           std::thread([] { free(make(1000)); }).join();
@@ -669,7 +669,7 @@ TEST(Inside, RequestsAreServed) {
     allocates = false;
     EXPECT_GT(nested, 0);
     EXPECT_EQ(of_the_heap, nullptr);
-    EXPECT_EQ(heap_count(), count - 1) << "what is freed inside is freed when the thread is out";
+    EXPECT_EQ(heap_count(), count - 1) << "memory freed inside is freed when the thread is out";
 }
 
 // --- the end

@@ -108,7 +108,7 @@ TEST_P(Each, MisuseWithoutEnd) {
         char *p = live[at];
         uintptr_t seen = 0;
         memcpy(&seen, p, sizeof(seen));
-        ASSERT_EQ(seen, reinterpret_cast<uintptr_t>(p)) << "somebody else wrote into a live block";
+        ASSERT_EQ(seen, reinterpret_cast<uintptr_t>(p)) << "another thread wrote into a live block";
         switch (random() % 8) {
         case 0:
             EXPECT_NE(umfPoolFree(other, p), OK);

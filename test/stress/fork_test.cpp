@@ -27,7 +27,7 @@ struct Pools {
     Pools() {
         for (const PoolKind &kind : pool_kinds()) {
             for (auto visibility : {UMF_MEM_MAP_PRIVATE, UMF_MEM_MAP_SHARED}) {
-                // What a pool keeps in memory that parent and child share would belong to both.
+                // State of a pool in memory shared by parent and child would belong to both.
                 sources.push_back(make_os(kind.touches_memory ? UMF_MEM_MAP_PRIVATE : visibility));
                 umf_memory_pool_handle_t pool = nullptr;
                 umf_result_t result =
@@ -151,7 +151,7 @@ TEST(Fork, WhileThreadsAllocate) {
     }
 }
 
-// Each allocation of this provider lies in a GiB of its own, so that whoever keeps a tree of
+// Each allocation of this provider lies in a GiB of its own, so that a tree of
 // addresses makes it grow all the time.
 umf_result_t spread_alloc(void *, size_t size, size_t, void **ptr) {
     static std::atomic<uintptr_t> next{uintptr_t{1} << 44};

@@ -33,7 +33,7 @@ struct Block {
     char content;
 };
 
-// What one thread has: nobody else touches it.
+// Blocks of one thread: no other thread accesses them.
 class Blocks {
   public:
     Blocks(const VmmKind &of, unsigned seed) : random(seed), kind(of) {}
@@ -122,7 +122,7 @@ class Schedule {
             beside.emplace_back([this, i] { use(busy[i], seed * 10 + i); });
         }
         beside.emplace_back([this] { use_provider(seed * 10 + 2); });
-        beside.emplace_back([this] { ask(); });
+        beside.emplace_back([this] { query(); });
         std::thread second([this] { suspend_and_resume(2, seed * 10 + 3); });
         suspend_and_resume(0, seed * 10 + 4);
         second.join();
@@ -200,7 +200,7 @@ class Schedule {
         }
     }
 
-    void ask() {
+    void query() {
         while (!is_over) {
             for (umf_memory_pool_handle_t pool : sleepers) {
                 umf_residency_t now = UMF_RESIDENCY_INIT;
@@ -289,7 +289,7 @@ TEST_P(SuspendStress, RandomSchedulesBesideOthers) {
         Schedule(kind, number).run();
         umfSuspendTrim();
         ASSERT_FALSE(::testing::Test::HasFailure()) << "schedule " << number;
-        before = number == first ? kind.held() : before; // what the driver took for itself
+        before = number == first ? kind.held() : before; // the driver's own memory
         ASSERT_EQ(kind.held(), before) << "schedule " << number;
         ASSERT_EQ(kind.pinned(), 0u) << "schedule " << number;
     }

@@ -2,7 +2,7 @@
 
 attach_test.py <umfctl> <pools_sample> <folder to work in>
 
-The live screen runs in a pseudo terminal; a small emulation of it (Screen) knows what is to be seen.
+The live screen runs in a pseudo terminal; a small emulation of it (Screen) has the expected content.
 """
 
 import fcntl
@@ -76,7 +76,7 @@ def test_top_as_text(sample):
     check("\033" not in text, "colours without a terminal")
     check(re.search(r"^  small #\d+ +\d", text, re.M), text)
     check(re.search(r"^  large #\d+ +5\.0M ", text, re.M), text)
-    check(text.index("large") < text.index("small"), "not sorted by what is held")
+    check(text.index("large") < text.index("small"), "not sorted by held bytes")
     check(text.count("POOL OR PROVIDER") == 1)
     check(run("top", sample.pid, "-n", 2, "--interval", 0.1).count("POOL OR PROVIDER") == 2)
     check(str(sample.pid) in run("top"), "not among all processes")
@@ -311,7 +311,7 @@ def silent_processes(count):
 
 
 def test_processes_that_do_not_answer(sample):
-    """They keep nobody from the others: each would have cost fifteen seconds."""
+    """They do not block the others: each would have cost fifteen seconds."""
     silent = silent_processes(4)
     with Sample(UMF_RECORD_ATTACH="no") as unprepared:
         for command in (["top", "-n", 1], ["metrics"]):
@@ -360,7 +360,7 @@ def test_files_that_are_none():
 
 
 class Screen:
-    """A terminal of so many rows and columns: what an xterm shows after what was written to it."""
+    """A terminal of so many rows and columns: the content of an xterm after the text was written to it."""
 
     def __init__(self, words, rows=24, columns=80):
         self.pid, self.fd = pty.fork()
@@ -384,7 +384,7 @@ class Screen:
         os.write(self.fd, keys.encode())
 
     def read(self, seconds):
-        """Takes in what is written within that time. False: the program has ended."""
+        """Reads the output of that time. False: the program has ended."""
         ready, _, _ = select.select([self.fd], [], [], seconds)
         if not ready:
             return True

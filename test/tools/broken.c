@@ -2,7 +2,7 @@
  * A defect to put in front of the library: LD_PRELOAD=broken.so BROKEN=crash|hang.
  *
  * The first lookup of properties crashes or hangs. The file BROKEN_ONCE is made then, so that later
- * lookups, also those of other processes, know that it was not theirs.
+ * lookups, also those of other processes, reject it as foreign.
  */
 #include <errno.h>
 #include <fcntl.h>

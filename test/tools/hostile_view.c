@@ -1,6 +1,6 @@
 /*
  * A process that lies to readers of its memory (umf/view_format.h): it has a note and a table as
- * libumf has, but what the table leads to is wrong. The word on the command line says how. It says
+ * libumf has, but the target of the table is wrong. The word on the command line says how. It says
  * "ready" and its number, and waits for the end of its input.
  */
 #include <fcntl.h>

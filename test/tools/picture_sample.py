@@ -2,10 +2,10 @@
 """Writes recordings for the test of pictures: picture_sample.py <file> <what>
 
   server    a server of 30 s with four pools: one leaks, one is fragmented until it finds no memory, one sleeps;
-            a pool, marks and frames have names that would run if they became part of a page
+            a pool, marks and frames have names that would be run as code if they became part of a page
   lost      the same, where the oldest events are lost and the process died
   snapshot  pools with spans that are live, cached, free, asleep and unknown
-  short     a few events of each kind that the picture knows, cut off behind the last: corpora of fuzz targets are
+  short     a few events of each kind of the picture, cut off after the last: corpora of fuzz targets are
             made of this and of snapshot
 """
 import random

@@ -2,7 +2,7 @@
 """Tests the picture of a recording in a browser:
 picture_test.py <umfctl> <record_sample> <folder to work in> [<page of the guide> <folder of the examples>]
 
-Looks at what is drawn (elements, texts, colours of points) in every view, at 1280 and 800 points, light and dark; runs
+Checks the drawing (elements, texts, colours of points) in every view, at 1280 and 800 points, light and dark; runs
 the commands of the guide and looks at what they made. The pictures stay in the folder. 77: there is no browser.
 """
 import os
@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 WINDOWS = [(1280, "light"), (1280, "dark"), (800, "light"), (800, "dark")]
 BLUE, ORANGE, PINK = [0, 0x72, 0xB2], [0xE6, 0x9F, 0], [0xCC, 0x79, 0xA7]
 
-# Texts whose contrast to what is behind them is below 4.5, as [text, contrast].
+# Texts with a contrast below 4.5 to their background, as [text, contrast].
 CONTRAST = """(() => {
     const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
     const linear = (c) => c / 255 <= 0.03928 ? c / 255 / 12.92 : Math.pow((c / 255 + 0.055) / 1.055, 2.4);
@@ -172,7 +172,7 @@ def timeline(test, page):
 
 
 def mouse(test, page):
-    """A drag zooms, a click chooses the moment, hovering tells; the page below stays where it is."""
+    """A drag zooms, a click chooses the moment, hovering shows the value; the page below stays where it is."""
     test.open(page)
     left, top, width, height = chart_box(test)
     origin = test.js("(() => { const box = document.getElementById('chart').getBoundingClientRect();"
@@ -201,7 +201,7 @@ def keyboard(test, page):
     test.check(test.js("umf.state.to - umf.state.from") < 0.6 * test.js("umf.model.length"), "+ zooms")
     test.browser.key("Escape", 27)
     test.equal(test.js("umf.state.from"), 0, "Escape shows all")
-    test.check("MiB" in test.js("document.getElementById('chart').getAttribute('aria-valuetext')"), "the value is told")
+    test.check("MiB" in test.js("document.getElementById('chart').getAttribute('aria-valuetext')"), "the value is shown")
     test.js("document.querySelector('#flame-graph [tabindex=\"0\"]').focus()")
     test.browser.key("ArrowDown", 40)
     test.browser.key("ArrowRight", 39)
@@ -219,7 +219,7 @@ def flame(test, page):
     test.check(any(label.startswith("0x401200") for label in labels), "a function: %s" % labels)
     test.search("0x401200")
     test.equal(test.js("document.querySelectorAll('#flame-graph .found').length"), 1, "bars that are found")
-    test.check("120 MiB" in test.text("flame-summary"), "what was found: " + test.text("flame-summary"))
+    test.check("120 MiB" in test.text("flame-summary"), "findings: " + test.text("flame-summary"))
     test.search("")
     test.js("Array.from(document.querySelectorAll('#flame-graph button')).find((bar) => "
             "bar.textContent.startsWith('kv cache')).click()")
@@ -234,9 +234,9 @@ def address_map(test, page):
     test.open(page)
     test.click("tab-map")
     test.choose_pool(1)
-    told = test.text("map-summary")
-    test.check("6 spans hold 192 MiB, 120 MiB live, 72 MiB free or cached" in told, "the map: " + told)
-    test.check("at least 3.5 MiB: fragmentation at most 95.1 %" in told, "fragmentation: " + told)
+    text = test.text("map-summary")
+    test.check("6 spans hold 192 MiB, 120 MiB live, 72 MiB free or cached" in text, "the map: " + text)
+    test.check("at least 3.5 MiB: fragmentation at most 95.1 %" in text, "fragmentation: " + text)
     x, y = map(int, test.js("document.getElementById('map-canvas').dataset.first").split())
     test.equal(test.point("map-canvas", x + 3, y + 5), BLUE, "the first cell")
     before = test.js("umf.state.moment")
@@ -265,21 +265,21 @@ def tables(test, page):
     test.equal(len(test.js(rows % ("allocs", 0))), 200, "rows at first")
     test.js("document.querySelector('#allocs .more').click()")
     test.equal(len(test.js(rows % ("allocs", 0))), 400, "rows after more")
-    test.check("live at the end" in test.js("document.querySelector('#allocs .summary').textContent"), "what is listed")
+    test.check("live at the end" in test.js("document.querySelector('#allocs .summary').textContent"), "list")
 
 
 def explanation(test, page, lost):
     test.open(page)
-    told = test.text("refusal-text")
+    text = test.text("refusal-text")
     for words in ("pool kv cache #3 found no memory for 48 MiB", "It held 192 MiB: 120 MiB were live in 240 allocations",
                   "72 MiB free or cached, the largest free piece 3.5 MiB", "it is fragmented", "weights #2 with 240 MiB"):
-        test.check(words in told, "'%s' in: %s" % (words, told))
+        test.check(words in text, "'%s' in: %s" % (words, text))
     test.equal(test.js("document.getElementById('notes').children.length"), 0, "notes")
     test.open(lost)
-    told = test.text("notes")
+    text = test.text("notes")
     for words in ("events of", "are lost", "of memory that was allocated before the recording", "has no end"):
-        test.check(words in told, "'%s' in: %s" % (words, told))
-    test.check("at least 112 MiB were live" in test.text("refusal-text"), "what is known: " + test.text("refusal-text"))
+        test.check(words in text, "'%s' in: %s" % (words, text))
+    test.check("at least 112 MiB were live" in test.text("refusal-text"), "known bytes: " + test.text("refusal-text"))
 
 
 def hostile(test, page):
@@ -298,8 +298,8 @@ def snapshot(test, page):
     test.click("tab-map")
     names = test.js("Array.from(document.getElementById('map-pool').options, (option) => option.textContent.split(' ')[0])")
     test.choose_pool(names.index("scattered"))
-    told = test.text("map-summary")
-    test.check("16 MiB, 4 MiB live, 4 MiB cached, 8 MiB free" in told and "is 512 KiB: fragmentation 93.8 %" in told, told)
+    text = test.text("map-summary")
+    test.check("16 MiB, 4 MiB live, 4 MiB cached, 8 MiB free" in text and "is 512 KiB: fragmentation 93.8 %" in text, text)
     x, y = map(int, test.js("document.getElementById('map-canvas').dataset.first").split())
     test.equal(test.point("map-canvas", x + 3, y + 5), BLUE, "live")
     test.equal(test.point("map-canvas", x + 64 * 10 + 3, y + 5), ORANGE, "cached")
@@ -309,7 +309,7 @@ def snapshot(test, page):
     test.check("2 MiB live" in test.text("map-summary") and "6 MiB unknown" in test.text("map-summary"), test.text("map-summary"))
     last = test.js("Number(document.getElementById('map-canvas').height)") - 9
     hatched = {tuple(test.point("map-canvas", x + 1 + dot, last)) for dot in range(6)}
-    test.equal(len(hatched), 2, "colours of what the pool cannot tell")
+    test.equal(len(hatched), 2, "colours of unknown parts")
 
 
 def large(test, page):
@@ -317,13 +317,13 @@ def large(test, page):
         test.open(page)
     print("the page of many events opens in %s ms" % test.js("document.documentElement.dataset.openMs"))
     test.check("keep_batch" in test.text("refusal-text"), "functions have names: " + test.text("refusal-text"))
-    # Of many events in one bin: what was there at the refusal.
+    # Of many events in one bin: the state at the refusal.
     test.equal(test.js("umf.flame_tree(umf.state.moment, 'bytes').value"), test.js("umf.model.refusals[0].total"),
                "what lived at the refusal")
 
 
 def guide(test, page, examples):
-    """What the guide says of its three programs."""
+    """Text of the guide on its three programs."""
     with open(page, encoding="utf-8") as file:
         commands = re.findall(r"```sh\n(.*?)```", file.read(), re.S)
     test.equal(len(commands), 4, "commands of the guide")
@@ -353,9 +353,9 @@ def leak_of_guide(test, page):
 
 def fragments_of_guide(test, page):
     test.open(page)
-    told = test.text("refusal-text")
+    text = test.text("refusal-text")
     for words in ("found no memory for 32 MiB", "30 MiB were live in 120 allocations", "it is fragmented", "keep_result"):
-        test.check(words in told, "'%s' in: %s" % (words, told))
+        test.check(words in text, "'%s' in: %s" % (words, text))
     test.click("tab-map")
     test.check("are in spans of which less than a quarter is live" in test.text("map-summary"), test.text("map-summary"))
 

@@ -1,6 +1,6 @@
 """Checks a snapshot that umfctl wrote: pytorch_check.py <pickle> <segments> <live bytes> [<_memory_viz.py>]
 
-What lives must be the same in the segments and by the events, and blocks must cover their segment.
+Live blocks must be the same in the segments and by the events, and blocks must cover their segment.
 """
 import pickle
 import sys

@@ -5,7 +5,7 @@
  *                double free, a pool that sleeps, and memory that ends
  *   clean        the same, but all is freed and nothing fails
  *   overwritten  demo in a file with room for the last events only
- *   died         demo of a program that died: what lives is only in the events
+ *   died         demo of a program that died: live allocations are only in the events
  *   tiny         a few events, and the file ends with the last
  *   snapshot     pools with spans and runs
  *   grown        the same pools later

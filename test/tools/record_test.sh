@@ -144,7 +144,7 @@ expect_status 1 "$umfctl" leaks destroyed_lost.umfrec --fail
 expect_in out '^ +13 MiB  52 allocations, when pool weights #3 was destroyed$'
 expect_in out 'and 3 allocations without a stack'
 expect_status 2 "$umfctl" trace demo.umfrec --allow-destroyed
-# What a file cannot tell is no success.
+# Missing facts of a file are no success.
 expect_status 1 "$umfctl" leaks bare.umfrec
 expect_in out 'not known'
 expect_not_in out 'none|0 bytes'
@@ -215,7 +215,7 @@ cp demo.umfrec version.umfrec
 printf '\7' | dd of=version.umfrec bs=1 seek=8 conv=notrunc status=none
 expect_status 1 "$umfctl" trace version.umfrec
 expect_in err 'it has version 7 of the format, this reads 1$'
-# Cut off anywhere: what is left is read.
+# Cut off anywhere: the rest is read.
 size=$(stat -c %s demo.umfrec)
 for part in 1 2 3 5 7; do
     head -c $((size * part / 8)) demo.umfrec >cut.umfrec

@@ -82,7 +82,7 @@ wait $pid
 expect_status 0 "$umfctl" remote ls
 ! grep -q "^  $pid " "$work/out" || fail "a process that has ended is listed"
 
-# Another process may say anything: what is no page is left out, and nothing reaches the terminal.
+# Another process may send anything: entries that are no page are left out, and nothing reaches the terminal.
 if command -v python3 >/dev/null; then
     coproc liar { exec python3 -c '
 import os, sys

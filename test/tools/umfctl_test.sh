@@ -74,7 +74,7 @@ fi
 # --- reap ---
 
 # An object as a process before the last start of the machine would have left it, and a file of
-# somebody else.
+# another program.
 if [ -w /dev/shm ]; then
     orphan=/dev/shm/umfctl_test_$$_orphan theirs=/dev/shm/umfctl_test_$$_theirs
     trap 'rm -f "$orphan" "$theirs"' EXIT
@@ -88,7 +88,7 @@ if [ -w /dev/shm ]; then
     done
     expect_in out 'removed +[1-9]'
     [ ! -e "$orphan" ] || fail "the orphan is still there"
-    [ -e "$theirs" ] || fail "a file of somebody else is gone"
+    [ -e "$theirs" ] || fail "a file of another program is gone"
     expect_status 0 "$umfctl" reap --json
     expect_in out '"removed": ."value": [0-9]'
 else
@@ -206,7 +206,7 @@ if command -v python3 >/dev/null || command -v jq >/dev/null; then
         expect_in rows '^providers/cuda/ok$'
         expect_in rows '^providers/cuda_vmm/ok$'
         expect_in rows '^suspend/disjoint over cuda_vmm/ok$'
-        # A driver that keeps what is given back fails the check.
+        # A driver that keeps released memory fails the check.
         UMF_FAKE_CUDA_KEEPS_MEMORY=1 LD_LIBRARY_PATH=$UMF_TEST_DRIVERS \
             expect_status 1 "$umfctl" --json check
         read_json check <"$work/out" >"$work/rows" || fail "check --json with a driver that keeps"
@@ -237,7 +237,7 @@ nothing_is_left
 
 # --- sharing, where no memory can have a name ---
 
-# The producer knows the cause, not the consumer that waits for it.
+# The producer has the cause, not the consumer that waits.
 if unshare -rm mount -t tmpfs -o ro none /dev/shm 2>/dev/null; then
     expect_status 1 unshare -rm bash -c \
         "mount -t tmpfs -o ro none /dev/shm && exec '$umfctl' check"

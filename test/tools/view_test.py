@@ -82,7 +82,7 @@ def test_figures():
         for kind in ["disjoint", "coalescing", *kinds]:
             row = rows["p_" + kind]
             check(row["type"] == kind and row["held"] >= (1 << 20) + 50000, row)
-            if kind == "scalable":  # blocks whose size only oneTBB knows
+            if kind == "scalable":  # blocks of unknown size inside oneTBB
                 check(row["live"] is None and row["live_count"] is None and row["cached"] is None, row)
             else:
                 check(row["live_count"] == 51, row)
@@ -161,7 +161,7 @@ def test_files_that_are_gone():
 def test_containers():
     """Other namespaces of processes, files, networks and users."""
     if subprocess.run(["unshare", "-Urpmnf", "true"], capture_output=True).returncode != 0:
-        print("view_test: skipped: containers; this system lets nobody make namespaces")
+        print("view_test: skipped: containers; this system does not allow namespaces")
         return
     with Program("unshare", "-Urpmnf", "--mount-proc", SAMPLE) as sample:
         check(sample.pid == 1, sample.pid)
@@ -198,7 +198,7 @@ def test_lies():
             check(said is None or re.search(said, text), lie, text)
             check(not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\udc80-\udcff]", text), lie, repr(text))
             check(max(map(len, text.splitlines()[:-1]), default=0) <= 80 or text.startswith("umfctl"), text)
-    # One that keeps the reader waiting keeps nobody from the others.
+    # One that keeps the reader waiting does not block the others.
     with Program(HOSTILE, "waiting") as liar, Program(SAMPLE) as sample:
         if liar.is_ready:
             check(re.search(r"^  large coalescing", run("top"), re.M))
@@ -214,8 +214,8 @@ def test_record_a_program():
     check("in an orderly way" in text and "large" in text and "small" in text, text)
     check(os.stat(os.path.join(WORK, "whole.umfrec")).st_mode & 0o777 == 0o600)
     said = run("record", "--", "sh", "-c", "exit 7", status=7)
-    told = run("record", "--", "sh", "-c", "echo attach=$UMF_RECORD_ATTACH.")
-    check("attach=." in told, told)
+    output = run("record", "--", "sh", "-c", "echo attach=$UMF_RECORD_ATTACH.")
+    check("attach=." in output, output)
     check("did not use libumf" in said, said)
     check("cannot be started" in run("record", "--", "/no/such/program", status=127))
     check("a program is missing" in run("record", "--", status=2))

@@ -518,7 +518,7 @@ TEST_F(Cuda, FailedCopiesAreRuntimeErrorsOfTheDevice) {
     umem_free(&cuda, block);
 }
 
-// Each call of the driver fails in turn, alone and with all after it: what was not done is told,
+// Each call of the driver fails in turn, alone and with all after it: failures are reported,
 // and the next use works.
 TEST_F(Cuda, EachCallOfTheDriverMayFail) {
     NEEDS_FAKE();

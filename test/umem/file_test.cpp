@@ -286,7 +286,7 @@ static int descriptor_of(const std::string &name) {
     return -1;
 }
 
-// Programs close what they do not know, and open files of their own.
+// Programs close unknown descriptors, and open files of their own.
 TEST_F(File, ADescriptorThatIsTheProgramsNowIsLeftAlone) {
     Made<umemFile> file = make("w+b");
     umem_alloc(&file, 10);

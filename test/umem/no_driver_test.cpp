@@ -18,7 +18,7 @@ class NoDriver : public Umem {
         Umem::SetUp();
     }
 
-    // What a context does that has no memory.
+    // Calls of a context without memory.
     void expect_nothing(void *ctx) {
         char data[8] = "";
         umem_clear_status(ctx);

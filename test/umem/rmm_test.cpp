@@ -28,7 +28,7 @@ class Rmm : public Umem {
         made.enable_logging = logs;
         return made;
     }
-    // What the current device has at an address.
+    // Content of the current device at an address.
     std::string device_content(void *ptr, size_t size) {
         Made<umemCuda> cuda(umemCuda_ctor, 0);
         return content(&cuda, adr(ptr), size);
@@ -201,7 +201,7 @@ TEST_F(Rmm, TheLogTellsWhatWasDone) {
     EXPECT_EQ(rmmLogSize(), 0u);
 }
 
-// A block is used on a stream, then it grows: what is queued there is done first.
+// A block is used on a stream, then it grows: queued work is done first.
 TEST_F(Rmm, ReallocWaitsForItsStream) {
     CUstream stream;
     void *block = nullptr;

@@ -1,6 +1,6 @@
 /*
- * What the tests of libumem share: errno is zero after every test, files lie in a folder of the
- * test, and a list of contexts of all kinds that this machine has.
+ * Common parts of the tests of libumem: errno is zero after every test, files lie in a folder of
+ * the test, and a list of contexts of all kinds that this machine has.
  */
 #ifndef UMF_TEST_UMEM_UMEM_TEST_H
 #define UMF_TEST_UMEM_UMEM_TEST_H
@@ -111,7 +111,7 @@ class Umem : public testing::Test {
     uintptr_t adr(const void *ptr) {
         return reinterpret_cast<uintptr_t>(ptr);
     }
-    // What a context has at an address.
+    // Content of a context at an address.
     std::string content(void *ctx, uintptr_t at, size_t size) {
         std::string text(size, '?');
         umem_copy_to(ctx, at, &host, adr(&text[0]), size);

@@ -1,4 +1,4 @@
-// Processes of a vault are killed or stopped: no committed byte is lost, nobody waits for long.
+// Processes of a vault are killed or stopped: no committed byte is lost, no process waits for long.
 #include <atomic>
 #include <random>
 

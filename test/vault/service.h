@@ -167,7 +167,7 @@ struct Vault {
     }
 };
 
-// Content that tells its generation and place.
+// Content that encodes its generation and place.
 inline unsigned char byte_of(uint64_t generation, size_t entry, size_t at) {
     return static_cast<unsigned char>(generation * 31 + entry * 7 + at / 251 + at);
 }

@@ -1,4 +1,4 @@
-// umf/vault.h over a real service: what a writer commits, what readers see, what is refused.
+// umf/vault.h over a real service: commits, reads and refusals.
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>

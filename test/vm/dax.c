@@ -1,6 +1,6 @@
 /*
  * The file provider on a file system with direct access and the devdax provider on a device of its
- * own. init has made both out of emulated NVDIMMs and tells by UMF_VM_FSDAX and UMF_VM_DEVDAX where
+ * own. init has made both out of emulated NVDIMMs and names in UMF_VM_FSDAX and UMF_VM_DEVDAX where
  * they are.
  */
 #include "guest.h"
@@ -42,7 +42,7 @@ static umf_memory_provider_handle_t private_file_provider(const char *path) {
     return file_provider(path, UMF_MEM_MAP_PRIVATE);
 }
 
-/* The kernel tells a device's size by its number. */
+/* The kernel has a device's size under its number. */
 static size_t device_size(const char *path) {
     char size_path[256];
     size_t size = 0;
@@ -107,7 +107,7 @@ static bool is_synchronous(const void *address) {
     return found;
 }
 
-/* A pattern that tells which allocation it is, in each page. */
+/* A pattern that identifies the allocation, in each page. */
 static void write_pattern(char *base, size_t size, unsigned id) {
     for (size_t at = 0; at < size; at += page_size()) {
         snprintf(base + at, page_size(), "allocation %u, byte %zu", id, at);
@@ -143,7 +143,7 @@ static void check_full(const char *what, umf_memory_provider_handle_t provider,
     for (unsigned i = 0; i < count; i++) {
         kept &= has_pattern(taken[i], HUGE_PAGE, i);
     }
-    check(kept, "%s: all keep what was written", what);
+    check(kept, "%s: all keep their content", what);
     need(umfMemoryProviderFree(provider, taken[count / 2], HUGE_PAGE), "freeing one");
     need(umfMemoryProviderAlloc(provider, HUGE_PAGE, 0, (void **)&taken[count / 2]),
          "taking it again");
@@ -198,7 +198,7 @@ static int consumer(provider_create_t create, const char *path, umf_ipc_handle_t
     need(umfPoolCreate(umfProxyPoolOps(), provider, NULL, 0, &pool), "consumer's pool");
     need(umfPoolGetIPCHandler(pool, &handler), "handler");
     need(umfOpenIPCHandle(handler, handle, (void **)&base), "opening the handle");
-    check(has_pattern(base, size, 7), "the consumer sees what the producer wrote");
+    check(has_pattern(base, size, 7), "the consumer sees the producer's content");
     check(is_synchronous(base), "the consumer's mapping is synchronous");
     write_pattern(base, size, 8);
     need(umfCloseIPCHandle(base), "closing");

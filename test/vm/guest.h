@@ -1,6 +1,6 @@
 /*
- * What the programs for the virtual machine share: its nodes, where a page lies, and one printed
- * line for each check.
+ * Common parts of the programs for the virtual machine: its nodes, where a page lies, and one
+ * printed line for each check.
  */
 #ifndef UMF_TEST_VM_GUEST_H
 #define UMF_TEST_VM_GUEST_H 1
@@ -98,7 +98,7 @@ static inline unsigned long policy_of(const void *address) {
     return error ? 0 : mask[0];
 }
 
-/* What the kernel manages of a node. */
+/* Memory of a node that the kernel manages. */
 static inline size_t node_bytes(unsigned node) {
     char path[64];
     unsigned long kib = 0;
@@ -133,7 +133,7 @@ static inline void run_on_cpu(unsigned cpu) {
     }
 }
 
-/* Touches `size` bytes and tells how many of their pages lie on each node. */
+/* Touches `size` bytes and counts their pages on each node. */
 static inline bool count_nodes(void *base, size_t size, size_t counts[NODE_COUNT]) {
     memset(counts, 0, NODE_COUNT * sizeof(*counts));
     for (size_t at = 0; at < size; at += page_size()) {
@@ -154,7 +154,7 @@ static inline bool all_on(void *base, size_t size, int node) {
            counts[node] == (size + page_size() - 1) / page_size();
 }
 
-/* One page against its word of a plan, see check_pages; what was found is added to `found`. */
+/* One page against its word of a plan, see check_pages; counts are added to `found`. */
 static inline bool page_fits(char *page, const char *word, char *found, size_t found_size) {
     unsigned long wanted = 0;
     for (; *word; word++) {
@@ -178,7 +178,7 @@ static inline bool allocation_fits(umf_memory_provider_handle_t provider, char *
         words[count++] = word;
     }
     size_t size = count * page_size();
-    need(umfMemoryProviderAlloc(provider, size, 0, (void **)&base), "allocating what a plan says");
+    need(umfMemoryProviderAlloc(provider, size, 0, (void **)&base), "allocating for a plan");
     bool fits = true;
     for (size_t i = 0; i < count; i++) {
         fits &= page_fits(base + i * page_size(), words[i], found, found_size);

@@ -185,7 +185,7 @@ static void test_filters(void) {
     check_id_set("filter by capacity", memspace, "013");
     need(umfMemspaceFilterById(memspace, (unsigned[]){1, 3, NODE_NONE}, 3), "by id");
     check_id_set("filter by id", memspace, "13");
-    check_predefined("provider of what is left", memspace, "13 13");
+    check_predefined("provider of the remaining nodes", memspace, "13 13");
     unsigned wanted = NODE_OTHER;
     need(umfMemspaceUserFilter(memspace, keep_node, &wanted), "by function");
     check_ids("filter by function", memspace, "1");

@@ -68,7 +68,7 @@ if [ ${#modules[@]} -gt 0 ]; then
 fi
 (cd "$work/root" && find . | busybox cpio -o -H newc 2>/dev/null) >"$work/initramfs"
 
-# --- the machine: guest.h knows it, too -----------------------------------------------------------
+# --- the machine: guest.h has it, too -----------------------------------------------------------
 
 # Nodes 0 and 1 have a CPU each. Node 2 is near to node 0, small and fast; node 3 is behind node 1,
 # large and slow, with a cache. Two NVDIMMs become an FSDAX and a devdax device.
@@ -107,7 +107,7 @@ machine+=(
     -object "memory-backend-ram,id=fsdax,size=128M" -device "nvdimm,id=nvdimm0,memdev=fsdax"
     -object "memory-backend-ram,id=devdax,size=64M" -device "nvdimm,id=nvdimm1,memdev=devdax")
 
-# Nothing may move a page or spread a huge one over what is bound page by page.
+# Nothing may move a page or spread a huge one over memory bound page by page.
 command_line="console=ttyS0 quiet panic=-1 swiotlb=noforce numa_balancing=disable nokaslr"
 command_line+=" transparent_hugepage=never"
 

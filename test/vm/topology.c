@@ -1,6 +1,6 @@
 /*
  * Is this the machine that run.sh describes? The kernel must show the firmware's HMAT and hwloc
- * must see its values, else no other program here can say what the library should have done.
+ * must see its values, else no other program here can say the expected result.
  */
 #include "guest.h"
 

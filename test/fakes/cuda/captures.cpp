@@ -63,7 +63,7 @@ CUresult meet_on(Stream *stream) {
                                                          : CUDA_SUCCESS;
 }
 
-// --- what is captured ----------------------------------------------------------------------------
+// --- captures ------------------------------------------------------------------------------------
 
 void capture_work(Stream *stream, Work work) {
     CUgraph_st *graph = stream->capture->graph;
@@ -144,7 +144,7 @@ static bool is_joined(const Capture &capture) {
     });
 }
 
-// --- what a launch does --------------------------------------------------------------------------
+// --- launches -----------------------------------------------------------------------------------
 
 // The first branch is the stream itself; other branches have lanes of their own.
 static void tell_oracle(CUgraphExec_st *graph, const Stream *stream) {
@@ -283,7 +283,7 @@ CUresult fake_cuGraphDestroy(CUgraph graph) {
     return CUDA_SUCCESS;
 }
 
-// What was launched is still done.
+// Launched work is still done.
 CUresult fake_cuGraphExecDestroy(CUgraphExec graph) {
     ENTER_STARTED(FAKE_cuGraphExecDestroy)
     if (!get().executables.erase(graph)) {

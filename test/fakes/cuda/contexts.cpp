@@ -326,7 +326,7 @@ CUresult fake_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-// What was in it is gone. It stays retained, and its handle is used again.
+// Its content is gone. It stays retained, and its handle is used again.
 CUresult fake_cuDevicePrimaryCtxReset(CUdevice device) {
     ENTER_STARTED(FAKE_cuDevicePrimaryCtxReset)
     if (!is_device(device)) {

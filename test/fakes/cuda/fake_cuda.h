@@ -1,19 +1,19 @@
 /*
- * The software CUDA driver: what a test may turn and read. It is built from the same symbol list as
- * the code that calls it and becomes libcuda.so.1 for whoever loads it first.
+ * The software CUDA driver: controls and counters for tests. It is built from the same symbol list
+ * as the code that calls it and becomes libcuda.so.1 for the first process that loads it.
  *
  * An environment variable makes it an older driver: the functions in UMF_FAKE_CUDA_HIDE, separated
  * by commas, cannot be found in it.
  *
  * It behaves: contexts with a stack per thread, memory that is real host memory with a limit per
  * device, virtual memory with real mappings that each device may access as it was allowed to, IPC
- * with real descriptors, and streams that run late. At first queued work is done when somebody
+ * with real descriptors, and streams that run late. At first queued work is done when a thread
  * waits for it, one piece for each query. With `late`, or UMF_FAKE_CUDA_LATE=<seed> in the
  * environment, each stream works in a thread of its own, after delays. Handles of destroyed streams
  * are used again. A capture ends by what ends it on the real one: by calls that are not safe,
  * depending on the modes of both sides, and by whatever synchronises its context.
  *
- * And it knows who uses which bytes when (test/fakes/oracle.h): fake_cuda_faults names what no
+ * And it tracks uses of bytes (test/fakes/oracle.h): fake_cuda_faults names uses that no
  * order allows, in whatever order the work happened to be done.
  */
 #ifndef UMF_TEST_FAKES_FAKE_CUDA_H
@@ -57,7 +57,7 @@ typedef struct fake_cuda_t {
     int fail_on;                             /* then all fail: fail_at becomes -1 */
     int fail_with;                           /* CUresult */
     int gone;                                /* the driver has shut down */
-    int keeps_memory;                        /* what is released stays used; 1 at first where the
+    int keeps_memory;                        /* released memory stays used; 1 at first where the
                                               * environment has UMF_FAKE_CUDA_KEEPS_MEMORY */
     int fabric;                              /* a fake_cuda_fabric */
     int host_node;                           /* nearest to each device; -1 at first: none */
@@ -90,12 +90,12 @@ typedef struct fake_cuda_t {
 
 /* Exported by the driver: found with dlsym. */
 fake_cuda_t *fake_cuda(void);
-/* As freshly loaded; everything alive is forgotten, which leaks what a test left. */
+/* As freshly loaded; everything alive is forgotten, which leaks objects that a test left. */
 void fake_cuda_reset(void);
 
 /* --- the oracle ------------------------------------------------------------------------------- */
 
-/* What the program, or the library it calls, did wrong, a line each, up to the next call. A byte is
+/* Mistakes of the program or of the library, a line each, up to the next call. A byte is
  * used by two pieces of work without an order, unmapped under work, or handed out while work uses
  * it: both pieces are named. */
 const char *fake_cuda_faults(void);

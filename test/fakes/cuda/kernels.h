@@ -1,5 +1,5 @@
 /*
- * Kernels for tests of memory on a GPU. A real driver compiles the text; the software driver knows
+ * Kernels for tests of memory on a GPU. A real driver compiles the text; the software driver has
  * them by their names and arguments.
  *
  *     umf_test_fill(uint32_t *at, uint64_t words, uint32_t value, uint32_t delay)

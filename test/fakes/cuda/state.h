@@ -1,5 +1,5 @@
 /*
- * What the files of the software CUDA driver share: its objects, its one lock, and what every call
+ * Shared parts of the software CUDA driver: its objects, its one lock, and what every call
  * begins with.
  */
 #ifndef UMF_TEST_FAKES_CUDA_STATE_H
@@ -107,7 +107,7 @@ CUctx_st *current();
 CUresult enter(int function);
 // Also for calls that need a living context.
 CUresult in_context(CUctx_st **context);
-// What the real driver does not survive.
+// Calls that the real driver does not survive.
 CUresult dead();
 bool is_device(int device);
 bool take(int device, size_t size);

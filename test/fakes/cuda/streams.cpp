@@ -290,7 +290,7 @@ CUresult fake_cuStreamCreate(CUstream *stream, unsigned flags) {
     return CUDA_SUCCESS;
 }
 
-// Returns at once; what is queued is still done.
+// Returns at once; queued work is still done.
 CUresult fake_cuStreamDestroy(CUstream stream) {
     ENTER_STARTED(FAKE_cuStreamDestroy)
     MEET(meet_captures())
@@ -305,7 +305,7 @@ CUresult fake_cuStreamDestroy(CUstream stream) {
     return CUDA_SUCCESS;
 }
 
-// To wait for a stream, or to ask for its state, its flags or its number, ends a capture of it in
+// To wait for a stream, or to query its state, its flags or its number, ends a capture of it in
 // every mode.
 static bool ends_capture(Stream *stream) {
     if (stream->capture) {

@@ -1,6 +1,6 @@
 /*
  * Streams of the software CUDA driver: queued work, who runs it and when, captures of it, and what
- * the oracle is told of it.
+ * the oracle is notified.
  */
 #ifndef UMF_TEST_FAKES_CUDA_STREAMS_H
 #define UMF_TEST_FAKES_CUDA_STREAMS_H
@@ -30,7 +30,7 @@ struct Point {
 
 using Points = std::vector<Point>;
 
-// What a stream does, and the bytes it does it with.
+// A piece of work of a stream, and its bytes.
 struct Work {
     std::string name;
     oracle::Uses uses;
@@ -40,7 +40,7 @@ struct Work {
 
 struct Queued {
     Work work;
-    Points after; // beside what is before it in its stream
+    Points after; // besides its predecessors in its stream
 };
 
 // A piece of captured work, and the pieces it comes after.
@@ -116,7 +116,7 @@ Stream *stream_of_thread(CUctx_st *context);
 // NULL: the stream was destroyed.
 Stream *stream_of(CUstream handle, CUctx_st *context);
 
-// Work that is queued on a stream, or captured there; it comes also after what is named.
+// Work that is queued on a stream, or captured there; it also comes after the given points.
 void add(Stream *stream, Work work, Points after = {});
 void queue(Stream *stream, Work work, Points after);
 void capture_work(Stream *stream, Work work);
@@ -137,8 +137,8 @@ void end_threads(std::unique_lock<std::recursive_mutex> &guard);
 
 // --- captures ------------------------------------------------------------------------------------
 
-// A call that allocates, frees, pins, synchronises or asks; what synchronises a context; work on a
-// stream. They end the captures that they are in the way of, and fail then.
+// A call that allocates, frees, pins, synchronises or queries; a call that synchronises a context;
+// work on a stream. They end the captures that they are in the way of, and fail then.
 CUresult meet_captures();
 CUresult meet_all_captures(const CUctx_st *context);
 CUresult meet_on(Stream *stream);

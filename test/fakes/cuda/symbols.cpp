@@ -116,7 +116,7 @@ CUresult fake_cuGetProcAddress(const char *symbol, void **address, int version, 
     return CUDA_ERROR_NOT_FOUND;
 }
 
-// The symbols are looked up, never linked: each lookup asks anew whether it is hidden.
+// The symbols are looked up, never linked: each lookup checks anew whether it is hidden.
 #define SYMBOL(symbol, resolver)                                                                   \
     __asm__(".globl " symbol "\n.type " symbol ", @gnu_indirect_function\n.set " symbol            \
             ", " resolver);

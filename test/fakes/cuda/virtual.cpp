@@ -195,7 +195,7 @@ CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
 }
 
 // Neither call waits for the work that uses the memory. The work may end the program before the
-// test asks for faults.
+// test requests faults.
 static void note_removal(const char *call, uintptr_t base, size_t size) {
     if (!get().oracle.remove(call, base, size)) {
         get().control.unordered_unmaps++;

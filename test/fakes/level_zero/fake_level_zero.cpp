@@ -52,7 +52,7 @@ struct Work {
     size_t size = 0;
 };
 
-struct Stream { // what a queue and an immediate list are
+struct Stream { // a queue or an immediate list
     ze_context_handle_t context;
     ze_device_handle_t device;
     bool is_synchronous;
@@ -114,7 +114,7 @@ struct _ze_physical_mem_handle_t {
 namespace {
 
 struct Memory {
-    size_t size;   // as asked for
+    size_t size;   // as requested
     char *base;    // of its mapping
     size_t mapped; // size of that
     char *alias;   // the same memory, for the driver
@@ -316,15 +316,15 @@ ze_result_t in(ze_context_handle_t context, ze_device_handle_t device) {
     return device->driver == context->driver ? ZE_RESULT_SUCCESS : wrong_handle();
 }
 
-// The usual way of lists: a count of 0 asks for the number, another is room, lowered to what is
+// The usual way of lists: a count of 0 requests the number, another is room, lowered to what is
 // there.
 template <typename Fill>
 ze_result_t enumerate(uint32_t there, uint32_t *count, const void *room, Fill fill) {
     NEED(pointer(count))
     if (*count == 0 || *count > there) {
-        bool asks = *count == 0;
+        bool is_query = *count == 0;
         *count = there;
-        if (asks) {
+        if (is_query) {
             return ZE_RESULT_SUCCESS;
         }
     }
@@ -388,7 +388,7 @@ bool can_reach(const Stream *stream, int device) {
 }
 
 // The driver's own pointer to the memory at `address`, and how much of `size` is behind it; NULL if
-// the device would fault. Memory the driver does not know is plain memory of the host.
+// the device would fault. Unknown memory is plain memory of the host.
 char *reach(const Stream *stream, uintptr_t address, size_t size, bool writes, size_t *part) {
     State &s = get();
     *part = size;
@@ -469,7 +469,7 @@ void sweep_deferred() {
 }
 
 // Work between two barriers is done in any order: here the newest first, so that who needs an order
-// and does not ask for it is found out.
+// and does not request it is noticed.
 bool run_one(Stream *stream) {
     std::deque<Work> &queue = stream->queue;
     size_t end = 0;
@@ -602,7 +602,7 @@ bool is_same_file(int a, int b) {
     return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_ino == second.st_ino;
 }
 
-// A number that somebody else has closed is left alone: it may be anybody's.
+// A number that was closed by others is left alone: it may have a new owner.
 void close_exported(const Memory &memory) {
     if (memory.exported >= 0 && is_same_file(memory.exported, memory.fd)) {
         close(memory.exported);
@@ -834,7 +834,8 @@ __attribute__((destructor)) static void report_leaks(void) {
     const fake_ze_t &c = state->control;
     fflush(nullptr);
     if (c.closed_by_others) {
-        fprintf(stderr, "software Level Zero driver: somebody closed %ld of its descriptors\n",
+        fprintf(stderr,
+                "software Level Zero driver: %ld of its descriptors were closed by others\n",
                 c.closed_by_others);
     }
     fprintf(stderr,
@@ -1034,7 +1035,7 @@ static ze_result_t fake_zeContextCreate(ze_driver_handle_t driver, const ze_cont
     return ZE_RESULT_SUCCESS;
 }
 
-// A context goes last: the real driver would leave what is in it to crash.
+// A context goes last: the real driver would let its users crash.
 static ze_result_t fake_zeContextDestroy(ze_context_handle_t context) {
     ENTER_RELEASE(zeContextDestroy)
     NEED(in(context))
@@ -1430,7 +1431,7 @@ static ze_result_t fake_zeVirtualMemUnmap(ze_context_handle_t context, const voi
     NEED(is_granular(ptr, size))
     auto at = get().mappings.find(reinterpret_cast<uintptr_t>(ptr));
     if (at == get().mappings.end() || at->second.size != size) {
-        return ZE_RESULT_ERROR_INVALID_ARGUMENT; // what was mapped is unmapped, no more and no less
+        return ZE_RESULT_ERROR_INVALID_ARGUMENT; // exactly the mapped range is unmapped
     }
     unmap(reinterpret_cast<uintptr_t>(ptr), size);
     return lost();
@@ -1499,7 +1500,7 @@ static ze_result_t fake_zeCommandQueueCreate(ze_context_handle_t context, ze_dev
     return ZE_RESULT_SUCCESS;
 }
 
-// What is still queued is done before: the real driver asks its user to have waited.
+// Queued work is done before: the real driver requires its user to wait.
 static ze_result_t fake_zeCommandQueueDestroy(ze_command_queue_handle_t queue) {
     ENTER_RELEASE(zeCommandQueueDestroy)
     NEED(living(get().queues, queue))

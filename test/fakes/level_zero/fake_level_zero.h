@@ -1,15 +1,15 @@
 /*
- * The software Level Zero driver: what a test may turn and read. The real loader,
+ * The software Level Zero driver: controls and counters for tests. The real loader,
  * libze_loader.so.1, loads it by ZE_ENABLE_ALT_DRIVERS and takes its functions through the tables
  * of ze_ddi.h.
  *
  * It behaves: memory that is real host memory with a limit per device, which the CPU cannot touch
  * where it is a device's; residency; virtual memory with real mappings; IPC with real descriptors;
- * and queues that run late: queued work is done when somebody waits for it, one piece for each
+ * and queues that run late: queued work is done when a thread waits for it, one piece for each
  * query, and without a barrier the newest first.
  *
- * A process that ends with something alive, or has closed a descriptor of the driver, is told what
- * on stderr, and ends with status 1.
+ * A process that ends with something alive, or has closed a descriptor of the driver, gets a line
+ * on on stderr, and ends with status 1.
  */
 #ifndef UMF_TEST_FAKES_FAKE_LEVEL_ZERO_H
 #define UMF_TEST_FAKES_FAKE_LEVEL_ZERO_H
@@ -34,7 +34,7 @@ enum fake_ze_function {
 #define FAKE_ZE_ALL_DEVICES (FAKE_ZE_DRIVERS * FAKE_ZE_DEVICES)
 #define FAKE_ZE_ORDER 64
 
-/* The extension that tells the size of a cache line, which is younger than some headers. */
+/* The extension with the size of a cache line, which is younger than some headers. */
 #define FAKE_ZE_CACHE_LINE_NAME "ZE_extension_device_cache_line_size"
 #define FAKE_ZE_CACHE_LINE_TYPE 0x20028
 
@@ -63,7 +63,7 @@ typedef struct fake_ze_t {
     size_t granularity; /* of virtual memory that is no smaller; 2 MiB at first */
     size_t cache_line;  /* 64 at first, 0: the extension is not there */
     int touchable;      /* memory of devices is open to the CPU; 0 at first */
-    int cut;            /* small allocations lie inside pages, aligned as asked for; 0 at first */
+    int cut;            /* small allocations lie inside pages, aligned as requested; 0 at first */
     int peers;          /* devices of one driver reach each other's memory; 1 at first */
     int keeps_exports;  /* an exported descriptor is the driver's, the same at each query; 0 */
     int waits;          /* there is zeDeviceSynchronize; 1 at first */
@@ -79,7 +79,7 @@ typedef struct fake_ze_t {
     long calls[FAKE_ZE_FUNCTIONS];
     int order[FAKE_ZE_ORDER]; /* the first calls since `ordered` was set to 0 */
     int ordered;
-    fake_ze_request_t last;           /* what the last allocation was asked for with */
+    fake_ze_request_t last;           /* arguments of the last allocation */
     size_t used[FAKE_ZE_ALL_DEVICES]; /* physical bytes held */
     size_t peak[FAKE_ZE_ALL_DEVICES];
     size_t host_used;
@@ -90,7 +90,7 @@ typedef struct fake_ze_t {
     long illegal_accesses; /* work that touched memory which was not there; the device is then lost
                             */
     long refused;          /* calls to give back that failed on demand: what they were for stays */
-    long wrong_handles;    /* calls with what is no (living) object of the right driver */
+    long wrong_handles;    /* calls without a (living) object of the right driver */
     long device_waits;     /* calls of zeDeviceSynchronize */
     long closed_by_others; /* descriptors of the driver that it found closed when it would */
     long unordered_frees;  /* unmapped or freed while queued work still used it */
@@ -98,7 +98,7 @@ typedef struct fake_ze_t {
 
 /* Exported by the driver: found with dlsym. */
 fake_ze_t *fake_ze(void);
-/* As freshly loaded; everything alive is forgotten, which leaks what a test left. */
+/* As freshly loaded; everything alive is forgotten, which leaks objects that a test left. */
 void fake_ze_reset(void);
 /* Things alive; 0: nothing leaked. */
 long fake_ze_alive(void);

@@ -1,4 +1,5 @@
-/* What an application does first: a pool over memory of the system, and a pointer that knows it. */
+/* First steps of an application: a pool over memory of the system, and a pointer that leads to it.
+ */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* What a program of libumem does: data of the host goes to a GPU, where there is one, and to a
+/* A program of libumem: data of the host goes to a GPU, where there is one, and to a
  * file. */
 #include <errno.h>
 #include <string.h>
