@@ -1,5 +1,6 @@
-// An arena that two devices reach: what one of them works on while its pages move, and where content
-// stays while the memory is away. Needs two GPUs that reach each other; the software driver has them.
+// An arena that two devices reach: what one of them works on while its pages move, and where
+// content stays while the memory is away. Needs two GPUs that reach each other; the software driver
+// has them.
 
 #include <cstring>
 #include <string>
@@ -8,8 +9,8 @@
 #include "fakes/vmm_kinds.h"
 #include "kernels.h"
 
-#include <umf/experimental/ctl.h>
 #include <umf/copy.h>
+#include <umf/experimental/ctl.h>
 #include <umf/memory_pool.h>
 #include <umf/memory_pool_ext.h>
 #include <umf/queue.h>
@@ -117,9 +118,9 @@ class TwoDevices : public testing::Test {
     }
     size_t counter(const std::string &name) {
         size_t value = SIZE_MAX;
-        EXPECT_EQ(umfCtlGet(("umf.pool.by_handle.{}.stats." + name).c_str(), &value, sizeof(value),
-                            pool),
-                  OK)
+        EXPECT_EQ(
+            umfCtlGet(("umf.pool.by_handle.{}.stats." + name).c_str(), &value, sizeof(value), pool),
+            OK)
             << name;
         return value;
     }
@@ -147,8 +148,8 @@ class TwoDevices : public testing::Test {
 
 } // namespace
 
-// Pages of blocks that the second device reads, or writes, serve another stream behind that work: the
-// stream of the free follows it by an event.
+// Pages of blocks that the second device reads, or writes, serve another stream behind that work:
+// the stream of the free follows it by an event.
 TEST_F(TwoDevices, PagesMoveBehindTheWorkOfAPeer) {
     const Device &own = devices[0], &peer = devices[1];
     Device next = own; // another stream of the same device
