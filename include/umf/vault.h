@@ -385,7 +385,8 @@ umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat);
 ///        ::umfVaultStat has the last one. The service keeps the last 1024 of all vaults
 /// @param timeout_ms how long to wait, in ms
 /// @param event [in,out] struct_size is set; the rest is written only on success
-/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if there was none in time;
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES with ::UMF_REASON_TIMEOUT if
+///         there was none in time;
 ///         otherwise as ::umfVaultOpen
 umf_result_t umfVaultWait(umf_vault_handle_t hVault, uint64_t after, uint64_t timeout_ms,
                           umf_vault_event_t *event);

@@ -104,6 +104,21 @@ PyObject *umf_py_none_or_why(umf_result_t result, const char *what, const umf_py
 const char *umf_py_native_text(void);
 /* None, or raises. */
 PyObject *umf_py_none_or_raise(umf_result_t result, const char *what);
+/* Raises with the text of the last failure of this thread (umf/reason.h). NULL always. */
+PyObject *umf_py_raise_last(umf_result_t result, const char *what);
+PyObject *umf_py_none_or_last(umf_result_t result, const char *what);
+/* Handles that Python has as numbers: one, and a call with it alone, without the GIL. */
+PyObject *umf_py_number(const void *handle);
+PyObject *umf_py_number_or_last(umf_result_t result, const void *handle, const char *what);
+PyObject *umf_py_call(PyObject *number, umf_result_t (*function)(void *handle), const char *what);
+#define UMF_PY_CALL(name, function, what)                                                          \
+    static umf_result_t name##_call(void *handle) {                                                \
+        return function(handle);                                                                   \
+    }                                                                                              \
+    static PyObject *name(PyObject *module, PyObject *number) {                                    \
+        (void)module;                                                                              \
+        return umf_py_call(number, name##_call, what);                                             \
+    }
 
 /* --- the life of objects (life.c) --- */
 
@@ -230,7 +245,8 @@ bool umf_py_address(PyObject *number, void **address);
 extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_dlpack_functions[],
     umf_py_ipc_functions[], umf_py_copy_functions[], umf_py_queue_functions[],
     umf_py_record_functions[], umf_py_recording_functions[], umf_py_limit_functions[],
-    umf_py_shortage_functions[], umf_py_event_functions[], umf_py_remote_functions[];
+    umf_py_shortage_functions[], umf_py_event_functions[], umf_py_remote_functions[],
+    umf_py_vault_functions[];
 
 bool umf_py_add_provider(PyObject *module);
 bool umf_py_add_pool(PyObject *module);
@@ -238,6 +254,7 @@ bool umf_py_add_buffer(PyObject *module);
 bool umf_py_add_job(PyObject *module);
 bool umf_py_add_counters(PyObject *module);
 bool umf_py_add_recording(PyObject *module);
+bool umf_py_add_region(PyObject *module);
 /* Makes a heap type of `spec`, keeps it in `*type` and adds it to the module. */
 bool umf_py_add_type(PyObject *module, PyType_Spec *spec, const char *name, PyTypeObject **type);
 

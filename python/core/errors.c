@@ -1,6 +1,7 @@
 /* Results of the library as exceptions. */
 #include "core.h"
 
+#include <umf/reason.h>
 #include <umf/result.h>
 
 /* The driver's message is more precise than the library's. */
@@ -54,4 +55,37 @@ PyObject *umf_py_none_or_raise(umf_result_t result, const char *what) {
         return umf_py_raise(result, what, NULL, 0);
     }
     Py_RETURN_NONE;
+}
+
+PyObject *umf_py_raise_last(umf_result_t result, const char *what) {
+    char text[512]; /* what follows may fail, too */
+    PyOS_snprintf(text, sizeof(text), "%s", umfLastErrorText());
+    return umf_py_raise(result, what, text[0] ? text : umfResultText(result), 0);
+}
+
+PyObject *umf_py_none_or_last(umf_result_t result, const char *what) {
+    if (result != UMF_RESULT_SUCCESS) {
+        return umf_py_raise_last(result, what);
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *umf_py_number(const void *handle) {
+    return PyLong_FromVoidPtr((void *)(uintptr_t)handle);
+}
+
+PyObject *umf_py_number_or_last(umf_result_t result, const void *handle, const char *what) {
+    return result == UMF_RESULT_SUCCESS ? umf_py_number(handle) : umf_py_raise_last(result, what);
+}
+
+PyObject *umf_py_call(PyObject *number, umf_result_t (*function)(void *handle), const char *what) {
+    void *handle;
+    if (!umf_py_address(number, &handle)) {
+        return NULL;
+    }
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = function(handle);
+    Py_END_ALLOW_THREADS;
+    return umf_py_none_or_last(result, what);
 }

@@ -3,20 +3,7 @@
 #include "core.h"
 #include "view.h"
 
-#include <umf/reason.h>
 #include <umf/remote.h>
-
-static PyObject *raise_remote(umf_result_t result, const char *what) {
-    char text[512];
-    PyOS_snprintf(text, sizeof(text), "%s", umfLastErrorText());
-    const umf_py_why_t why[] = {{result, text[0] ? text : umfResultText(result)},
-                                {UMF_RESULT_SUCCESS, NULL}};
-    return umf_py_raise_why(result, what, why, 0);
-}
-
-static PyObject *number_of(const void *handle) {
-    return PyLong_FromVoidPtr((void *)(uintptr_t)handle);
-}
 
 /* remote_probe() -> (is here, text) */
 static PyObject *remote_probe(PyObject *module, PyObject *unused) {
@@ -46,49 +33,12 @@ static PyObject *remote_create(PyObject *module, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS;
     result = umfRemoteCreate(&params, &remote);
     Py_END_ALLOW_THREADS;
-    return result == UMF_RESULT_SUCCESS
-               ? number_of(remote)
-               : raise_remote(result, "a context of remote memory cannot be made");
+    return umf_py_number_or_last(result, remote, "a context of remote memory cannot be made");
 }
 
-/* A call that ends an object. */
-static PyObject *end(PyObject *number, umf_result_t (*call)(void *handle), const char *what) {
-    void *handle;
-    if (!umf_py_address(number, &handle)) {
-        return NULL;
-    }
-    umf_result_t result;
-    Py_BEGIN_ALLOW_THREADS;
-    result = call(handle);
-    Py_END_ALLOW_THREADS;
-    if (result != UMF_RESULT_SUCCESS) {
-        return raise_remote(result, what);
-    }
-    Py_RETURN_NONE;
-}
-
-static umf_result_t call_destroy(void *handle) {
-    return umfRemoteDestroy(handle);
-}
-static umf_result_t call_withdraw(void *handle) {
-    return umfRemoteWithdraw(handle);
-}
-static umf_result_t call_close(void *handle) {
-    return umfRemoteClose(handle);
-}
-
-static PyObject *remote_destroy(PyObject *module, PyObject *number) {
-    (void)module;
-    return end(number, call_destroy, "the context cannot be closed");
-}
-static PyObject *remote_withdraw(PyObject *module, PyObject *number) {
-    (void)module;
-    return end(number, call_withdraw, "the range cannot be withdrawn");
-}
-static PyObject *remote_close(PyObject *module, PyObject *number) {
-    (void)module;
-    return end(number, call_close, "the range cannot be closed");
-}
+UMF_PY_CALL(remote_destroy, umfRemoteDestroy, "the context cannot be closed")
+UMF_PY_CALL(remote_withdraw, umfRemoteWithdraw, "the range cannot be withdrawn")
+UMF_PY_CALL(remote_close, umfRemoteClose, "the range cannot be closed")
 
 /* remote_publish(context, buffer, rights) -> published range */
 static PyObject *remote_publish(PyObject *module, PyObject *args) {
@@ -111,8 +61,7 @@ static PyObject *remote_publish(PyObject *module, PyObject *args) {
     result = umfRemotePublish(remote, buffer->ptr, buffer->size, rights, &published);
     Py_END_ALLOW_THREADS;
     umf_py_buffer_unuse(buffer);
-    return result == UMF_RESULT_SUCCESS ? number_of(published)
-                                        : raise_remote(result, "the buffer cannot be published");
+    return umf_py_number_or_last(result, published, "the buffer cannot be published");
 }
 
 /* remote_handle(published range) -> bytes */
@@ -126,7 +75,7 @@ static PyObject *remote_handle(PyObject *module, PyObject *number) {
     }
     umf_result_t result = umfRemoteGetHandle(published, bytes, &size);
     return result == UMF_RESULT_SUCCESS ? PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size)
-                                        : raise_remote(result, "there is no handle");
+                                        : umf_py_raise_last(result, "there is no handle");
 }
 
 /* remote_open(context, bytes) -> (opened range, size) */
@@ -150,8 +99,8 @@ static PyObject *remote_open(PyObject *module, PyObject *args) {
     }
     Py_END_ALLOW_THREADS;
     return result == UMF_RESULT_SUCCESS
-               ? Py_BuildValue("Nn", number_of(memory), (Py_ssize_t)size)
-               : raise_remote(result, "the range of another process cannot be opened");
+               ? Py_BuildValue("Nn", umf_py_number(memory), (Py_ssize_t)size)
+               : umf_py_raise_last(result, "the range of another process cannot be opened");
 }
 
 /* --- transfers: capsules, which hold the view of the buffer ------------------------------------
@@ -220,7 +169,7 @@ static PyObject *remote_begin(PyObject *module, PyObject *args) {
     Py_END_ALLOW_THREADS;
     PyObject *capsule = NULL;
     if (result != UMF_RESULT_SUCCESS) {
-        raise_remote(result, "the transfer cannot begin");
+        umf_py_raise_last(result, "the transfer cannot begin");
     } else {
         capsule = PyCapsule_New(made, TRANSFER, transfer_destroy);
     }
@@ -260,7 +209,7 @@ static PyObject *remote_wait(PyObject *module, PyObject *args) {
     transfer->op = NULL;
     transfer_release(transfer);
     if (result != UMF_RESULT_SUCCESS) {
-        return raise_remote(result, "the transfer failed");
+        return umf_py_raise_last(result, "the transfer failed");
     }
     Py_RETURN_TRUE;
 }

@@ -27,5 +27,7 @@ enum { VIEW_WRITABLE = 0x1, VIEW_FORMAT = 0x4, VIEW_ND = 0x8, VIEW_STRIDES = 0x1
 
 int PyObject_GetBuffer(PyObject *object, void *view, int flags);
 void PyBuffer_Release(void *view);
+int PyBuffer_FillInfo(void *view, PyObject *object, void *ptr, Py_ssize_t size, int is_read_only,
+                      int flags);
 
 #endif

@@ -26,7 +26,7 @@ class NoTorch:
         if name.split(".")[0] in ("torch", "vllm", "numpy", "cupy", "numba", "rmm"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, NoTorch())
-import umf.compat, umf.remote, umf.torch_memory_saver, umf.torch_memory_saver.testing_utils, umf.vllm
+import umf.compat, umf.remote, umf.torch_memory_saver, umf.torch_memory_saver.testing_utils, umf.vault, umf.vllm
 import umf.vllm.device_allocator.sleep_mode_backend
 from umf.vllm.device_allocator import cumem
 if cumem.cumem_available:

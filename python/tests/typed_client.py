@@ -7,6 +7,7 @@ import umf
 import umf.compat
 import umf.remote
 import umf.torch_memory_saver
+import umf.vault
 import umf.vllm
 from umf.torch_memory_saver import TorchMemorySaver, configure_subprocess, torch_memory_saver
 from umf.vllm.device_allocator import (
@@ -219,6 +220,39 @@ async def other_machines(pool: umf.Pool) -> None:
         published.close()
         is_open: bool = owner.is_open
         print(found, text, size, content, done, is_open)
+
+
+def memory_that_stays() -> None:
+    with umf.vault.Vault("model", folder="/tmp/x", start=False, timeout=1, limit=1 << 30, keep=1) as model:
+        with model.draft(timeout=1.0, from_generation=1, replace=False, identity=b"v1") as draft:
+            draft.put("a", b"x", note=b"note", private=True)
+            entry: umf.vault.Entry = draft.allocate("b", 100, note=b"", private=False)
+            array = draft.empty("c", (3, 4), "float32", private=False)
+            draft.zero("d", 100, note=b"")
+            draft.keep("layers.")
+            count: int = draft.load_safetensors("weights.safetensors", "prefix.")
+            number: int = draft.commit(group="ranks", group_count=2, timeout=1.0)
+            made: Optional[int] = draft.generation
+            draft.abort()
+        view: umf.vault.View
+        with model.attach(1, timeout=1.0, identity=b"v1") as view:
+            names: List[str] = list(view)
+            content: bytes = bytes(view["a"])
+            length: int = len(view) + view.generation
+            for entry in view.entries("layers."):
+                about: Tuple[str, bytes, int, int, bool, int] = (
+                    entry.key, entry.note, entry.flags, entry.nbytes, entry.private, entry.ptr
+                )
+                shape = entry.tensor.shape if entry.tensor else ()
+                values = entry.numpy("float32", shape)
+        state: umf.vault.State = model.state()
+        event: Optional[umf.vault.Event] = model.wait(state.event, 1.0)
+        kind: str = event.kind if event else ""
+        model.drop(1)
+        model.drop_draft()
+        number = umf.vault.load_safetensors(model, "folder", identity=None, timeout=0)
+    vaults: Dict[str, umf.vault.State] = umf.vault.list_vaults()
+    umf.vault.stop("/tmp/x", drop=True)
 
 
 def saver() -> None:

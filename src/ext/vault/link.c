@@ -257,8 +257,8 @@ static umf_result_t outcome_result(const umf_link_t *link, outcome_t outcome, bo
         if (!is_wait) {
             UMF_LOG_ERROR("the service of vaults in %s does not answer in %llu ms", link->folder,
                           (unsigned long long)link->timeout_ms);
-            umf_last_reason_set(UMF_REASON_TIMEOUT);
         }
+        umf_last_reason_set(UMF_REASON_TIMEOUT);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     case NO_ROOM:
         return UMF_FAIL(UMF_REASON_EXHAUSTED, UMF_RESULT_ERROR_OUT_OF_RESOURCES,

@@ -1,0 +1,320 @@
+"""Vaults: umf.vault, with a real service in a folder of its own."""
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+
+import pytest
+from helpers import run_python
+
+import umf
+from umf import vault
+
+numpy = pytest.importorskip("numpy")
+
+
+@pytest.fixture(scope="module")
+def service():
+    program = os.environ.get("UMF_UMFD", "")
+    if not os.access(program, os.X_OK):
+        pytest.skip("the service of vaults is not built: UMF_UMFD=%r" % program)
+    folder = tempfile.mkdtemp(prefix="umf_vault_")  # a path of a socket is short
+    yield folder
+    vault.stop(folder, drop=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def model(service, request):
+    name = request.node.originalname + str(abs(hash(request.node.name)))
+    with vault.Vault(name, folder=service) as made:
+        yield made
+
+
+def tensors_of(path, tensors, head=None):
+    """A safetensors file of (name, type, shape, bytes)."""
+    found, at = {}, 0
+    for name, dtype, shape, data in tensors:
+        found[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(found if head is None else head).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for *_, data in tensors))
+    return path
+
+
+def test_a_writer_and_a_reader(model, service):
+    with model.draft(identity=b"v1") as draft:
+        draft.put("array", numpy.arange(1000, dtype="float32").reshape(10, 100))
+        draft.put("bytes", b"hello", note=b"text")
+        draft.put("own", b"abc", private=True)
+        draft.zero("cache", 100)
+        filled = draft.empty("filled", (3, 4), "int16")
+        filled[:] = 7
+        del filled
+    assert draft.generation == 1
+    code = (
+        "import sys, umf.vault\n"
+        "with umf.vault.Vault(sys.argv[1], folder=sys.argv[2], start=False) as model, model.attach() as view:\n"
+        "    assert list(view) == ['array', 'bytes', 'cache', 'filled', 'own']\n"
+        "    assert view['array'].numpy().sum() == 499500 and view['array'].numpy().shape == (10, 100)\n"
+    )
+    run_python(code, model.name, service)
+    with model.attach(identity=b"v1") as view:
+        assert view.generation == 1 and len(view) == 5 and "own" in view and "other" not in view
+        entry = view["bytes"]
+        assert bytes(entry) == b"hello" and entry.note == b"text" and entry.nbytes == len(entry) == 5
+        with pytest.raises((BufferError, TypeError)):
+            memoryview(entry)[0] = 1
+        assert not view["array"].numpy().flags.writeable
+        memoryview(view["own"])[0:1] = b"x"  # a copy of this process
+        assert bytes(view["own"]) == b"xbc" and view["own"].private
+        assert bytes(view["cache"]) == bytes(100)
+        memoryview(view["cache"])[5] = 1
+        assert (view["filled"].numpy() == 7).all() and view["filled"].numpy().dtype == "int16"
+        assert [one.key for one in view.entries("f")] == ["filled"]
+        with pytest.raises(KeyError):
+            view["other"]
+    with pytest.raises(umf.InvalidArgumentError):
+        model.attach(identity=b"v2")
+
+
+def test_generations(model):
+    with model.draft() as draft:
+        draft.put("a", b"one")
+        draft.put("b", b"two")
+    with model.attach() as old:
+        with model.draft(from_generation=1) as draft:
+            draft.put("a", b"new")
+            draft.keep()
+        assert bytes(old["a"]) == b"one"
+    with model.attach() as view:
+        assert {key: bytes(entry) for key, entry in view.items()} == {"a": b"new", "b": b"two"}
+    state = model.state()
+    assert state.current == 2 and state.writer == 0 and state.readers >= 1 and state.bytes > 0
+    assert vault.list_vaults(os.environ["UMF_VAULT_DIR"]) == {}
+    event = model.wait(0, 10)
+    assert event and event.kind == "committed"
+    assert model.wait(model.state().event, 0.01) is None
+    model.drop()
+    with pytest.raises(umf.InvalidArgumentError):
+        model.attach()
+
+
+def test_an_exception_aborts(model):
+    with pytest.raises(ZeroDivisionError), model.draft() as draft:
+        draft.put("a", b"one")
+        1 / 0
+    assert model.state().current == 0
+    with model.draft() as draft, pytest.raises(umf.OutOfResourcesError):
+        model.draft(timeout=0.01)
+    with pytest.raises(ValueError):
+        draft.put("b", b"late")
+
+
+def test_views_keep_memory(model):
+    draft = model.draft()
+    array = draft.empty("a", 100)
+    for end in (draft.commit, draft.abort, model.close):
+        with pytest.raises(BufferError, match="1 views"):
+            end()
+    array[:] = 1
+    del array
+    assert draft.commit() == 1
+    entry = draft_entry = model.attach()["a"]  # keeps its view
+    array = entry.numpy()
+    with pytest.raises(BufferError):
+        model.close()
+    with pytest.raises(BufferError):
+        entry._owner.close()
+    assert array.sum() == 100
+    del array
+    entry._owner.close()
+    with pytest.raises(ValueError):
+        memoryview(draft_entry)
+    with pytest.raises(ValueError):
+        entry.ptr
+
+
+def test_the_last_reference_closes(service):
+    model = vault.Vault("references", folder=service)
+    model.draft().put("a", b"x")
+    model.draft().abort()  # the one before was aborted with its last reference
+    with model.draft() as draft:
+        draft.put("a", numpy.ones(10))
+    array = model.attach()["a"].numpy()
+    del model, draft
+    assert array.sum() == 10
+
+
+def test_mistakes(model, service):
+    with model.draft() as draft:
+        for key, data in (("", b"x"), ("k" * 256, b"x"), ("a", b"")):
+            with pytest.raises(ValueError):
+                draft.put(key, data)
+        with pytest.raises(TypeError):
+            draft.put("a", 5)
+        with pytest.raises(ValueError):
+            draft.put("a\0b", b"x")
+        with pytest.raises(ValueError):
+            draft.put("a", b"x", note=b"n" * 65536)
+        with pytest.raises(ValueError):
+            draft.empty("a", (5, 0))
+        draft.put("big-endian", numpy.arange(5, dtype=">i4"))
+        draft.put("strided", numpy.arange(10)[::2])
+        draft.put("empty", numpy.ones((0, 3), dtype="float32"))
+        draft.put("scalar", numpy.float64(3))
+    with model.attach() as view:
+        assert view["big-endian"].note == b"" and (view["big-endian"].numpy(">i4") == range(5)).all()
+        assert (view["strided"].numpy() == [0, 2, 4, 6, 8]).all()
+        assert view["empty"].numpy().shape == (0, 3)
+        assert view["scalar"].numpy() == 3
+    with pytest.raises(TypeError):
+        vault.Vault("a", nothing=1)
+    with pytest.raises(umf.InvalidArgumentError):
+        vault.Vault("", folder=service)
+    with pytest.raises(umf.DependencyError):
+        vault.Vault("a", folder=service + "/none", start=False)
+    model.close()
+    for call in (model.state, model.attach, model.draft):
+        with pytest.raises(ValueError):
+            call()
+
+
+def test_safetensors(model, tmp_path):
+    weights = numpy.arange(12, dtype="float32")
+    tensors_of(
+        tmp_path / "a.safetensors",
+        [("w", "F32", [3, 4], weights.tobytes()), ("half", "BF16", [2], b"\x80\x3f\x00\x40"), ("none", "I8", [0], b"")],
+    )
+    tensors_of(tmp_path / "b.safetensors", [("b", "I64", [], numpy.int64(5).tobytes())])
+    assert vault.load_safetensors(model, tmp_path, identity=b"m") == 1
+    with model.attach(identity=b"m") as view:
+        assert sorted(view) == ["b", "half", "none", "w"]
+        assert (view["w"].numpy() == weights.reshape(3, 4)).all()
+        assert view["b"].numpy() == 5 and view["b"].numpy().shape == ()
+        assert view["none"].numpy().shape == (0,)
+        assert view["half"].tensor == ("BF16", (2,))
+        with pytest.raises(TypeError, match="BF16"):
+            view["half"].numpy()
+        assert view["half"].numpy("uint16").tolist() == [0x3F80, 0x4000]
+    with model.draft() as draft:
+        assert draft.load_safetensors(tmp_path / "b.safetensors", "p.") == 1
+    with model.attach() as view:
+        assert list(view) == ["p.b"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        [],
+        {"w": 5},
+        {"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}},
+        {"w": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}},
+        {"w": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [True], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F99", "shape": [1], "data_offsets": [0, 4]}},
+        {"w": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}},
+        {"w": {"dtype": "F32", "shape": [1]}},
+        {"w": {"dtype": "F32", "shape": [1 << 62, 1 << 62], "data_offsets": [0, 1 << 126]}},
+    ],
+)
+def test_a_safetensors_file_that_lies(model, tmp_path, head):
+    path = tensors_of(tmp_path / "a.safetensors", [("w", "F32", [1], b"1234")], head)
+    with pytest.raises(ValueError, match="a.safetensors"):
+        vault.load_safetensors(model, path)
+    assert model.state().current == 0
+
+
+@pytest.mark.parametrize("data", [b"", b"1234567", b"\xff" * 8, b"\xff" * 100, struct.pack("<Q", 2) + b"{", struct.pack("<Q", 60) + b"[" * 60,
+                                  struct.pack("<Q", 13) + b'{"a":1,"a":1}'])
+def test_a_file_that_is_none(model, tmp_path, data):
+    (tmp_path / "a.safetensors").write_bytes(data)
+    with pytest.raises(ValueError, match="a.safetensors"):
+        vault.load_safetensors(model, tmp_path)
+    with pytest.raises(FileNotFoundError):
+        vault.load_safetensors(model, tmp_path / "nothing")
+
+
+def test_two_files_with_one_name(model, tmp_path):
+    for name in "ab":
+        tensors_of(tmp_path / (name + ".safetensors"), [("w", "I8", [1], b"1")])
+    with pytest.raises(ValueError, match="another file"):
+        vault.load_safetensors(model, tmp_path)
+
+
+def test_threads_read(model):
+    with model.draft() as draft:
+        draft.put("a", numpy.arange(1000))
+    failed = []
+
+    def read():
+        try:
+            for _ in range(50):
+                with model.attach() as view:
+                    assert view["a"].numpy().sum() == 499500
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not failed
+
+
+def test_a_close_beside_a_call_is_refused(model):
+    begun = threading.Event()
+
+    def wait():
+        begun.set()
+        model.wait(model.state().event, 60)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    begun.wait()
+    while not model._uses:
+        pass
+    with pytest.raises(BufferError, match="another thread"):
+        while model._uses:
+            model.close()
+    with model.draft() as draft:
+        draft.put("a", b"x")
+    thread.join()
+
+
+def test_a_child_of_fork_reads(model):
+    with model.draft() as draft:
+        draft.put("a", b"kept")
+    view = model.attach()
+    entry = view["a"]
+    child = os.fork()
+    if child == 0:
+        try:
+            fine = bytes(entry) == b"kept"
+            try:
+                model.state()
+            except umf.InvalidArgumentError:
+                os._exit(3 if fine else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert bytes(entry) == b"kept" and model.state().current == 1
+
+
+def test_the_writer_ends(service):
+    code = (
+        "import sys, os, umf.vault\n"
+        "model = umf.vault.Vault('ends', folder=sys.argv[1])\n"
+        "with model.draft() as draft: draft.put('a', b'stays')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, service]).returncode == -9
+    with vault.Vault("ends", folder=service) as model, model.attach() as view:
+        assert bytes(view["a"]) == b"stays"

@@ -1,0 +1,484 @@
+"""Vaults: named memory that outlives the processes that use it.
+
+    from umf import vault
+
+    with vault.Vault("model") as model:
+        with model.draft() as draft:               # commits at the end, unless an exception leaves it
+            draft.put("layers.0.weight", array)
+            draft.load_safetensors("weights.safetensors")
+
+    with vault.Vault("model") as model, model.attach(timeout=60) as view:   # any other process
+        weights = view["layers.0.weight"].numpy()  # read-only, shared, not copied
+
+The first `Vault` starts the service, `umfd`, if none runs. Importing does nothing.
+"""
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+
+from . import _core
+from ._errors import Error
+from ._memory import _Closing
+from ._tensors import (
+    Tensor,
+    bytes_of_array,
+    count_of,
+    files_of,
+    numpy_name,
+    read_all,
+    read_head,
+    tensor_of_array,
+    tensor_of_note,
+)
+
+__all__ = ["Draft", "Entry", "Event", "State", "Vault", "View", "list_vaults", "load_safetensors", "stop"]
+
+_PRIVATE, _ZERO = 1, 2
+_ALIGNMENT = 64
+_EVENTS = {1: "committed", 2: "dropped", 3: "aborted", 4: "reader_ended"}
+_Path = Union[str, "os.PathLike[str]"]
+
+
+class State(NamedTuple):
+    """The state of a vault: sizes in bytes; 0 is none, of `limit` no limit."""
+
+    current: int
+    generations: int
+    bytes: int
+    readers: int
+    limit: int
+    restarts: int
+    event: int
+    writer: int
+
+
+class Event(NamedTuple):
+    """An event: `committed`, `dropped`, `aborted` or `reader_ended`."""
+
+    number: int
+    kind: str
+    generation: int
+
+
+def _ms(seconds: float) -> int:
+    return min(max(0, int(seconds * 1000)), 1 << 62)
+
+
+def _bytes(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "surrogateescape")
+
+
+def _path(folder: Optional[_Path]) -> Optional[str]:
+    return None if folder is None else os.fspath(folder)
+
+
+class Entry(_core.Region):
+    """Memory of a name. It has the buffer protocol: ``memoryview(entry)``, ``bytes(entry)``.
+
+    A view of it keeps the draft or view where it is, which then cannot end.
+    """
+
+    __slots__ = ("_owner", "flags", "key", "note")
+
+    _owner: object
+    key: str
+    note: bytes
+    flags: int
+
+    @classmethod
+    def _of(cls, owner: Any, found: Tuple[bytes, int, int, bytes, int], is_writable: bool) -> "Entry":
+        entry = cls(owner._hold, found[1], found[2], is_writable)
+        entry._owner = owner
+        entry.key, entry.note, entry.flags = _text(found[0]), found[3], found[4]
+        return entry
+
+    @property
+    def private(self) -> bool:
+        """Whether each reader can write its own copy."""
+        return bool(self.flags & _PRIVATE)
+
+    @property
+    def tensor(self) -> Optional[Tensor]:
+        """Type and shape, if the note has them."""
+        return tensor_of_note(self.note)
+
+    def numpy(self, dtype: Any = None, shape: Optional[Tuple[int, ...]] = None) -> Any:
+        """A NumPy array on the memory.
+
+        Args:
+            dtype: of the elements; None: that of the note, or bytes if it has none
+            shape: None: that of the note, or one dimension of all elements
+        """
+        import numpy
+
+        tensor = self.tensor
+        if tensor and tensor.nbytes() <= self.nbytes:
+            if dtype is None:
+                dtype = numpy_name(tensor.dtype)
+            if shape is None and numpy.dtype(dtype).itemsize * count_of(tensor.shape) == tensor.nbytes():
+                shape = tensor.shape
+        dtype = numpy.dtype("uint8" if dtype is None else dtype)
+        buffer: Any = self
+        if shape is None:
+            return numpy.frombuffer(buffer, dtype)
+        count = count_of(shape)
+        if count == 0:
+            return numpy.empty(shape, dtype)
+        return numpy.frombuffer(buffer, dtype, count=count).reshape(shape)
+
+
+class View(_Closing, Mapping[str, Entry]):
+    """A generation that is attached: names and their memory, read-only."""
+
+    __slots__ = ("_hold", "_number", "_vault", "generation")
+
+    def __init__(self, vault: "Vault", number: int, generation: int) -> None:
+        self._vault = vault
+        self._hold = _core.Hold(vault._hold)
+        self._number: Optional[int] = number
+        self.generation = generation
+
+    def __getitem__(self, key: str) -> Entry:
+        found = _core.vault_find(self._open(), _bytes(key)) if isinstance(key, str) and "\0" not in key else None
+        if found is None:
+            raise KeyError(key)
+        return self._entry(found)
+
+    def __iter__(self) -> Iterator[str]:
+        return (_text(found[0]) for found in _core.vault_each(self._open(), b""))
+
+    def __len__(self) -> int:
+        return len(_core.vault_each(self._open(), b""))
+
+    def entries(self, prefix: str = "") -> List[Entry]:
+        """The entries whose names begin so, by name."""
+        return [self._entry(found) for found in _core.vault_each(self._open(), _bytes(prefix))]
+
+    def close(self) -> None:
+        """Unmaps it. BufferError while arrays or other views of its memory are in use."""
+        if self._number is not None:
+            self._hold.end("detached")
+            number, self._number = self._number, None
+            if self._vault._number is not None:
+                _core.vault_detach(number)
+
+    def __del__(self) -> None:
+        _close_quietly(self)
+
+    def _open(self) -> int:
+        if self._number is None or self._vault._number is None:
+            raise ValueError("the view is closed")
+        return self._number
+
+    def _entry(self, found: Tuple[bytes, int, int, bytes, int]) -> Entry:
+        return Entry._of(self, found, bool(found[4] & (_PRIVATE | _ZERO)))
+
+
+class Draft:
+    """A generation that is being written, by one thread at a time.
+
+    The end of a ``with`` commits it; an exception that leaves the block aborts it.
+    """
+
+    __slots__ = ("_hold", "_lock", "_number", "_pools", "_vault", "generation")
+
+    def __init__(self, vault: "Vault", number: int) -> None:
+        self._vault = vault
+        self._hold = _core.Hold(vault._hold)
+        self._number: Optional[int] = number
+        self._pools: Dict[int, int] = {}
+        self._lock = threading.RLock()
+        self.generation: Optional[int] = None
+
+    def put(self, key: str, data: Any, *, note: Optional[bytes] = None, private: bool = False) -> None:
+        """Copies contiguous memory, such as an array or bytes, into an entry.
+
+        Args:
+            key: its name, 1 to 255 bytes
+            data: anything with the buffer protocol; of NumPy arrays the note has type and shape
+            note: up to 65535 bytes for readers
+            private: each reader may write its own copy
+        """
+        tensor = None
+        if hasattr(data, "__array_interface__"):
+            tensor = tensor_of_array(data)
+            data = bytes_of_array(data)
+        with memoryview(data) as given:
+            nbytes = given.nbytes or (1 if tensor else 0)  # an array may be empty
+            note = note if note is not None else tensor.note() if tensor else b""
+            with self._memory(key, nbytes, note, private) as memory:
+                if given.nbytes:
+                    memory[:] = given.cast("B")
+
+    def allocate(self, key: str, nbytes: int, *, note: bytes = b"", private: bool = False) -> Entry:
+        """An entry of so many bytes to be filled in place, before the commit. Views must be released then."""
+        with self._lock:
+            return self._entry(key, nbytes, note, _PRIVATE if private else 0)
+
+    def empty(self, key: str, shape: Union[int, Tuple[int, ...]], dtype: Any = "float32", *, private: bool = False) -> Any:
+        """A NumPy array on an entry, to be filled in place; it must be released before the commit."""
+        import numpy
+
+        about = numpy.empty(0, dtype)
+        dimensions = (shape,) if isinstance(shape, int) else tuple(shape)
+        nbytes = count_of(dimensions) * about.dtype.itemsize
+        if nbytes <= 0:
+            raise ValueError(f"{key!r}: an entry has at least one byte")
+        kind = tensor_of_array(about)
+        note = Tensor(kind.dtype, dimensions).note() if kind else b""
+        return self.allocate(key, nbytes, note=note, private=private).numpy(about.dtype, dimensions)
+
+    def zero(self, key: str, nbytes: int, *, note: bytes = b"") -> None:
+        """An entry of which only the size is kept: readers have their own memory, which reads as zero."""
+        with self._lock:
+            self._entry(key, nbytes, note, _ZERO)
+
+    def keep(self, prefix: str = "") -> None:
+        """Takes over entries of the generation `from_generation`, without a copy."""
+        with self._lock:
+            _core.vault_keep(self._open(), _bytes(prefix))
+
+    def load_safetensors(self, path: _Path, prefix: str = "") -> int:
+        """Reads a safetensors file, or all of a folder, into entries; returns how many.
+
+        Args:
+            path: the file or folder
+            prefix: of the names
+        """
+        count, seen = 0, set()
+        for name in files_of(os.fspath(path)):
+            with open(name, "rb") as file:
+                for source in read_head(file, name):
+                    if source.name in seen:
+                        raise ValueError(f"{name}: {source.name!r:.80} is in another file, too")
+                    seen.add(source.name)
+                    file.seek(source.offset)
+                    with self._memory(
+                        prefix + source.name, max(1, source.nbytes), source.tensor.note(), False
+                    ) as memory:
+                        read_all(file, memory[: source.nbytes], name)
+                    count += 1
+        return count
+
+    def commit(self, *, group: Optional[str] = None, group_count: int = 0, timeout: float = 0.0) -> int:
+        """Makes it the current generation, in one step, and returns its number.
+
+        With a group, that of several vaults become current together: when `group_count` have committed, or,
+        after `timeout` seconds, none. After an error the draft is as before. BufferError while views of its memory
+        are in use.
+        """
+        with self._lock:
+            number = self._open()
+            self._hold.end("committed")
+            try:
+                generation = _core.vault_commit(number, group, group_count, _ms(timeout))
+            except BaseException:
+                self._hold.undo()
+                raise
+            self._number, self.generation = None, generation
+            return generation
+
+    def abort(self) -> None:
+        """Ends it without a commit. BufferError while views of its memory are in use."""
+        with self._lock:
+            if self._number is not None:
+                self._hold.end("aborted")
+                number, self._number = self._number, None
+                if self._vault._number is not None:
+                    _core.vault_abort(number)
+
+    def close(self) -> None:
+        """As ``abort``."""
+        self.abort()
+
+    def __enter__(self) -> "Draft":
+        return self
+
+    def __exit__(self, kind: Optional[object], *error: object) -> None:
+        if kind is None and self._number is not None:
+            try:
+                self.commit()
+            except BaseException:
+                _close_quietly(self)
+                raise
+        elif kind is not None:
+            _close_quietly(self)
+
+    def __del__(self) -> None:
+        _close_quietly(self)
+
+    def _open(self) -> int:
+        if self._number is None or self._vault._number is None:
+            raise ValueError("the draft has ended")
+        return self._number
+
+    def _entry(self, key: str, nbytes: int, note: bytes, flags: int) -> Entry:
+        number = self._open()
+        if nbytes <= 0:
+            raise ValueError(f"{key!r}: an entry has at least one byte")
+        if flags not in self._pools:  # entries of different flags come from different pools
+            self._pools[flags] = _core.vault_pool(number, "coalescing over linux_vmm")
+        ptr = _core.vault_allocate(self._pools[flags], nbytes, _ALIGNMENT)
+        _core.vault_put(number, _bytes(key), ptr, nbytes, note, flags)
+        return Entry._of(self, (_bytes(key), ptr, nbytes, note, flags), True)
+
+    @contextmanager
+    def _memory(self, key: str, nbytes: int, note: bytes, private: bool) -> Iterator[memoryview]:
+        with self._lock:
+            entry: Any = self._entry(key, nbytes, note, _PRIVATE if private else 0)
+            with memoryview(entry) as memory:
+                yield memory
+
+
+class Vault(_Closing):
+    """A name, open in this process. Nothing is made before the first draft.
+
+    Args:
+        name: 1 to 255 bytes
+        folder: of the service; None: that of the user
+        start: start the service if none answers
+        timeout: seconds that the service may take to answer
+        limit: bytes of all generations together; 0: no limit. It counts when the first draft makes the name
+        keep: generations before the current one that stay when nobody reads them. It counts as `limit`
+    """
+
+    __slots__ = ("_hold", "_lock", "_number", "_uses", "name")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        folder: Optional[_Path] = None,
+        start: bool = True,
+        timeout: float = 10.0,
+        limit: int = 0,
+        keep: int = 0,
+    ) -> None:
+        self._number: Optional[int] = None
+        self._uses = 0
+        self._lock = threading.Lock()
+        self._hold = _core.Hold(None)
+        self.name = name
+        self._number = _core.vault_open(name, _path(folder), start, _ms(timeout), limit, keep)
+
+    def draft(
+        self,
+        *,
+        timeout: float = 0.0,
+        from_generation: int = 0,
+        replace: bool = False,
+        identity: Optional[bytes] = None,
+    ) -> Draft:
+        """Begins to write a generation. A vault has one draft at a time, of all processes.
+
+        Args:
+            timeout: seconds to wait while another process writes
+            from_generation: whose entries `Draft.keep` takes over; 0: none
+            replace: the current generation goes first, where there is no room for two
+            identity: bytes that readers may compare, such as model and revision
+        """
+        with self._use() as number:
+            return Draft(self, _core.vault_begin(number, _ms(timeout), from_generation, replace, identity))
+
+    def attach(
+        self, generation: int = 0, *, timeout: float = 0.0, identity: Optional[bytes] = None
+    ) -> View:
+        """Maps a generation, read-only and without a copy.
+
+        Args:
+            generation: its number; 0: the current one
+            timeout: seconds to wait for it
+            identity: that it must have; None: any
+        """
+        with self._use() as number:
+            return View(self, *_core.vault_attach(number, generation, _ms(timeout), identity))
+
+    def state(self) -> State:
+        """Its state now."""
+        with self._use() as number:
+            return State(*_core.vault_stat(number))
+
+    def wait(self, after: int, timeout: float) -> Optional[Event]:
+        """Waits for the next event.
+
+        Args:
+            after: number of the last event that was seen; `state().event` is the last one
+            timeout: seconds
+
+        Returns:
+            None if there was none in time
+        """
+        with self._use() as number:
+            found = _core.vault_wait(number, after, _ms(timeout))
+            return Event(found[0], _EVENTS.get(found[1], "unknown"), found[2]) if found else None
+
+    def drop(self, generation: int = 0) -> None:
+        """Drops a generation, or with 0 all of them and the draft. Readers keep what they have."""
+        with self._use() as number:
+            _core.vault_drop(number, generation)
+
+    def drop_draft(self) -> None:
+        """Ends the draft of another process."""
+        with self._use() as number:
+            _core.vault_drop_draft(number)
+
+    def close(self) -> None:
+        """Aborts its draft and detaches its views. BufferError while memory of them, or the vault, is in use."""
+        with self._lock:
+            if self._number is None:
+                return
+            if self._uses:
+                raise BufferError("another thread is in a call of the vault")
+            self._hold.end("closed")
+            number, self._number = self._number, None
+        _core.vault_close(number)
+
+    def __del__(self) -> None:
+        if getattr(self, "_number", None) is not None:  # also after arguments that were refused
+            _close_quietly(self)
+
+    @contextmanager
+    def _use(self) -> Iterator[int]:
+        with self._lock:
+            if self._number is None:
+                raise ValueError("the vault is closed")
+            self._uses += 1
+            number = self._number
+        try:
+            yield number
+        finally:
+            with self._lock:
+                self._uses -= 1
+
+
+def _close_quietly(which: Any) -> None:
+    """Of an object that goes. In a child of fork it is the parent's."""
+    try:
+        which.close()
+    except (BufferError, Error):
+        pass
+
+
+def load_safetensors(
+    vault: Vault, path: _Path, *, identity: Optional[bytes] = None, timeout: float = 0.0
+) -> int:
+    """Makes a generation of a safetensors file, or of all of a folder, and returns its number."""
+    with vault.draft(identity=identity, timeout=timeout) as draft:
+        draft.load_safetensors(path)
+        return draft.commit()
+
+
+def list_vaults(folder: Optional[_Path] = None) -> Dict[str, State]:
+    """The vaults of a service and their states; none if no service runs."""
+    return {_text(name): State(*state) for name, state in _core.vault_list(_path(folder))}
+
+
+def stop(folder: Optional[_Path] = None, *, drop: bool = False) -> None:
+    """Ends the service, with `drop` also if it has clients and content."""
+    _core.vault_stop(_path(folder), drop)
