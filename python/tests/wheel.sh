@@ -88,8 +88,15 @@ find_package(umf 1.0 CONFIG REQUIRED)
 add_executable(program program.c)
 target_link_libraries(program PRIVATE umf::umf)
 M
+# A library of that name without our functions, as that of another distribution, is in the process before.
+echo 'int umfOther;' >other.c
+mkdir other
+cc -shared -fPIC -Wl,-soname,libumf.so.1 other.c -o other/libumf.so.1
 cat >use.py <<'P'
-import importlib.metadata, pathlib, subprocess, sys, umf
+import ctypes, importlib.metadata, pathlib, subprocess, sys
+
+ctypes.CDLL("other/libumf.so.1", ctypes.RTLD_GLOBAL)
+import umf
 
 about = importlib.metadata
 assert about.version("libumf") == umf.__version__ == umf.info()["version"]
