@@ -2,7 +2,7 @@
  * A limit that several pools share: a tenant may use 8 MiB, in whichever of its pools.
  *
  * What one pool holds free is given to another before a request is refused, and the program is
- * asked for memory before that, too: here it drops a cache.
+ * called before that, too: here it drops a cache.
  */
 #include <stdio.h>
 

@@ -18,7 +18,7 @@ static umf_result_t own_provider(void) {
     umf_memory_provider_handle_t provider;
     umf_result_t result = umfMemoryProviderCreate(&file_provider_ops, &params, &provider);
     printf("a provider in %s: %s\n", params.directory, umfResultText(result));
-    return result; /* there is no provider to ask: create functions report by result and log */
+    return result; /* there is no provider: create functions report by result and log */
 }
 
 /* A provider whose system call fails later: more memory than addresses. */

@@ -1,7 +1,7 @@
 /*
  * NUMA: a pool on the nodes that fit a purpose, and a pool on one chosen node.
  *
- * A memspace is a set of NUMA nodes. The library makes some of them from what the system tells of
+ * A memspace is a set of NUMA nodes. The library makes some of them from facts of the system on
  * its nodes; a program makes others. A machine with one node has the same memspaces, with that one.
  */
 #include <stdio.h>

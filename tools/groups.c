@@ -119,7 +119,7 @@ static bool each_ended(umf_reader_replay_t *replay, groups_t *groups) {
     return true;
 }
 
-/* All events lead to all allocations. With lost events the table has what is left of them. */
+/* All events lead to all allocations. With lost events the table has the rest of them. */
 bool groups_load_ended(groups_t *groups, group_t *lost, const umf_reader_t *reader,
                        umf_reader_error_t *error) {
     const umf_reader_info_t *info = umf_reader_info(reader);

@@ -209,7 +209,7 @@ static void show_total(const leaks_t *leaks, bool is_replayed) {
     show_ended_total(leaks);
 }
 
-/* Lives that the file does not know are no success. */
+/* Missing live allocations are no success. */
 static bool is_unknown(const leaks_t *leaks) {
     const umf_reader_info_t *info = umf_reader_info(leaks->reader);
     return info->kind == UMF_RECORD_FILE_SNAPSHOT && !(info->flags & UMF_RECORD_HAS_LIVE);

@@ -55,7 +55,7 @@ static int probe(void) {
 #define PAGE 4096u
 #define RANGES 128u /* no page has more */
 
-/* What a context says of itself (src/ext/remote/page.c). Any process can say anything. */
+/* The report of a context (src/ext/remote/page.c). Any process can send anything. */
 typedef struct context_t {
     unsigned pid; /* as the process sees itself */
     char devices[64], key[4];

@@ -82,7 +82,7 @@ typedef enum umf_memory_property_id_t {
     UMF_MEMORY_PROPERTY_DEVICE = 22,
     /// 1 if network cards can reach the memory, as of a device with GPUDirect RDMA, else 0 (int).
     /// Memory that the CPU can access has 1, since its pages can be pinned; some file systems
-    /// refuse that. Not supported where the driver does not tell.
+    /// refuse that. Not supported where the driver has no answer.
     UMF_MEMORY_PROPERTY_RDMA_CAPABLE = 0x800,
     /// Last id that later versions of the library may give a meaning to.
     UMF_MEMORY_PROPERTY_MAX_RESERVED = 0x1000

@@ -626,7 +626,8 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider
     umf_result_t (*page_map)(void *provider, void *ptr, const umf_vm_page_t *pages, size_t count);
 
-    /// @brief Unmaps whole pages that lie side by side. Does not wait: the caller knows that no
+    /// @brief Unmaps whole pages that lie side by side. Does not wait: the caller has made sure
+    /// that no
     ///        work uses them there.
     ///
     /// @param provider the provider

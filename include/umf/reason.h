@@ -25,7 +25,7 @@ extern "C" {
 typedef enum umf_reason_t {
     /// The result code and the text are all there is.
     UMF_REASON_NONE = 0,
-    /// What was named has changed since it was described: describe it anew, and try again.
+    /// The named object has changed since it was described: describe it anew, and try again.
     UMF_REASON_STALE = 1,
     /// It is not the object, the program, the device or the content that was expected.
     UMF_REASON_IDENTITY = 2,
@@ -45,7 +45,7 @@ typedef enum umf_reason_t {
     UMF_REASON_DEADLINE = 9,
     /// Something that is in use stands in the way: finish it, and try again.
     UMF_REASON_BUSY = 10,
-    /// What was named does not exist: a file, a device, a NUMA node, a name.
+    /// The named object does not exist: a file, a device, a NUMA node, a name.
     UMF_REASON_ABSENT = 11,
     /// Memory, space, descriptors or another resource of the machine is used up.
     UMF_REASON_EXHAUSTED = 12,

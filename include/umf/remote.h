@@ -90,7 +90,8 @@ typedef enum umf_remote_rights_t {
 
 /// @brief Reports which UCX is found, in a text.
 ///
-/// @param text [out] a version and a file, or what is missing and the remedy; ends with NUL, cut if
+/// @param text [out] a version and a file, or the missing part and the remedy; ends with NUL, cut
+/// if
 ///        it does not fit
 /// @param size room at `text`; not 0
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if there is no UCX that can be

@@ -70,7 +70,7 @@ typedef struct umf_vault_params_t {
     /// Bytes that the vault may have, all generations together; 0: no limit. It counts when the
     /// first draft makes the name.
     uint64_t limit;
-    /// Generations before the current one that stay when nobody reads them. It counts as `limit`.
+    /// Generations before the current one that stay without readers. It counts as `limit`.
     uint32_t keep;
 } umf_vault_params_t;
 

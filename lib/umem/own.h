@@ -1,5 +1,5 @@
 /*
- * What the files of libumem share. It stands on the public interface of libumf; it neither links
+ * Common parts of libumem. It stands on the public interface of libumf; it neither links
  * nor loads a GPU's driver.
  *
  * Contexts whose addresses are pointers (all but File) have the operations of block.c and copy.c

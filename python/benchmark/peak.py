@@ -21,7 +21,7 @@ from training import IS_SOFT, computing
 WORKLOADS = ("training", "checkpointing", "streams", "fixed")
 ALLOCATORS = ("native", "expandable", "arena")
 STEPS = {"training": 16, "checkpointing": 8, "streams": 8, "fixed": 6}
-# Of expandable segments in the same run; and of what lives.
+# Of expandable segments in the same run; and of live blocks.
 TARGETS = {"training": 0.98, "checkpointing": 0.90, "streams": 0.97, "fixed": 0.99}
 BUCKET = 100 << 20  # bytes of gradients that are reduced together
 

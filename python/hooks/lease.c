@@ -109,7 +109,7 @@ arena_t *lease_take(size_t size, int device) {
         *at = arena->next;
     }
     pthread_mutex_unlock(&mutex);
-    /* What a backup does not need is not held while it sleeps. */
+    /* Memory that a backup does not need is not held while it sleeps. */
     while (arena && arena_units(arena) > 1 && (arena_units(arena) - 1) * ARENA_UNIT >= size) {
         arena_drop_last_unit(arena);
     }
@@ -168,7 +168,7 @@ static arena_t **oldest_locked(void) {
     return at;
 }
 
-/* Off the list meanwhile: nobody takes an arena that becomes smaller. */
+/* Off the list meanwhile: no thread takes an arena that becomes smaller. */
 static void drop_unit_locked(arena_t **at) {
     arena_t *arena = *at;
     *at = arena->next;

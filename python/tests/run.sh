@@ -21,7 +21,7 @@ export PYTHONPATH=$built:$deps/python:$deps/pyright PYTHONDONTWRITEBYTECODE=1
 "$python" -c 'import pytest' 2>/dev/null ||
     skip "$python has no pytest (scripts/install-deps.sh fetches it into build/deps/python)"
 
-# -X dev: the interpreter checks its own memory and tells of files that nobody closes.
+# -X dev: the interpreter checks its own memory and reports files left open.
 [ "$part" != package ] || exec "$python" -X dev -W error::ResourceWarning -m pytest -q "$tests" --ignore="$tests/gpu"
 
 export PYTHONPATH=$PYTHONPATH:$deps/torch

@@ -50,7 +50,7 @@ def public_names():
 
 
 class Rig:
-    """An object of each class, made when it is asked for, and ended with the rig."""
+    """An object of each class, made on first use, and ended with the rig."""
 
     def __init__(self):
         self._pool = umf.Pool("disjoint over linux_vmm")

@@ -11,7 +11,7 @@
             memory.get(into=array)         # or: await memory.get_async(into=array)
 
 Nothing is encrypted on the wire. Without a key file only processes of this machine can connect.
-UCX is found at run time; :func:`probe` tells what is found. Importing loads nothing.
+UCX is found at run time; :func:`probe` reports it. Importing loads nothing.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _SLICE_MS = 200  # so often a wait lets handlers of signals run
 
 
 def probe() -> Tuple[bool, str]:
-    """Whether UCX is here, and which one, or what is missing."""
+    """Whether UCX is here, and which one, or the missing part."""
     return _core.remote_probe()
 
 
@@ -198,7 +198,7 @@ class Remote(_Closing):
         return Memory(self, number, nbytes)
 
     def close(self) -> None:
-        """Cancels transfers, closes connections, withdraws what was published, ends the thread."""
+        """Cancels transfers, closes connections, withdraws published ranges, ends the thread."""
         number, self._number = self._number, None
         if number is not None:
             for transfer in list(self._transfers):

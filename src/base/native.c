@@ -32,7 +32,7 @@ static const char *native_text(const umf_native_text_t *texts, size_t count, int
 
 bool umf_native_has_places(const char **message, const int32_t *code) {
     if (!message || !code) {
-        UMF_LOG_ERROR("the last native error was asked for without a place for its %s",
+        UMF_LOG_ERROR("the last native error was requested without a place for its %s",
                       message ? "code" : "message");
     }
     return message && code;

@@ -8,7 +8,7 @@
 #include "object/object.h"
 
 /* Stores that `provider` refuses `size` bytes, with its native error if the result says that there
- * is one. A provider of the library has logged what is wrong with arguments: that line stays. */
+ * is one. A provider of the library has logged errors in arguments: that line stays. */
 UMF_COLD void umf_refusal_by_provider(umf_memory_provider_handle_t provider, size_t size,
                                       umf_result_t result);
 

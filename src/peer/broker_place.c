@@ -230,7 +230,7 @@ int umf_broker_listen(const umf_broker_id_t *id, int fd, umf_broker_listener_t *
                   folder[0] ? folder : "the abstract namespace",
                   error == ENOENT   ? " (does the folder of umf.ipc.socket_dir exist?)"
                   : error == EACCES ? " (may this process write to it?)"
-                  : error == EPERM  ? " (all users may remove and replace what is in it: chmod +t)"
+                  : error == EPERM  ? " (all users may remove and replace its content: chmod +t)"
                                     : "");
     return error;
 }

@@ -179,7 +179,7 @@ static void broker_answer(int connection, const umf_broker_request_t *request) {
     broker_reply(connection, status, fd);
     umf_unlock(&table_lock);
     if (status != UMF_BROKER_GIVEN) {
-        UMF_LOG_INFO("a process asked for export %llu %s", (unsigned long long)request->export_id,
+        UMF_LOG_INFO("a process requested export %llu %s", (unsigned long long)request->export_id,
                      status == UMF_BROKER_GONE ? "which is not there (any more)"
                                                : "without knowing the secret");
     }

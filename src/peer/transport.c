@@ -259,9 +259,10 @@ static const struct {
      "its log)"},
     {EDESTADDRREQ, "the producer's broker listens in a folder; set umf.ipc.socket_dir "
                    "(UMF_IPC_SOCKET_DIR) to the same folder here"},
-    {ECONNREFUSED, "nobody listens: the producer has ended, or it is in another network namespace, "
-                   "or in another folder (umf.ipc.socket_dir helps between containers)"},
-    {EKEYREJECTED, "the broker serves its own user and root, and who knows its secret (see "
+    {ECONNREFUSED,
+     "no process listens: the producer has ended, or it is in another network namespace, "
+     "or in another folder (umf.ipc.socket_dir helps between containers)"},
+    {EKEYREJECTED, "the broker serves its own user and root, and processes with its secret (see "
                    "umf.ipc.any_user)"},
     {ENOKEY, "in this user namespace all users without a number look like this process's own, so "
              "the broker's user cannot be told: give the namespace a map of users (uid_map), or "

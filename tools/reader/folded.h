@@ -26,7 +26,7 @@ typedef struct folded_t {
     size_t stack_count;
 } folded_t;
 
-/* What the weights are, for people and for programs. */
+/* The unit of the weights, for people and for programs. */
 extern const char *const folded_titles[FOLDED_WEIGHTS];
 
 /* Replays the whole recording. False: `error` says why. `folded` is to be ended in any case. */

@@ -60,7 +60,7 @@ bool view_struct(view_t *view, uint64_t at, uint32_t size);
 
 /* spans.c: what pools hold, by their spans. */
 void view_spans(view_t *view);
-/* Adds to what a pool, and its provider, holds. */
+/* Adds to the bytes held by a pool and its provider. */
 void view_held(view_t *view, uint32_t row, uint64_t bytes);
 
 /* live.c: adds the live bytes of a span to the row. false: they are not known. */

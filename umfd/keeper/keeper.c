@@ -216,7 +216,7 @@ static void on_signal(int number) {
 static void settle_in(void) {
     struct sigaction ends = {.sa_handler = on_signal};
     sigaction(SIGTERM, &ends, NULL);
-    signal(SIGINT, SIG_IGN); /* of a terminal: whoever ends it sends SIGTERM */
+    signal(SIGINT, SIG_IGN); /* of a terminal: its end is SIGTERM */
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGCHLD, SIG_IGN);
@@ -238,7 +238,8 @@ static void settle_in(void) {
 _Noreturn void umfd_keep(int pair, const char *idle) {
     settle_in();
     daemon_pair = pair;
-    /* `asked`: when the daemon was asked, 0: it is not; `quiet`: until when nobody is watched. */
+    /* `asked`: when the daemon was queried, 0: it is not; `quiet`: until when the daemon is not
+     * watched. */
     uint64_t asked = 0, quiet = 0, started = 0, patience = PATIENCE;
     for (;;) {
         if (is_ending) {
@@ -299,7 +300,7 @@ static int fails(const char *what) {
     return 1;
 }
 
-/* Every descriptor of whoever started it, and its terminal. */
+/* Every descriptor of its parent, and its terminal. */
 static void let_go(void) {
     int null = open("/dev/null", O_RDWR);
     for (int i = 0; i < 3 && null != -1; i++) {

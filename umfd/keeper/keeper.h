@@ -1,11 +1,11 @@
 /*
  * The keeper and the daemon of vaults: two processes of one program. The keeper holds descriptors
- * and knows nothing of their content; the daemon (umfd/serve) answers clients. Each starts the
+ * and ignores their content; the daemon (umfd/serve) answers clients. Each starts the
  * other again, and gives it all descriptors.
  *
  * They speak over a pair of sockets, which is UMFD_PAIR in the process that was started. A message
  * is one umfd_message_t, with at most one descriptor. A slot is a place in the keeper's table; the
- * cookie tells one use of a slot from the next.
+ * cookie differs between uses of a slot.
  */
 #ifndef UMFD_KEEPER_KEEPER_H
 #define UMFD_KEEPER_KEEPER_H
@@ -50,7 +50,7 @@ bool umfd_pair_send(int pair, const umfd_message_t *message, int fd);
 
 /* The keeper's main loop; does not return. `pair`: of a daemon that runs, or -1. */
 _Noreturn void umfd_keep(int pair, const char *idle);
-/* Opens the place and makes what a first keeper has. 0, or the exit code of the program. */
+/* Opens the place and creates the state of a first keeper. 0, or the exit code of the program. */
 int umfd_open(const char *folder, bool detaches);
 
 /* The daemon's main function (umfd/serve). `idle`: seconds without content after which it ends; 0:

@@ -1,4 +1,4 @@
-/* What the requests of clients share: the content of the state, and the request itself. */
+/* Common parts of requests of clients: the content of the state, and the request itself. */
 #ifndef UMFD_SERVE_CONTENT_H
 #define UMFD_SERVE_CONTENT_H
 
@@ -27,13 +27,13 @@ umfd_phase_t umfd_phase_of(const umfd_state_t *state, uint32_t i);
 uint32_t umfd_generation_find(const umfd_state_t *state, uint32_t vault, uint64_t number);
 uint32_t umfd_draft_find(const umfd_state_t *state, uint32_t vault);
 
-/* Ends the generations that nobody needs. Their slabs are closed later. A vault without any is
+/* Ends unused generations. Their slabs are closed later. A vault without any is
  * free. */
 void umfd_sweep(umfd_t *daemon, uint32_t place);
 
 uint64_t umfd_bytes_of(const umfd_state_t *state, uint32_t vault);
 
-/* Requests that change nothing, or only what the client has attached: read.c */
+/* Requests that change nothing, or only attached views of the client: read.c */
 umfd_handler_t umfd_attach, umfd_slabs, umfd_detach, umfd_stat, umfd_list, umfd_wait;
 
 #endif

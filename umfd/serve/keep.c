@@ -170,7 +170,7 @@ bool umfd_keep_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie, int fd) {
 void umfd_forget_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie) {
     umfd_message_t message = {.op = UMFD_FORGET, .slot = slot, .cookie = cookie};
     if (!umfd_pair_send(daemon->pair, &message, -1)) {
-        keeper_replace(daemon); /* which is given what is left */
+        keeper_replace(daemon); /* which gets the remaining slabs */
     }
 }
 

@@ -56,7 +56,7 @@ static umf_vault_answer_t begin(const umfd_context_t *c) {
         return UMF_VAULT_NONE;
     }
     uint32_t draft = vault < UMFD_VAULTS ? umfd_draft_find(state, vault) : UMFD_GENERATIONS;
-    if (draft < UMFD_GENERATIONS) { /* asked again, or it is that of another client */
+    if (draft < UMFD_GENERATIONS) { /* a repeated request, or it is that of another client */
         c->words[0] = state->generations[draft].number;
         return state->generations[draft].writer == c->lease->serial ? UMF_VAULT_OK : UMF_VAULT_BUSY;
     }
@@ -90,7 +90,7 @@ static umf_vault_answer_t begin(const umfd_context_t *c) {
     return UMF_VAULT_OK;
 }
 
-/* The memory file of a client becomes one that nobody can change, for as long as it exists. The
+/* The memory file of a client becomes immutable, for as long as it exists. The
  * descriptor that is kept cannot write: kernels before 6.7 refuse to map others shared. */
 static umf_vault_answer_t seal(int fd, uint64_t size, int *kept) {
     struct stat about;
@@ -333,7 +333,7 @@ static umf_vault_answer_t commit(const umfd_context_t *c) {
         return UMF_VAULT_ENDED;
     }
     umfd_phase_t phase = umfd_phase_of(c->state, draft);
-    if (phase == UMFD_READY) { /* asked again */
+    if (phase == UMFD_READY) { /* a repeated request */
         return UMF_VAULT_OK;
     }
     if (phase == UMFD_GROUPED) { /* the last one may have come before a daemon ended */

@@ -37,7 +37,7 @@ typedef union control_t {
     struct cmsghdr align;
 } control_t;
 
-/* A client that does not read gets no answer; it will ask again. */
+/* A client that does not read gets no answer; it will repeat its request. */
 static void send_reply(int fd, umfd_reply_t *answer) {
     static control_t control;
     struct iovec parts[] = {{.iov_base = &answer->head, .iov_len = sizeof(answer->head)},
@@ -226,7 +226,7 @@ void umfd_wake(umfd_t *daemon) {
     }
 }
 
-/* --- slabs that nobody needs ------------------------------------------------------------------ */
+/* --- unused slabs ---------------------------------------------------------------------------- */
 
 void umfd_count_dying(umfd_t *daemon) {
     daemon->dying = 0;

@@ -1,6 +1,6 @@
 /*
  * The daemon of vaults: one thread that answers the clients. Its truth is in the state
- * (serve/state.h); here are the descriptors, and what a client waits for, which it asks again.
+ * (serve/state.h); here are the descriptors, and pending answers, which clients request again.
  */
 #ifndef UMFD_SERVE_SERVE_H
 #define UMFD_SERVE_SERVE_H
@@ -43,7 +43,7 @@ typedef struct umfd_reply_t {
 
 /* requests.c */
 void umfd_request(umfd_t *daemon, umfd_request_t *request, umfd_reply_t *reply);
-/* Ends what a client had: its draft, its views. */
+/* Ends the client's state: its draft, its views. */
 void umfd_lease_left(umfd_t *daemon, uint32_t lease);
 bool umfd_is_empty(const umfd_t *daemon); /* no vault */
 /* Fills the answer to a wait. false: there is no such event yet. */

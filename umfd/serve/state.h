@@ -135,7 +135,7 @@ void umfd_emit(umfd_state_t *state, const char *name, umf_vault_event_type_t typ
                uint64_t generation);
 
 /* What follows the store that made a generation current: its writer goes on reading it, and clients
- * are told. If a daemon ends in the middle the next one does it again. */
+ * are notified. If a daemon ends in the middle the next one does it again. */
 void umfd_generation_committed(umfd_state_t *state, uint32_t place);
 
 /* A test lets the daemon or its keeper end at each of these (test/vault/steps.c). */

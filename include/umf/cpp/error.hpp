@@ -119,7 +119,7 @@ inline error failure(umf_result_t code, const std::string &what, const char *cau
     return error(code, what + ": " + (*cause ? cause : umfResultText(code)));
 }
 
-// With what the library logged, or would have logged, in this thread.
+// With the text that the library logged, or would have logged, in this thread.
 inline error failure(umf_result_t code, const std::string &what) {
     return failure(code, what, umfLastErrorText());
 }

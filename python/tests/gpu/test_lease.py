@@ -110,7 +110,7 @@ def test_a_smaller_pause_takes_a_part_and_gives_the_rest_back(sleeper):
     resume("small")
     assert holds(small, 2)
     with fake_driver.counted() as calls:
-        pause("large")  # what is kept is too small now
+        pause("large")  # the kept memory is too small now
     assert calls[UNPIN] == 1 and calls[PIN] >= 3
     resume("large")
     del large

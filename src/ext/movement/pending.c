@@ -97,7 +97,8 @@ static void pending_end(pending_t *pending) {
     pending_free(pending);
 }
 
-/* A wait that fails gives no state of the work. Then all work of the device is waited for. */
+/* A wait that fails gives no state of the work. Then the caller waits for all work of the device.
+ */
 static bool pending_is_done(const pending_t *pending, bool may_block) {
     const umf_memory_provider_ext_ops_t *ext = pending->ext;
     if (ext->mark_wait(pending->self, pending->mark, may_block)) {

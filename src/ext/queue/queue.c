@@ -239,7 +239,7 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* Polls all queues, or waits for all that can be waited for. Are blocks still pending?
+/* Polls all queues, or waits for all that can complete. Are blocks still pending?
  * `in_provider`: their bytes. */
 static bool look(umf_memory_pool_handle_t pool, bool waits, size_t *in_provider) {
     umf_lanes_t *lanes = umf_lanes_of(pool);

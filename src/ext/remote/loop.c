@@ -194,7 +194,7 @@ static bool is_idle(umf_remote_handle_t remote) {
     return umf_remote_owner_is_idle(remote) && umf_remote_peer_is_idle(remote);
 }
 
-/* How long a turn without an event may sleep. Without its pipe nobody wakes the thread. */
+/* How long the thread may sleep without an event. Without its pipe no call wakes it. */
 static int sleep_for(umf_remote_handle_t remote) {
     uint64_t step = remote->deadline / 8;
     return is_idle(remote) && !remote->is_deaf ? TICK : step < 1 ? 1 : step < 50 ? (int)step : 50;
@@ -209,11 +209,11 @@ static int wake_read(umf_remote_handle_t remote) {
     return remote->is_deaf ? -1 : remote->wakes[0].number;
 }
 
-static void turn(umf_remote_handle_t remote) {
+static void advance(umf_remote_handle_t remote) {
     uint64_t now = umf_remote_now();
     take_commands(remote);
-    umf_remote_peer_turn(remote, now);
-    umf_remote_owner_turn(remote, now);
+    umf_remote_peer_advance(remote, now);
+    umf_remote_owner_advance(remote, now);
 }
 
 static void wait_for_event(umf_remote_handle_t remote) {
@@ -237,7 +237,7 @@ static void drain(umf_remote_handle_t remote) {
     umf_remote_owner_end(remote);
     while (!is_idle(remote) && umf_remote_now() < end) {
         if (!remote->ucx.ucp_worker_progress(remote->worker)) {
-            turn(remote);
+            advance(remote);
         }
     }
     for (int i = 0; i < 1000 && remote->ucx.ucp_worker_progress(remote->worker); i++) {
@@ -251,7 +251,7 @@ static void *run(void *arg) {
            !umf_os_is_last_thread()) {
         for (int i = 0; i < 64 && remote->ucx.ucp_worker_progress(remote->worker); i++) {
         }
-        turn(remote);
+        advance(remote);
         wait_for_event(remote);
     }
     umf_lock(&remote->lock);
@@ -259,7 +259,7 @@ static void *run(void *arg) {
     umf_unlock(&remote->lock);
     take_commands(remote);
     drain(remote);
-    umf_event_count_advance(&remote->turn);
+    umf_event_count_advance(&remote->changes);
     umf_os_own_thread_ends();
     return NULL;
 }

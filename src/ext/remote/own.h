@@ -216,12 +216,12 @@ typedef struct remote_part_t {
 struct umf_remote_t {
     umf_list_t all; /* of the process. Sync: its lock */
     umf_lock_t lock;
-    umf_event_count_t turn; /* an op is done, a transfer has ended, or the thread */
-    umf_list_t commands;    /* Sync: lock */
-    bool is_over;           /* no command is taken any more. Sync: lock */
-    umf_list_t exports;     /* Sync: lock */
-    umf_ucx_t ucx;          /* Immutable, as those without a note */
-    void *context, *worker; /* the thread's after the start */
+    umf_event_count_t changes; /* an op is done, a transfer has ended, or the thread */
+    umf_list_t commands;       /* Sync: lock */
+    bool is_over;              /* no command is taken any more. Sync: lock */
+    umf_list_t exports;        /* Sync: lock */
+    umf_ucx_t ucx;             /* Immutable, as those without a note */
+    void *context, *worker;    /* the thread's after the start */
     int efd;
     umf_kept_fd_t page; /* page.c. Sync: lock, as the next two */
     char devices[64];
@@ -271,7 +271,7 @@ umf_ucs_status_t umf_remote_receive(umf_remote_handle_t remote, const remote_dat
 
 umf_ucs_status_t umf_remote_owner_gets(umf_remote_handle_t remote, const remote_message_t *message,
                                        const remote_data_t *data);
-void umf_remote_owner_turn(umf_remote_handle_t remote, uint64_t now);
+void umf_remote_owner_advance(umf_remote_handle_t remote, uint64_t now);
 bool umf_remote_owner_is_idle(umf_remote_handle_t remote);
 void umf_remote_owner_end(umf_remote_handle_t remote);
 /* After the thread has ended. */
@@ -279,7 +279,7 @@ void umf_remote_withdraw_all(umf_remote_handle_t remote);
 
 umf_ucs_status_t umf_remote_peer_gets(umf_remote_handle_t remote, const remote_message_t *message,
                                       const remote_data_t *data);
-void umf_remote_peer_turn(umf_remote_handle_t remote, uint64_t now);
+void umf_remote_peer_advance(umf_remote_handle_t remote, uint64_t now);
 bool umf_remote_peer_is_idle(umf_remote_handle_t remote);
 void umf_remote_peer_end(umf_remote_handle_t remote);
 

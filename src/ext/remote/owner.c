@@ -167,7 +167,7 @@ UMF_API_EXT_1 umf_result_t umfRemoteGetHandle(umf_remote_export_handle_t publish
 /* Waits for transfers. The thread closes the connections of those that take too long. */
 static void export_settle(umf_remote_handle_t remote, umf_remote_export_handle_t published) {
     for (;;) {
-        uint32_t seen = umf_event_count_read(&remote->turn);
+        uint32_t seen = umf_event_count_read(&remote->changes);
         umf_lock(&remote->lock);
         published->is_closing = true;
         size_t under_way = published->under_way;
@@ -175,7 +175,7 @@ static void export_settle(umf_remote_handle_t remote, umf_remote_export_handle_t
         if (!under_way) {
             return;
         }
-        umf_event_count_wait_for(&remote->turn, seen, 50u * 1000 * 1000);
+        umf_event_count_wait_for(&remote->changes, seen, 50u * 1000 * 1000);
     }
 }
 
@@ -220,7 +220,7 @@ static void transfer_end(umf_remote_handle_t remote, remote_transfer_t *transfer
     umf_lock(&remote->lock);
     transfer->published->under_way--;
     umf_unlock(&remote->lock);
-    umf_event_count_advance(&remote->turn);
+    umf_event_count_advance(&remote->changes);
     umf_meta_free(transfer, sizeof(*transfer));
 }
 
@@ -287,7 +287,7 @@ static remote_answer_t transfer_begin(umf_remote_handle_t remote, remote_session
         umf_lock(&remote->lock);
         published->under_way--;
         umf_unlock(&remote->lock);
-        umf_event_count_advance(&remote->turn);
+        umf_event_count_advance(&remote->changes);
         return is_there ? REMOTE_BUSY : REMOTE_STALE;
     }
     *made = (remote_transfer_t){.session = session,
@@ -412,7 +412,7 @@ static void serve_renew(umf_remote_handle_t remote, remote_session_t *session,
         published->under_way--;
     }
     umf_unlock(&remote->lock);
-    umf_event_count_advance(&remote->turn);
+    umf_event_count_advance(&remote->changes);
     answer_with(session, &reply);
 }
 
@@ -572,7 +572,7 @@ umf_ucs_status_t umf_remote_owner_gets(umf_remote_handle_t remote, const remote_
     return UMF_UCS_OK;
 }
 
-/* --- turns ------------------------------------------------------------------------------------ */
+/* --- steps of the thread ---------------------------------------------------------------------- */
 
 static bool has_late_transfer(umf_remote_handle_t remote, const remote_session_t *session,
                               uint64_t now) {
@@ -585,7 +585,7 @@ static bool has_late_transfer(umf_remote_handle_t remote, const remote_session_t
     return false;
 }
 
-void umf_remote_owner_turn(umf_remote_handle_t remote, uint64_t now) {
+void umf_remote_owner_advance(umf_remote_handle_t remote, uint64_t now) {
     for (umf_list_t *at = remote->sessions.next, *next; at != &remote->sessions; at = next) {
         remote_session_t *session = UMF_CONTAINER_OF(at, remote_session_t, link);
         next = at->next;

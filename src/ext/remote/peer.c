@@ -320,7 +320,7 @@ static void op_finish(umf_remote_op_handle_t op) {
     }
     umf_list_remove(&op->link);
     atomic_store_explicit(&op->is_done, true, memory_order_release);
-    umf_event_count_advance(&remote->turn);
+    umf_event_count_advance(&remote->changes);
 }
 
 static void op_close(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
@@ -371,7 +371,7 @@ static void op_parts(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
     }
 }
 
-static void op_turn(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
+static void op_advance(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
     umf_remote_memory_handle_t memory = op->memory;
     if (op->task == REMOTE_TASK_CLOSE) {
         op_close(remote, op);
@@ -400,8 +400,8 @@ static void op_turn(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
     }
 }
 
-static void connection_turn(umf_remote_handle_t remote, remote_connection_t *connection,
-                            uint64_t now) {
+static void connection_advance(umf_remote_handle_t remote, remote_connection_t *connection,
+                               uint64_t now) {
     bool waits = connection->state == REMOTE_CONNECTING || is_used(remote, connection);
     if (connection->state != REMOTE_BROKEN && connection->endpoint.has_failed) {
         UMF_LOG_INFO("a connection has ended: %s",
@@ -417,14 +417,14 @@ static void connection_turn(umf_remote_handle_t remote, remote_connection_t *con
     }
 }
 
-void umf_remote_peer_turn(umf_remote_handle_t remote, uint64_t now) {
+void umf_remote_peer_advance(umf_remote_handle_t remote, uint64_t now) {
     for (umf_list_t *at = remote->connections.next, *next; at != &remote->connections; at = next) {
         next = at->next;
-        connection_turn(remote, UMF_CONTAINER_OF(at, remote_connection_t, link), now);
+        connection_advance(remote, UMF_CONTAINER_OF(at, remote_connection_t, link), now);
     }
     for (umf_list_t *at = remote->ops.next, *next; at != &remote->ops; at = next) {
         next = at->next;
-        op_turn(remote, UMF_CONTAINER_OF(at, struct umf_remote_op_t, link));
+        op_advance(remote, UMF_CONTAINER_OF(at, struct umf_remote_op_t, link));
     }
 }
 

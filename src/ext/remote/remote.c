@@ -316,7 +316,7 @@ static bool await(umf_remote_op_handle_t op, uint64_t timeout_ms) {
     umf_remote_handle_t remote = op->memory->remote;
     uint64_t begin = umf_remote_now();
     for (;;) {
-        uint32_t seen = umf_event_count_read(&remote->turn);
+        uint32_t seen = umf_event_count_read(&remote->changes);
         if (atomic_load_explicit(&op->is_done, memory_order_acquire)) {
             return true;
         }
@@ -325,7 +325,7 @@ static bool await(umf_remote_op_handle_t op, uint64_t timeout_ms) {
             return false;
         }
         uint64_t left = timeout_ms - passed;
-        umf_event_count_wait_for(&remote->turn, seen, (left < 1000 ? left : 1000) * 1000000);
+        umf_event_count_wait_for(&remote->changes, seen, (left < 1000 ? left : 1000) * 1000000);
     }
 }
 

@@ -39,7 +39,7 @@ UMF_LOCK_STATIC(pinned_lock, UMF_RANK_SUSPEND);
 static umf_list_t pinned_blocks = {&pinned_blocks, &pinned_blocks};
 /* Blocks that a thread unpins: their providers are not destroyed meanwhile. Sync: pinned_lock */
 static umf_list_t pinned_ending = {&pinned_ending, &pinned_ending};
-static umf_event_count_t pinned_ended; /* advanced when one has left that list */
+static umf_event_count_t pinned_ended; /* advanced when a block has left that list */
 static _Atomic int pinned_lease = 5000;
 
 static unsigned block_all(const umf_pinned_block_t *block) {

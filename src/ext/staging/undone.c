@@ -165,9 +165,8 @@ void umf_undone_end(umf_memory_provider_handle_t provider) {
     if (umf_undone_settle(provider) == UMF_RESULT_SUCCESS) {
         return;
     }
-    UMF_LOG_WARN(
-        "the work of a provider that is destroyed could not be waited for: its queues, and "
-        "the host memory that it uses, stay until the process ends");
+    UMF_LOG_WARN("the work of a provider that is destroyed cannot be completed: its queues, and "
+                 "the host memory that it uses, stay until the process ends");
     for (unsigned round = 0; others; round++) {
         for (undone_t *undone;
              (undone = undone_take(&provider, UINT64_MAX, &others, &failure)) != NULL;) {

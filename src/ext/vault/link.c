@@ -327,25 +327,25 @@ static uint64_t deadline_of(uint64_t ms) {
     return ms < UINT64_MAX - now ? now + ms : UINT64_MAX;
 }
 
-void umf_turn_take(umf_turn_t *turn) {
+void umf_link_lock_take(umf_link_lock_t *lock) {
     for (;;) {
-        uint32_t seen = umf_event_count_read(&turn->ended);
-        if (!__atomic_exchange_n(&turn->is_taken, 1, __ATOMIC_ACQUIRE)) {
+        uint32_t seen = umf_event_count_read(&lock->ended);
+        if (!__atomic_exchange_n(&lock->is_taken, 1, __ATOMIC_ACQUIRE)) {
             return;
         }
-        umf_event_count_wait(&turn->ended, seen);
+        umf_event_count_wait(&lock->ended, seen);
     }
 }
 
-void umf_turn_end(umf_turn_t *turn) {
-    __atomic_store_n(&turn->is_taken, 0, __ATOMIC_RELEASE);
-    umf_event_count_advance(&turn->ended);
+void umf_link_lock_end(umf_link_lock_t *lock) {
+    __atomic_store_n(&lock->is_taken, 0, __ATOMIC_RELEASE);
+    umf_event_count_advance(&lock->ended);
 }
 
 umf_result_t umf_link_call(umf_link_t *link, umf_link_call_t *call) {
     umf_vault_message_t request = call->message;
     uint64_t deadline = deadline_of(call->is_wait ? call->timeout_ms : link->timeout_ms);
-    umf_turn_take(&link->turn);
+    umf_link_lock_take(&link->lock);
     outcome_t outcome = exchange(link, call, deadline);
     umf_result_t result = UMF_RESULT_SUCCESS;
     if (outcome == LOST && call->is_ending) {
@@ -358,7 +358,7 @@ umf_result_t umf_link_call(umf_link_t *link, umf_link_call_t *call) {
             outcome = exchange(link, call, deadline);
         }
     }
-    umf_turn_end(&link->turn);
+    umf_link_lock_end(&link->lock);
     return result ? result : outcome_result(link, outcome, call->is_wait);
 }
 

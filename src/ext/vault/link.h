@@ -2,7 +2,7 @@
  * Link: a connection to the daemon of vaults. Its socket is the lease of what the client has.
  *
  * A request that gets no answer for a while is sent again: the daemon may have been killed after it
- * had read it. One thread at a time has the link; others wait for their turn.
+ * had read it. One thread at a time has the link; others wait for its lock.
  */
 #ifndef UMF_SRC_EXT_VAULT_LINK_H
 #define UMF_SRC_EXT_VAULT_LINK_H
@@ -13,13 +13,13 @@
 #include "system/common.h"
 
 /* One thread at a time, also across a request, which a lock may not be held for. Zeroed: free. */
-typedef struct umf_turn_t {
+typedef struct umf_link_lock_t {
     uint32_t is_taken; /* Sync: atomic */
     umf_event_count_t ended;
-} umf_turn_t;
+} umf_link_lock_t;
 
-void umf_turn_take(umf_turn_t *turn);
-void umf_turn_end(umf_turn_t *turn);
+void umf_link_lock_take(umf_link_lock_t *lock);
+void umf_link_lock_end(umf_link_lock_t *lock);
 
 typedef struct umf_link_t {
     char folder[UMF_VAULT_PLACE_SIZE]; /* Immutable after open, as all up to `keep` */
@@ -27,12 +27,12 @@ typedef struct umf_link_t {
     bool starts;
     uint64_t timeout_ms, limit;
     uint32_t keep;
-    umf_kept_fd_t socket; /* Sync: the turn, as all below; the list of links for a fork */
+    umf_kept_fd_t socket; /* Sync: the lock, as all below; the list of links for a fork */
     uint64_t sequence;
     uint64_t nonce; /* of the content that the daemon had; 0: none was seen */
     unsigned epoch; /* changes when leases were lost */
     unsigned forks; /* of the process that has it */
-    umf_turn_t turn;
+    umf_link_lock_t lock;
     struct umf_link_t *prev, *next; /* of all. Sync: lock of the list */
 } umf_link_t;
 

@@ -26,7 +26,7 @@ typedef struct umf_vault_written_t {
 
 struct umf_vault_t {
     umf_link_t link;
-    umf_turn_t gate; /* attach and detach of generations, with the request */
+    umf_link_lock_t gate; /* attach and detach of generations, with the request */
     umf_lock_t lock;
     /* Sync: lock, as all below */
     umf_vault_draft_handle_t draft; /* NULL: none */

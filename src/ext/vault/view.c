@@ -195,7 +195,7 @@ static void views_add(umf_vault_view_handle_t view) {
 static umf_result_t attach_attempt(void *arg, umf_vault_message_t *answer) {
     attach_t *attach = arg;
     umf_vault_view_handle_t view = attach->view;
-    umf_turn_take(&attach->vault->gate);
+    umf_link_lock_take(&attach->vault->gate);
     umf_result_t result = attach_ask(attach, UMF_VAULT_ATTACH, attach->generation, 0);
     *answer = attach->call.message;
     if (result == UMF_RESULT_SUCCESS && answer->answer == UMF_VAULT_OK) {
@@ -204,7 +204,7 @@ static umf_result_t attach_attempt(void *arg, umf_vault_message_t *answer) {
         view->epoch = attach->vault->link.epoch;
         views_add(view);
     }
-    umf_turn_end(&attach->vault->gate);
+    umf_link_lock_end(&attach->vault->gate);
     return result;
 }
 
@@ -348,7 +348,7 @@ UMF_API_EXT_1 umf_result_t umfVaultAttach(umf_vault_handle_t hVault,
 /* --- detach ----------------------------------------------------------------------------------- */
 
 void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned epoch) {
-    umf_turn_take(&vault->gate);
+    umf_link_lock_take(&vault->gate);
     bool is_needed = epoch != vault->link.epoch;
     umf_lock(&vault->lock);
     for (umf_vault_view_handle_t view = vault->views; view && !is_needed; view = view->next) {
@@ -364,7 +364,7 @@ void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned e
                                 .is_bound = true};
         umf_link_call(&vault->link, &call);
     }
-    umf_turn_end(&vault->gate);
+    umf_link_lock_end(&vault->gate);
 }
 
 void umf_vault_view_end(umf_vault_view_handle_t view) {

@@ -162,7 +162,8 @@ typedef struct umf_pool_pieces_ops_t {
     /* Divides the pool's memory into pieces, after a wait for all work. `*parts`: how many parts
      * `each_part` visits. Nothing is allocated meanwhile. */
     umf_result_t (*make)(void *pool, size_t *parts);
-    /* Visits what is kept of each piece, until `visit` returns false. No part is in two pieces. */
+    /* Visits the kept parts of each piece, until `visit` returns false. No part is in two pieces.
+     */
     void (*each_part)(void *pool, umf_part_visit_t visit, void *arg);
 } umf_pool_pieces_ops_t;
 

@@ -7,7 +7,7 @@
 #define SPAN_MIN ((size_t)2 << 20)
 /* After other shards have served a shard's threads so often, the shard gets another span. */
 #define ELSEWHERE_MAX 32
-#define PLENTY 4 /* a quarter of what is in use */
+#define PLENTY 4 /* a quarter of the used bytes */
 
 typedef umf_pages_shard_t shard_t;
 

@@ -18,7 +18,7 @@
 
 /* Logs a failed allocation at debug level only: a program may expect failures and handle them. The
  * last error of the thread is that of the provider, if it refused memory for this request. Pools
- * have logged what is wrong with arguments. */
+ * have logged errors in arguments. */
 static inline void umf_tell_refused(const char *kind, umf_result_t result) {
     if (result != UMF_RESULT_SUCCESS) {
         bool is_logged = result == UMF_RESULT_ERROR_INVALID_ARGUMENT ||

@@ -60,7 +60,7 @@ static inline bool umf_cuda_has_ended(CUresult entered) {
 bool umf_cuda_runs_nothing(CUresult waited);
 
 /* Returns `result`, the outcome of the calls. A failure to restore the caller's context is only
- * logged: what the calls did is done. */
+ * logged: the calls have had their effect. */
 CUresult umf_cuda_leave(const umf_cuda_scope_t *scope, CUresult result);
 
 /* Retain and release the primary context of a device. They end no capture, either. */

@@ -94,8 +94,8 @@ static void end(const umf_cuda_driver_t *driver, mark_t *mark, bool is_alive) {
     umf_meta_free(mark, mark_bytes(mark->count));
 }
 
-/* Work that cannot be marked for another reason than a capture is waited for: a wait detects a
- * context that has ended. */
+/* The caller waits for work that cannot be marked for another reason than a capture: a wait detects
+ * a context that has ended. */
 static umf_result_t mark_result(CUresult result) {
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         UMF_LOG_DEBUG("queued work is not marked, because that would end the capture of a blocking "

@@ -1,6 +1,6 @@
 /*
  * Opened: the memory of other processes that a provider has mapped, described by locators. A close
- * can unmap only what is in this table.
+ * can unmap only mappings in this table.
  *
  * Thread-safe.
  */

@@ -278,7 +278,7 @@ static void store_log_failure(const umf_file_store_t *store, int error, size_t n
         break;
     }
     umf_log_write(UMF_LOG_LEVEL_ERROR, error, "file_provider",
-                  "%s \"%s\" by %zu bytes from %llu failed; what is allocated is not affected%s",
+                  "%s \"%s\" by %zu bytes from %llu failed; allocated memory is not affected%s",
                   what, store->path, needed, (unsigned long long)store->end, advice);
 }
 

@@ -76,7 +76,7 @@ static const umf_native_text_t ze_texts[] = {
     ZE_TEXT(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, "the device cannot do this size"),
     ZE_TEXT(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, "the device cannot do this alignment"),
     ZE_TEXT(ZE_RESULT_ERROR_INVALID_ENUMERATION, "a choice or a flag is not valid"),
-    ZE_TEXT(ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION, "the device cannot do what a flag requests"),
+    ZE_TEXT(ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION, "the device does not support a flag"),
     ZE_TEXT(ZE_RESULT_ERROR_OVERLAPPING_REGIONS, "the source and the target of a copy overlap"),
     ZE_TEXT(ZE_RESULT_ERROR_UNKNOWN, "the driver does not say what failed"),
 };

@@ -26,7 +26,7 @@ umf_result_t umf_vmm_run(void *provider, const void *ptr, umf_vm_piece_t *piece,
     }
     umf_unlock(&vmm->carve.lock);
     if (result != UMF_RESULT_SUCCESS && umf_vmm_is_in_range(vmm, ptr)) {
-        UMF_LOG_ERROR("%p is memory of an arena, whose pieces only the arena knows", ptr);
+        UMF_LOG_ERROR("%p is memory of an arena, which manages its pieces itself", ptr);
         result = UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     return result;

@@ -41,7 +41,7 @@ typedef struct umf_arena_page_t {
     size_t mappings;     /* there, and at old places. Sync: driver lock */
     bool is_fixed;       /* it stays there: a graph has its address */
     bool is_shared;      /* others reach it, by a DMA buffer: it is never mapped elsewhere */
-    uint64_t generation; /* of what is at its home */
+    uint64_t generation; /* of the block at its home */
     bool is_doomed;      /* it is released with its last mapping */
     umf_uses_t uses;     /* of a spare one */
     struct umf_arena_page_t *next;
@@ -217,7 +217,7 @@ void umf_arena_pieces_fini(umf_arena_t *arena);
 
 umf_result_t umf_arena_vm_detach(void *self, void *const *bases, size_t count);
 umf_result_t umf_arena_vm_create(void *self, void *const *bases, size_t count, size_t *missing);
-/* After a failure the caller takes away what was attached, or attaches the rest later. */
+/* After a failure the caller detaches the attached pages, or attaches the rest later. */
 umf_result_t umf_arena_vm_attach(void *self, void *const *bases, size_t count);
 /* Destroys a list of unmapped pages. One that the provider does not take back is lost. Returns the
  * first failure. */
@@ -225,7 +225,7 @@ umf_result_t umf_arena_pages_destroy(umf_arena_t *arena, umf_arena_page_t *pages
 
 /* --- queues.c --- */
 
-/* The number of a queue, which is asked for at the provider. It is pinned until umf_arena_unpin.
+/* The number of a queue, which the provider returns. It is pinned until umf_arena_unpin.
  * Errors are logged. */
 umf_result_t umf_arena_queue(umf_arena_t *arena, void *handle, unsigned *queue, bool *is_captured);
 void umf_arena_unpin(umf_arena_t *arena, unsigned queue);

@@ -163,7 +163,7 @@ static umf_result_t make(void *self, size_t *parts) {
     return result;
 }
 
-/* --- parts: what is kept of each piece --- */
+/* --- parts: the kept pages of each piece --- */
 
 static bool visit_block_locked(const umf_arena_t *arena, const umf_segment_t *block,
                                umf_part_visit_t visit, void *arg) {

@@ -112,8 +112,8 @@ static bool find_locked(umf_arena_t *arena, const umf_arena_request_t *request, 
 
 /* --- holding a place --- */
 
-/* Segments for the cuts that come after the place is held: what a page has beyond it, and the block
- * itself. */
+/* Segments for the cuts that come after the place is held: the rest of a page beyond it, and the
+ * block itself. */
 #define PROMISED 4u
 
 /* The segments of the place become BUSY: parts that are free, and whole pages where there are none.
@@ -187,7 +187,7 @@ static umf_arena_page_t **choose_spare(umf_arena_t *arena, size_t fit, size_t be
     return best;
 }
 
-/* The busy segment takes over what a page has beyond its end. */
+/* The busy segment takes over the rest of a page beyond its end. */
 static void extend_locked(fill_t *fill, umf_segment_t *segment, uintptr_t end) {
     uintptr_t had = umf_segment_end(segment);
     umf_segments_t *area = fill->place.area;
@@ -395,7 +395,7 @@ static bool begin(umf_arena_t *arena, fill_t *fill, const umf_arena_request_t *r
     arena->live_peak = arena->live_peak < used ? used : arena->live_peak;
     bool is_found = find_locked(arena, request, &fill->place);
     size_t units = fill->place.lack / arena->unit;
-    /* A page is larger than what is lacking by less than the largest size. */
+    /* A page is larger than the missing size by less than the largest size. */
     bool is_held = is_found && umf_hash_reserve(&arena->slots, units + 8) &&
                    umf_hash_reserve(&arena->blocks, 1) &&
                    hold_locked(arena, &fill->place, &fill->end);

@@ -52,7 +52,7 @@ static umf_segment_t *choose_locked(const umf_arena_t *arena, umf_segments_t *ar
     return best;
 }
 
-/* What all that have the block have to be in order behind. */
+/* Queues that use the block and must be ordered first. */
 typedef struct taken_t {
     umf_segment_t *block;
     bool is_ordered;

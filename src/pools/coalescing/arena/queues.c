@@ -132,7 +132,7 @@ static bool make_room(umf_arena_t *arena, umf_arena_queue_t *queue) {
     return true;
 }
 
-/* Marks what is queued now. false: not possible now. */
+/* Marks the work queued now. false: not possible now. */
 static bool mark_now(umf_arena_t *arena, unsigned index) {
     umf_arena_queue_t *queue = &arena->queues[index];
     umf_arena_mark_t mark = {0};
@@ -229,7 +229,7 @@ bool umf_arena_order(umf_arena_t *arena, const umf_uses_t *uses, unsigned queue)
 
 /* --- which queue --- */
 
-/* What the provider says of a queue. */
+/* The provider's answer on a queue. */
 typedef struct facts_t {
     void *handle;
     uint64_t id, thread;

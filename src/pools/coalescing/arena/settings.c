@@ -1,11 +1,11 @@
-/* What an arena tells: its segments, counters and settings. */
+/* Reports of an arena: its segments, counters and settings. */
 #include "pools/shared/settings.h"
 #include "pools/coalescing/arena/arena.h"
 #include "pools/shared/walk.h"
 
 /* --- walks ------------------------------------------------------------------------------------ */
 
-/* Segments that are told of under one lock. */
+/* Segments that are reported under one lock. */
 #define WALK_STEPS 1024u
 
 /* From the address on. Returns the next one; 0: there is none. */
