@@ -49,6 +49,10 @@ static uint64_t patience(uint64_t length) {
     return has_thread && !umf_thread_slot_tls.is_background ? length : 0;
 }
 
+bool umf_decay_has_thread(void) {
+    return patience(1) != 0;
+}
+
 size_t umf_decay_bytes(void) {
     uint32_t doubled = atomic_load_explicit(&continued, memory_order_relaxed);
     doubled = doubled < BACKGROUND_DOUBLED ? doubled : BACKGROUND_DOUBLED;

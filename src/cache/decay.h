@@ -44,5 +44,7 @@ uint64_t umf_decay_tick_wait(void);
 /* Whether the background thread runs. While it does, passes and ticks are its own, so that threads
  * of the program do not stop for them; unless it is late. In a child of fork it does not run. */
 void umf_decay_set_thread(bool is_running);
+/* Does the calling thread leave such work to it? */
+bool umf_decay_has_thread(void);
 
 #endif

@@ -7,7 +7,9 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -28,6 +30,7 @@ struct RangedVmmBook {
     std::map<uint64_t, Page> pages;
     std::map<uintptr_t, Mapping> mappings;
     std::map<std::string, size_t> calls;
+    std::set<std::thread::id> unmapping; // threads
     std::string fails, faults;
     size_t fails_at = 0, bytes = 0, limit = SIZE_MAX;
 };
@@ -57,6 +60,11 @@ class RangedVmm {
     static size_t calls(const std::string &operation) {
         Lock guard(lock);
         return book.calls[operation];
+    }
+    // Has this thread unmapped pages?
+    static bool has_unmapped() {
+        Lock guard(lock);
+        return book.unmapping.count(std::this_thread::get_id()) != 0;
     }
     static size_t pages() {
         Lock guard(lock);
@@ -150,6 +158,7 @@ class RangedVmm {
     }
     static umf_result_t page_unmap(void *self, void *ptr, size_t size) {
         Lock guard(lock);
+        book.unmapping.insert(std::this_thread::get_id());
         if (is_failure("page_unmap")) {
             return UMF_RESULT_ERROR_UNKNOWN;
         }

@@ -90,6 +90,19 @@ class Vmm : public LevelZero {
 
 // --- creation ------------------------------------------------------------------------------------
 
+// Whether its physical memory may be mapped at two addresses at once is not known.
+TEST_F(Vmm, RefusesAnArena) {
+    LogFile log;
+    umf_memory_provider_handle_t provider = create();
+    umf_memory_pool_handle_t pool = nullptr;
+    EXPECT_EQ(umfPoolCreateFromTextOver("coalescing:arena=yes", provider, &pool), NONE);
+    EXPECT_EQ(pool, nullptr);
+    EXPECT_EQ(log.count("use one of these, or arena=no"), 1u) << log.text();
+    EXPECT_EQ(umfPoolCreateFromTextOver("coalescing", provider, &pool), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
 TEST_F(Vmm, Params) {
     Params params = nullptr;
     EXPECT_EQ(umfLevelZeroVmmMemoryProviderParamsCreate(nullptr), BAD);

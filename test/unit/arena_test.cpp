@@ -66,6 +66,25 @@ TEST_F(Arena, LeavesOldAddressesMappedUntilATrim) {
     free_all(kept);
 }
 
+TEST_F(Arena, LeavesUnmappingToTheBackgroundThread) {
+    bool background = true;
+    ASSERT_EQ(umfCtlSet("umf.reclaim.background", &background, sizeof(background)), OK);
+    make();
+    const std::vector<char *> kept = comb(16);
+    char *first = take(4 * MiB), *second = take(3 * MiB);
+    EXPECT_GT(counter(pool, "donated_memory"), 5 * MiB);
+    while (counter(pool, "stale_memory") > 0) {
+        std::this_thread::yield();
+    }
+    EXPECT_FALSE(RangedVmm::has_unmapped());
+    EXPECT_GT(RangedVmm::calls("page_unmap"), 0U);
+    background = false;
+    ASSERT_EQ(umfCtlSet("umf.reclaim.background", &background, sizeof(background)), OK);
+    is_comb(kept);
+    free_all({first, second});
+    free_all(kept);
+}
+
 TEST_F(Arena, GivesFreePagesBackOnATrim) {
     make();
     const std::vector<char *> kept = comb(16);

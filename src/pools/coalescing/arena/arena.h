@@ -183,6 +183,8 @@ size_t umf_arena_page_size_locked(const umf_arena_t *arena, size_t most);
 /* Removes stale mappings whose work has completed; `waits`: all of them. If only trims remove
  * mappings, those from before the last one. Driver lock held. */
 void umf_arena_settle(umf_arena_t *arena, bool waits);
+/* The oldest one. false: none was removed. */
+bool umf_arena_settle_one(umf_arena_t *arena, bool waits);
 /* Releases spare and whole free pages beyond `keep` free bytes; those in use by work later.
  * Driver lock held. */
 void umf_arena_release(umf_arena_t *arena, size_t keep);

@@ -265,10 +265,13 @@ static bool remove_mapping(umf_arena_t *arena, umf_arena_stale_t *stale) {
     return true;
 }
 
+bool umf_arena_settle_one(umf_arena_t *arena, bool waits) {
+    umf_arena_stale_t *stale = pop_stale(arena, waits);
+    return stale && remove_mapping(arena, stale);
+}
+
 void umf_arena_settle(umf_arena_t *arena, bool waits) {
-    bool goes_on = true;
-    for (umf_arena_stale_t *stale; goes_on && (stale = pop_stale(arena, waits));) {
-        goes_on = remove_mapping(arena, stale);
+    while (umf_arena_settle_one(arena, waits)) {
     }
 }
 

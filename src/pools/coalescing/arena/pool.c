@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "cache/decay.h"
 #include "pools/coalescing/arena/arena.h"
 #include "pools/shared/block_ops.h"
 #include "pools/shared/kind.h"
@@ -131,6 +132,18 @@ static void look_at_best(umf_arena_t *arena, const umf_arena_request_t *request)
     umf_arena_look(arena, &uses, true, false);
 }
 
+/* Old mappings are removed by the background thread, if there is one and it keeps up. */
+static void settle_or_leave(umf_arena_t *arena) {
+    umf_lock(&arena->lock);
+    bool is_any = arena->stale != NULL, are_few = arena->stale_bytes <= arena->held;
+    umf_unlock(&arena->lock);
+    if (is_any && are_few && umf_decay_has_thread()) {
+        umf_decay_tick_soon();
+    } else if (is_any) {
+        umf_arena_settle(arena, false);
+    }
+}
+
 /* Where nothing free fits that the queue may use at once. A large block waits on the device; a
  * small one does so where there is no more memory. Driver lock held. */
 static umf_segment_t *take_slow(umf_arena_t *arena, const umf_arena_request_t *request) {
@@ -138,7 +151,7 @@ static umf_segment_t *take_slow(umf_arena_t *arena, const umf_arena_request_t *r
     ordered.only_ordered = true;
     at_tail.at_tail = true; /* where large pages fit */
     umf_arena_poll(arena);
-    umf_arena_settle(arena, false);
+    settle_or_leave(arena);
     bool is_large = request->size >= UMF_ARENA_SMALL;
     if (!is_large) {
         look_at_best(arena, request);
@@ -496,14 +509,23 @@ static umf_result_t arena_trim(void *self, size_t keep) {
     return UMF_RESULT_SUCCESS;
 }
 
-static void arena_tick(void *self) {
-    umf_arena_t *arena = self;
+static bool has_stale(umf_arena_t *arena) {
     umf_lock(&arena->lock);
     bool is_any = arena->stale != NULL;
     umf_unlock(&arena->lock);
-    if (is_any && umf_arena_driver_try_lock(arena)) {
-        umf_arena_settle(arena, false);
+    return is_any;
+}
+
+/* One mapping at a time, so that no request is kept from the driver for long. */
+static void arena_tick(void *self) {
+    umf_arena_t *arena = self;
+    bool goes_on = has_stale(arena);
+    while (goes_on && umf_arena_driver_try_lock(arena)) {
+        goes_on = umf_arena_settle_one(arena, false) && has_stale(arena);
         umf_arena_driver_unlock(arena);
+    }
+    if (goes_on) {
+        umf_decay_tick_soon(); /* another thread has the lock */
     }
 }
 
