@@ -40,6 +40,7 @@ torch)
     LD_PRELOAD=${preload:-} exec "$python" -m pytest -q "$tests/gpu"
     ;;
 process)
+    LD_PRELOAD=${preload:-} UMF_TEST_ARENA=no "$python" -m pytest -q "$tests/gpu/test_torch_process.py"
     LD_PRELOAD=${preload:-} exec "$python" -m pytest -q "$tests/gpu/test_torch_process.py"
     ;;
 preload)

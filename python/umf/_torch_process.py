@@ -35,6 +35,10 @@ class ArenaStatistics(NamedTuple):
     donated: int  #: of all pages that were moved so far
 
 
+def _has_ranges(provider: object) -> bool:
+    return isinstance(provider, str) and provider.partition(":")[0].strip() == "cuda_vmm"
+
+
 class ProcessAllocator:
     """The allocator of torch in this process; `install` makes it.
 
@@ -52,7 +56,7 @@ class ProcessAllocator:
             raise ValueError(
                 f"provider must be {' or '.join(_KINDS)}, with settings as it goes; it is {provider!r}"
             )
-        if arena and provider.partition(":")[0].strip() != "cuda_vmm":
+        if arena and not _has_ranges(provider):
             raise ValueError(f"an arena needs the provider cuda_vmm, whose pages move; it is {provider!r}")
         _torch_pools.watch_captures()
         self.provider = provider
@@ -162,7 +166,7 @@ _installed: Optional[ProcessAllocator] = None
 
 
 def install(
-    provider: str = "cuda_vmm", keep: Optional[str] = "pinned", arena: bool = False
+    provider: str = "cuda_vmm", keep: Optional[str] = "pinned", arena: Optional[bool] = None
 ) -> ProcessAllocator:
     """All GPU memory of torch comes from pools of libumf from now on.
 
@@ -173,7 +177,8 @@ def install(
         arena: all streams of a GPU share an arena, whose free pages are moved to where tensors need
             them. It holds about 1 % more than the tensors of its highest moment, and
             ``record_stream`` delays no free. Name streams: a tensor that is used on a stream
-            without ``record_stream`` may lose its address too early.
+            without ``record_stream`` may lose its address too early. None: where the provider
+            is ``cuda_vmm``. False: each stream has a pool.
 
     Returns:
         the allocator, the same at each call.
@@ -183,20 +188,22 @@ def install(
             ``keep`` is unknown.
         RuntimeError: torch has no CUDA, or has allocated already: call this first.
 
-    Frees follow the order of streams; ``record_stream`` delays them until the other streams are done.
+    Frees follow the order of streams; without an arena ``record_stream`` delays them until the other
+    streams are done.
     Graphs keep their memory. Without memory everything free is given back, the request is tried once
     more, and then is ``torch.OutOfMemoryError``. Torch has no statistics, snapshots and ``MemPool``
     with an allocator of the process: ``umf.torch.Pool`` has them all.
     """
     global _installed
     check_torch("umf.torch.install")
+    arena = _has_ranges(provider) if arena is None else bool(arena)
     if _installed is None:
-        made = ProcessAllocator(provider, keep, bool(arena))
+        made = ProcessAllocator(provider, keep, arena)
         try:
             torch.cuda.memory.change_current_allocator(made.allocator)
         except RuntimeError as error:
             raise RuntimeError(f"call umf.torch.install before torch has allocated: {error}") from error
         _installed = made
-    elif (_installed.provider, _installed.arena) != (provider, bool(arena)):
+    elif (_installed.provider, _installed.arena) != (provider, arena):
         raise RuntimeError(f"torch allocates from {_installed!r} already")
     return _installed

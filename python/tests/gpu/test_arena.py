@@ -145,8 +145,9 @@ else:
 allocator = umf.torch.install(arena=True)
 assert "arena" in repr(allocator) and allocator.arena_statistics() == (0,) * 7
 assert allocator.suspend().bytes == allocator.resume().bytes == 0
+assert umf.torch.install() is allocator, "an arena is the default"
 try:
-    umf.torch.install()
+    umf.torch.install(arena=False)
 except RuntimeError as error:
     assert "arena" in str(error)
 else:

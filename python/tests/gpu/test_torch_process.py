@@ -13,7 +13,7 @@ from umf import _torch_pools
 if os.environ.get("UMF_TEST_HOOK_MODE") != "process":
     pytest.skip("the allocator of a process needs one", allow_module_level=True)
 
-allocator = umf.torch.install()
+allocator = umf.torch.install(arena=False) if os.environ.get("UMF_TEST_ARENA") == "no" else umf.torch.install()
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def nothing_is_left():
 
 
 def test_tensors_and_statistics():
-    assert umf.torch.install() is allocator and "cuda_vmm" in repr(allocator)
+    assert umf.torch.install(arena=allocator.arena) is allocator and "cuda_vmm" in repr(allocator)
     start = allocator.statistics().allocations
     first, empty = full(8, 1), torch.empty(0, device="cuda")
     assert empty.data_ptr() == 0 and holds(first, 1)
