@@ -59,7 +59,10 @@ typedef struct umf_memory_provider_ops_t {
     /// The pools of the library do not believe everything: NULL with success means that there is no
     /// memory, except for size 0. Memory that is not aligned as requested, and to 8 bytes at least,
     /// is freed and refused; if the choice was the provider's, it first gets a request for 8 bytes.
-    /// Memory that overlaps an earlier allocation of the provider is refused, and not freed.
+    /// Memory that overlaps an earlier allocation of the provider is refused, and not freed. If two
+    /// threads get memory that overlaps at the same moment, one is refused where both begin at the
+    /// same address. Elsewhere both may be accepted; a free of either may then be refused, and its
+    /// memory stays allocated until the pool ends.
     ///
     /// @param size any value, 0 included
     /// @param alignment of the address; 0 leaves the choice to the provider

@@ -63,18 +63,24 @@ void meet(std::atomic<size_t> &arrived) {
     }
 }
 
-// Each request waits until both threads are inside of one. Then they get the same memory.
+// Each request waits until both threads are inside of one. Then they get the same memory, or memory
+// that begins `shift` bytes behind where the size is `shifted`.
 struct Twice {
     std::atomic<size_t> inside{0}, frees{0};
+    size_t shifted = 0, shift = 0;
 
     static umf_result_t initialize(const void *params, void **provider) {
         *provider = const_cast<void *>(params);
         return OK;
     }
-    static umf_result_t alloc(void *provider, size_t, size_t, void **ptr) {
-        meet(static_cast<Twice *>(provider)->inside);
-        *ptr = reinterpret_cast<void *>(uintptr_t{23} << 40);
+    static umf_result_t alloc(void *provider, size_t size, size_t, void **ptr) {
+        Twice *twice = static_cast<Twice *>(provider);
+        meet(twice->inside);
+        *ptr = base() + (size == twice->shifted ? twice->shift : 0);
         return OK;
+    }
+    static char *base() {
+        return reinterpret_cast<char *>(uintptr_t{23} << 40);
     }
     static umf_result_t free(void *provider, void *, size_t) {
         static_cast<Twice *>(provider)->frees++;
@@ -137,6 +143,59 @@ TEST_P(TrackedTwice, OneOfTwoThreadsGetsIt) {
     EXPECT_EQ(served, rounds);
     EXPECT_EQ(twice.frees, rounds);
     EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+struct Overlap {
+    size_t first, second, shift;
+};
+
+class TrackedOverlap : public testing::TestWithParam<Overlap> {};
+
+INSTANTIATE_TEST_SUITE_P(Of, TrackedOverlap,
+                         testing::Values(Overlap{6000, 5000, 4096}, Overlap{65536, 65537, 4096},
+                                         Overlap{1 << 20, 3 << 20, 65536},
+                                         Overlap{4 << 20, 6 << 20, 2 << 20},
+                                         Overlap{size_t{3} << 30, 2 << 20, 1 << 30}));
+
+// Of two that begin elsewhere both may be accepted (memory_provider_ops.h). Then a free may be
+// refused, which ends the rounds. One is served in each round, the provider gets back no more than
+// it gave, and in the end the map has nothing of either.
+TEST_P(TrackedOverlap, AtTheSameMomentOneIsServedAndNothingIsLeft) {
+    const size_t rounds = scaled(20000);
+    const Overlap overlap = GetParam();
+    Twice twice;
+    twice.shifted = overlap.second;
+    twice.shift = overlap.shift;
+    umf_memory_provider_handle_t provider = twice.create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool), OK);
+    std::atomic<size_t> begun{0}, done{0}, freed{0}, served{0}, made{0};
+    std::atomic<bool> is_refused{false};
+    auto work = [&](size_t size) {
+        for (size_t round = 0; round < rounds && !is_refused; round++) {
+            meet(begun);
+            void *block = umfPoolMalloc(pool, size);
+            served += block != nullptr;
+            meet(done);
+            if (block && umfPoolFree(pool, block) != OK) {
+                is_refused = true;
+            }
+            made++;
+            meet(freed);
+        }
+    };
+    std::thread other(work, overlap.first);
+    work(overlap.second);
+    other.join();
+    EXPECT_GE(served, made / 2);
+    EXPECT_LE(twice.frees, served);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_LE(twice.frees, served);
+    for (size_t at = 0; at < overlap.shift + overlap.second; at += 4096) {
+        umf_memory_pool_handle_t owner = nullptr;
+        ASSERT_NE(umfPoolByPtr(Twice::base() + at, &owner), OK) << at;
+    }
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
