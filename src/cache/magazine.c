@@ -626,6 +626,22 @@ UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, umf_item_
     umf_magazines_decay(m);
 }
 
+/* Half of the bound stays for bins that need their stacks more. */
+UMF_COLD bool umf_magazine_keep_slow(umf_magazines_t *m, uint32_t bin, void *object) {
+    if (umf_magazines_bytes(m) > m->bytes_max / 2) {
+        return false;
+    }
+    umf_cache_t *cache = cache_ready(m);
+    umf_magazine_t *mag = magazine_ready(m, cache, bin);
+    bool has_room = mag && mag->top != mag->limit;
+    if (has_room) {
+        *mag->top = (umf_item_t){.object = object};
+        magazine_set_top(mag, mag->top + 1);
+    }
+    cache_unpin(cache);
+    return has_room;
+}
+
 /* --- whole sets --- */
 
 static uint16_t objects_in(size_t bytes, size_t size, uint16_t least) {
@@ -812,8 +828,12 @@ int64_t umf_magazines_out(umf_magazines_t *m) {
     return out_of(m, &cached);
 }
 
-size_t umf_magazines_live(umf_magazines_t *m) {
+int64_t umf_magazines_balance(umf_magazines_t *m) {
     cached_count_t cached = cached_in(m, 0, m->bins - 1);
-    int64_t live = out_of(m, &cached) - (int64_t)cached.count;
+    return out_of(m, &cached) - (int64_t)cached.count;
+}
+
+size_t umf_magazines_live(umf_magazines_t *m) {
+    int64_t live = umf_magazines_balance(m);
     return live > 0 ? (size_t)live : 0;
 }

@@ -164,6 +164,8 @@ static inline size_t umf_magazines_bytes(const umf_magazines_t *m) {
 
 /* Objects that users own: exact while no thread is allocating or freeing. */
 size_t umf_magazines_live(umf_magazines_t *m);
+/* The same less the objects that were kept (umf_magazine_keep) and are not popped again. */
+int64_t umf_magazines_balance(umf_magazines_t *m);
 /* The same plus those in stacks and depots: what `refill` handed out and `flush` did not get
  * back. */
 int64_t umf_magazines_out(umf_magazines_t *m);
@@ -397,6 +399,29 @@ static inline void umf_magazine_push(umf_magazines_t *m, size_t bin, umf_item_t 
     if (umf_unlikely(!is_done)) {
         umf_magazine_push_slow(m, (uint32_t)bin, item);
     }
+}
+
+/* --- bins of a pool that makes objects itself, and keeps a few in the stacks of its threads --- */
+
+UMF_COLD bool umf_magazine_keep_slow(umf_magazines_t *m, uint32_t bin, void *object);
+
+/* Keeps a free object without state in the calling thread's stack, which does not grow or go to the
+ * depots for it. false: there is no room. */
+static inline bool umf_magazine_keep(umf_magazines_t *m, uint32_t bin, void *object) {
+    umf_thread_slot_enter();
+    bool is_done =
+        umf_magazine_try_push_item(umf_magazine_of(m, bin), (umf_item_t){.object = object});
+    umf_thread_slot_leave();
+    return umf_likely(is_done) || umf_magazine_keep_slow(m, bin, object);
+}
+
+/* An object that the calling thread has kept. NULL: it has none. */
+static inline void *umf_magazine_pop_kept(umf_magazines_t *m, uint32_t bin) {
+    umf_item_t item = {0};
+    umf_thread_slot_enter();
+    bool is_got = umf_magazine_try_pop_item(umf_magazine_of(m, bin), &item);
+    umf_thread_slot_leave();
+    return is_got ? item.object : NULL;
 }
 
 /* --- small sizes, which the core serves itself --- */

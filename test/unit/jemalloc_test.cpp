@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <umf.h>
+#include <umf/memory_pool_ext.h>
 #include <umf/pools/pool_jemalloc.h>
 
 #include "fakes/decay_period.h"
@@ -148,6 +149,42 @@ TEST_F(Jemalloc, ABlockGrowsInPlace) {
     free(moved);
     free(behind);
     EXPECT_EQ(count(), 0u);
+}
+
+// A thread keeps two free blocks of a usual size. They count as free, and a trim returns them.
+TEST_F(Jemalloc, AThreadKeepsFreeBlocks) {
+    for (size_t size : {160 * K, 256 * K, 512 * K, 896 * K, 1024 * K}) {
+        std::vector<void *> list;
+        for (int i = 0; i < 5; i++) {
+            list.push_back(alloc(size));
+        }
+        EXPECT_EQ(count(), 5u);
+        for (void *p : list) {
+            free(p);
+            EXPECT_EQ(umfPoolFree(pool, p), UMF_RESULT_ERROR_INVALID_ARGUMENT) << "a second free";
+            EXPECT_EQ(umfPoolFree(pool, static_cast<char *>(p) + 4096),
+                      UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        }
+        EXPECT_EQ(count(), 0u);
+        EXPECT_EQ(umfPoolTryMalloc(pool, size), nullptr);
+        void *p = alloc(size), *q = alloc(size);
+        EXPECT_EQ(p, list[1]) << "the thread has kept it";
+        EXPECT_EQ(q, list[0]);
+        EXPECT_EQ(count(), 2u);
+        void *grown = umfPoolRealloc(pool, p, size + 64 * K);
+        ASSERT_NE(grown, nullptr);
+        free(grown);
+        free(q);
+        EXPECT_EQ(count(), 0u);
+    }
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(fake.live(), 0u) << "kept blocks were returned";
+    OtherThread other;
+    void *p = alloc(1024 * K);
+    other([&] { free(p); });
+    EXPECT_EQ(count(), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(fake.live(), 0u) << "those of other threads, too";
 }
 
 TEST_F(Jemalloc, AFreeSpanIsKeptForTheNextTime) {

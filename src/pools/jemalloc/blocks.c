@@ -5,16 +5,24 @@ static void block_set_pages(umf_jemalloc_page_t *page, size_t bytes) {
     __atomic_store_n(&page->own, (uint32_t)(bytes >> UMF_PAGE_SHIFT), __ATOMIC_RELEASE);
 }
 
-static void block_init(umf_jemalloc_pool_t *pool, void *ptr, size_t bytes) {
+static void *block_init(umf_jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     const umf_pages_span_t *span = umf_pages_find(&pool->pages, ptr);
     block_set_pages(umf_jemalloc_page_of(span, (uintptr_t)ptr - span->base), bytes);
-    umf_pages_count(&pool->pages, ptr, 1);
+    return ptr;
 }
 
+/* The thread keeps a few free blocks of the usual sizes. Such a block has no state, and its page
+ * record has no size, like that of a free segment. Blocks do not go to the depots, where they would
+ * not merge with their neighbours. */
 static void block_release(umf_jemalloc_pool_t *pool, void *ptr, size_t bytes) {
+    uint32_t bin = umf_jemalloc_block_bin(bytes);
+    if (bin && umf_magazine_keep(&pool->magazines, bin, ptr)) {
+        return;
+    }
     umf_pages_count(&pool->pages, ptr, -1);
     umf_pages_put(&pool->pages, ptr, bytes);
     umf_pages_settle(&pool->pages);
+    umf_magazines_decay(&pool->magazines);
 }
 
 typedef struct request_t {
@@ -47,12 +55,16 @@ void *umf_jemalloc_block_alloc(umf_jemalloc_pool_t *pool, size_t size, size_t al
     if (!umf_round_up(size ? size : 1, UMF_PAGE_SIZE, &bytes)) {
         return umf_jemalloc_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
+    uint32_t bin = alignment <= UMF_PAGE_SIZE ? umf_jemalloc_block_bin(bytes) : 0;
+    if (bin && (ptr = umf_magazine_pop_kept(&pool->magazines, bin)) != NULL) {
+        return block_init(pool, ptr, bytes);
+    }
     ptr = umf_pages_take(&pool->pages, bytes, alignment);
     if (!ptr && !(ptr = block_alloc_slow(pool, bytes, alignment))) {
         return umf_jemalloc_fail(umf_tracked_refusal());
     }
-    block_init(pool, ptr, bytes);
-    return ptr;
+    umf_pages_count(&pool->pages, ptr, 1);
+    return block_init(pool, ptr, bytes);
 }
 
 /* If several threads free the same block, the exchange lets one pass. */
@@ -63,7 +75,6 @@ bool umf_jemalloc_block_free(umf_jemalloc_pool_t *pool, void *ptr, umf_jemalloc_
     }
     if (pages) {
         block_release(pool, ptr, (size_t)pages << UMF_PAGE_SHIFT);
-        umf_magazines_decay(&pool->magazines);
     }
     return pages > 0;
 }

@@ -79,7 +79,9 @@ static void release_all(umf_jemalloc_pool_t *pool, uint32_t bin, const umf_item_
  * soon as its last object is released. */
 void umf_jemalloc_flush(void *self, uint32_t bin, umf_item_t *items, size_t n) {
     umf_jemalloc_pool_t *pool = self;
-    n = unmark_all(pool, items, n);
+    if (bin < umf_jemalloc_sizes.object_bins) { /* blocks have no states */
+        n = unmark_all(pool, items, n);
+    }
     release_all(pool, bin, items, n);
     umf_pages_settle(&pool->pages);
 }

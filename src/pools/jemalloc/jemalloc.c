@@ -403,10 +403,11 @@ static umf_result_t jemalloc_trim(void *self, size_t keep) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Without arenas fewer blocks than none may be counted, see refill_without_arena. */
+/* Either part may be below 0: a block that was counted as an object is freed as a block, and the
+ * other way round (refill_without_arena, block_release). */
 static size_t jemalloc_alloc_count(void *self) {
     umf_jemalloc_pool_t *pool = self;
-    int64_t count = (int64_t)umf_magazines_live(&pool->magazines) + umf_pages_counted(&pool->pages);
+    int64_t count = umf_magazines_balance(&pool->magazines) + umf_pages_counted(&pool->pages);
     return count > 0 ? (size_t)count : 0;
 }
 

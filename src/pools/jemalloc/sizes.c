@@ -87,17 +87,21 @@ static bool bins_add_slabs(void) {
             return false;
         }
     }
-    umf_jemalloc_sizes.slab_bins = umf_jemalloc_sizes.bins;
+    umf_jemalloc_sizes.slab_bins = umf_jemalloc_sizes.object_bins = umf_jemalloc_sizes.bins;
     return umf_jemalloc_sizes.bins > 0 && umf_jemalloc_sizes.size[0] == UMF_JEMALLOC_GRANULE;
 }
 
 /* Four sizes for each power of two, as in jemalloc. */
 static bool bins_add_pages(void) {
     size_t step = BIN_FIRST_PAGES / 4;
-    for (size_t size = BIN_FIRST_PAGES; size <= UMF_JEMALLOC_BIN_LARGEST; size += step) {
+    for (size_t size = BIN_FIRST_PAGES; size <= UMF_JEMALLOC_KEPT_LARGEST; size += step) {
+        if (size > UMF_JEMALLOC_BIN_LARGEST) {
+            umf_jemalloc_sizes.of_block[size >> UMF_PAGE_SHIFT] = (uint8_t)umf_jemalloc_sizes.bins;
+        }
         if (!bin_add(size, 0)) {
             return false;
         }
+        umf_jemalloc_sizes.object_bins += size <= UMF_JEMALLOC_BIN_LARGEST;
         if (size == 8 * step) {
             step *= 2;
         }
