@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Checks that what is installed is hardened: hardening.sh <readelf> <file>...
+set -euo pipefail
+
+readelf=$1
+shift
+status=0
+fail() {
+    echo "$*"
+    status=1
+}
+
+for file in "$@"; do
+    dynamic=$("$readelf" -dW "$file") segments=$("$readelf" -lW "$file") symbols=$("$readelf" --dyn-syms -W "$file")
+    grep -Eq 'FLAGS_1.* NOW|BIND_NOW' <<<"$dynamic" || fail "$file: functions are bound at their first call (-z now)"
+    grep -q GNU_RELRO <<<"$segments" || fail "$file: tables of addresses stay writable (-z relro)"
+    ! grep -E 'GNU_STACK.* RWE' <<<"$segments" || fail "$file: the stack is executable"
+    ! grep -q TEXTREL <<<"$dynamic" || fail "$file: code is relocated"
+    grep -q ' __stack_chk_fail' <<<"$symbols" || fail "$file: no stack protector"
+    grep -Eq ' __[a-z]*printf_chk| __mem[a-z]*_chk| __str[a-z]*_chk' <<<"$symbols" || fail "$file: no checked string functions"
+done
+[ $status -ne 0 ] || echo "check_hardening: $# files"
+exit $status
