@@ -70,10 +70,10 @@ static const char usage[] =
     "             --pprof OUT  the same for pprof\n"
     "  leaks FILE live allocations, by the place that made them, the oldest first\n"
     "             --largest    the largest first\n"
-    "             --fail       exit status 1 if anything lives, or lived when its pool was\n"
-    "                          destroyed, or the file cannot tell\n"
+    "             --fail       exit status 1 if an allocation lives, or lived when its\n"
+    "                          pool was destroyed, or if the file cannot tell\n"
     "             --allow-destroyed\n"
-    "                          what lived when its pool was destroyed does not count\n"
+    "                          those of destroyed pools do not count\n"
     "  diff A B   what grew and shrank from one file to the other\n"
     "\n"
     "  --json     for programs instead of people\n"
@@ -155,6 +155,51 @@ static int bad_usage(const char *what, const char *word) {
     return EXIT_USAGE;
 }
 
+/* Characters that differ when both words are compared from both ends. */
+static size_t difference(const char *word, const char *name) {
+    size_t ends[] = {strlen(word), strlen(name)}, begin = 0;
+    for (; word[begin] && word[begin] == name[begin]; begin++) {
+    }
+    for (; ends[0] > begin && ends[1] > begin && word[ends[0] - 1] == name[ends[1] - 1];
+         ends[0]--, ends[1]--) {
+    }
+    return (ends[0] > ends[1] ? ends[0] : ends[1]) - begin;
+}
+
+/* Of the command or option that the word is the beginning of, or differs from least: NULL if in
+ * more than two characters. */
+static const char *nearest_of(const char *word, const char *(*name_of)(size_t), size_t count) {
+    const char *nearest = NULL;
+    size_t least = 3;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = name_of(i);
+        bool begins = strlen(word) > 1 && strncmp(name, word, strlen(word)) == 0;
+        size_t differs = begins ? 0 : difference(word, name);
+        if (differs < least && differs < strlen(name)) {
+            nearest = name;
+            least = differs;
+        }
+    }
+    return nearest;
+}
+
+static int unknown_word(const char *what, const char *word, const char *nearest) {
+    print_message("%s '%s'", what, word);
+    if (nearest) {
+        fprintf(stderr, "The nearest is '%s'. ", nearest);
+    }
+    fputs("Try 'umfctl --help'.\n", stderr);
+    return EXIT_USAGE;
+}
+
+static const char *command_name(size_t i) {
+    return commands[i].name;
+}
+
+static const char *option_name(size_t i) {
+    return options[i].name;
+}
+
 static int say(const char *text) {
     fputs(text, stdout);
     return report_end() == 0 ? 0 : 1;
@@ -210,7 +255,8 @@ static bool parse_number(const char *word, double *number) {
 static int take_option(size_t command, char **words, int *at) {
     size_t option = option_of(words[*at]);
     if (option == OPTIONS) {
-        return bad_usage("unknown option", words[*at]);
+        return unknown_word("unknown option", words[*at],
+                            nearest_of(words[*at], option_name, OPTIONS));
     } else if (!is_option_of(option, command)) {
         return bad_usage("not an option of this command:", words[*at]);
     } else if (options[option].is_given) {
@@ -276,7 +322,8 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         int status = 0;
-        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        bool is_help = i == 1 && strcmp(word, "help") == 0;
+        if (is_help || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
             return say(usage);
         } else if (strcmp(word, "--version") == 0) {
             return say("umfctl " UMFCTL_VERSION "\n");
@@ -288,7 +335,8 @@ int main(int argc, char **argv) {
         } else if (command != COMMANDS) {
             status = take_operand(command, word);
         } else if ((command = command_of(word)) == COMMANDS) {
-            status = bad_usage("unknown command", word);
+            status =
+                unknown_word("unknown command", word, nearest_of(word, command_name, COMMANDS));
         }
         if (status != 0) {
             return status;

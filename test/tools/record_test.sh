@@ -54,6 +54,16 @@ done
 
 # --- the command line ---
 
+expect_status 2 "$umfctl" leks demo.umfrec
+expect_in err "The nearest is 'leaks'"
+expect_status 2 "$umfctl" tr demo.umfrec
+expect_in err "The nearest is 'trace'"
+expect_status 2 "$umfctl" leaks --lagest demo.umfrec
+expect_in err "The nearest is '--largest'"
+expect_status 2 "$umfctl" nothing
+expect_not_in err 'nearest'
+"$umfctl" help >out
+expect_in out '^usage: umfctl'
 expect_status 2 "$umfctl" trace
 expect_in err 'trace needs a recording'
 expect_status 2 "$umfctl" diff demo.umfrec
