@@ -21,6 +21,7 @@ static const char usage[] =
     "  ls               the vaults of this user: generation, bytes, readers\n"
     "  stat NAME        one vault, and the entries of its current generation\n"
     "  put NAME FILE... files become the entries of a new generation\n"
+    "  verify NAME[@N]  reads all entries and compares them with the sums of the commit\n"
     "  watch NAME       events, one in a line, until Ctrl-C\n"
     "                   -n COUNT     so many events\n"
     "  drop NAME[@N]    drops all generations, or one; readers keep what they have mapped\n"
@@ -148,6 +149,57 @@ static int stat_of(umf_vault_handle_t vault, const char *name) {
     return 0;
 }
 
+/* --- verify ----------------------------------------------------------------------------------- */
+
+typedef struct verify_t {
+    umf_vault_view_handle_t view;
+    uint64_t bytes, entries, without, wrong;
+} verify_t;
+
+static int verify_entry(const umf_vault_entry_t *entry, void *arg) {
+    verify_t *verify = arg;
+    umf_result_t result = umfVaultVerify(verify->view, entry->key);
+    if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        verify->without++;
+        return 0;
+    }
+    verify->entries++;
+    verify->bytes += entry->size;
+    if (result != UMF_RESULT_SUCCESS) {
+        verify->wrong++;
+        print_message("vault: %s", umfLastErrorText());
+    }
+    if (isatty(STDERR_FILENO) && verify->bytes >> 28 != (verify->bytes - entry->size) >> 28) {
+        char bytes[32];
+        fprintf(stderr, "\r%s", report_bytes_text(verify->bytes, bytes, sizeof(bytes)));
+    }
+    return 0;
+}
+
+static int verify_of(umf_vault_handle_t vault, const char *name, uint64_t generation) {
+    umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
+    verify_t verify = {0};
+    params.generation = generation;
+    if (umfVaultAttach(vault, &params, &verify.view) != UMF_RESULT_SUCCESS) {
+        return fails(name);
+    }
+    umfVaultViewGeneration(verify.view, &generation);
+    umfVaultEach(verify.view, NULL, verify_entry, &verify);
+    if (isatty(STDERR_FILENO) && verify.bytes >> 28) {
+        fputc('\n', stderr);
+    }
+    report_section("verify", "Verify", 14);
+    report_number("generation", generation);
+    report_number("entries", verify.entries);
+    report_bytes("bytes", verify.bytes);
+    report_number("without a sum", verify.without);
+    report_number("wrong", verify.wrong);
+    if (verify.entries == 0) {
+        return print_message("vault %s: no entry has a sum", name);
+    }
+    return verify.wrong ? 1 : 0;
+}
+
 /* --- put -------------------------------------------------------------------------------------- */
 
 static const char *base_name(const char *path) {
@@ -213,7 +265,9 @@ static int put(umf_vault_handle_t vault, const char *name) {
             return 1; /* the close of the vault aborts the draft */
         }
     }
-    if (umfVaultCommit(draft, NULL, &generation) != UMF_RESULT_SUCCESS) {
+    umf_vault_commit_params_t params = UMF_VAULT_COMMIT_PARAMS_INIT;
+    params.digest = 1;
+    if (umfVaultCommit(draft, &params, &generation) != UMF_RESULT_SUCCESS) {
         return fails(name);
     }
     report_section("put", "Put", 12);
@@ -296,15 +350,17 @@ static int bad_words(const char *what) {
 static int of_one(const char *action) {
     umf_vault_handle_t vault;
     char *name = words.operands[1];
-    uint64_t generation = strcmp(action, "drop") == 0 ? cut_generation(name) : 0;
+    bool takes_number = strcmp(action, "drop") == 0 || strcmp(action, "verify") == 0;
+    uint64_t generation = takes_number ? cut_generation(name) : 0;
     int status = open_vault(name, strcmp(action, "put") == 0, &vault);
     if (status != 0) {
         return status;
     }
-    status = strcmp(action, "stat") == 0    ? stat_of(vault, name)
-             : strcmp(action, "put") == 0   ? put(vault, name)
-             : strcmp(action, "watch") == 0 ? watch(vault, name)
-                                            : drop(vault, name, generation);
+    status = strcmp(action, "stat") == 0     ? stat_of(vault, name)
+             : strcmp(action, "put") == 0    ? put(vault, name)
+             : strcmp(action, "watch") == 0  ? watch(vault, name)
+             : strcmp(action, "verify") == 0 ? verify_of(vault, name, generation)
+                                             : drop(vault, name, generation);
     umfVaultClose(vault);
     return status;
 }
@@ -314,8 +370,9 @@ static int run(void) {
         const char *name;
         int least, most;
         bool is_report;
-    } actions[] = {{"ls", 1, 1, true},     {"stat", 2, 2, true},  {"put", 3, 100000, true},
-                   {"watch", 2, 2, false}, {"drop", 2, 2, false}, {"stop", 1, 1, false}};
+    } actions[] = {{"ls", 1, 1, true},     {"stat", 2, 2, true},   {"put", 3, 100000, true},
+                   {"verify", 2, 2, true}, {"watch", 2, 2, false}, {"drop", 2, 2, false},
+                   {"stop", 1, 1, false}};
     const char *action = words.count ? words.operands[0] : "";
     for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {
         if (strcmp(action, actions[i].name) != 0) {

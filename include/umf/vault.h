@@ -121,11 +121,13 @@ typedef struct umf_vault_commit_params_t {
     uint32_t group_count;
     /// How long to wait for the others of the group, in ms. After that the group ends.
     uint64_t timeout_ms;
+    /// 1: a sum of 64 bits is kept of each entry, for ::umfVaultVerify. All content is read for it.
+    int digest;
 } umf_vault_commit_params_t;
 
-/// @brief The default: the draft alone.
+/// @brief The default: the draft alone, without sums.
 #define UMF_VAULT_COMMIT_PARAMS_INIT                                                               \
-    { sizeof(umf_vault_commit_params_t), NULL, 0, 0 }
+    { sizeof(umf_vault_commit_params_t), NULL, 0, 0, 0 }
 
 /// @brief How a generation is attached.
 typedef struct umf_vault_attach_params_t {
@@ -355,6 +357,22 @@ typedef int (*umf_vault_each_t)(const umf_vault_entry_t *entry, void *arg);
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT
 umf_result_t umfVaultEach(umf_vault_view_handle_t hView, const char *prefix,
                           umf_vault_each_t visitor, void *arg);
+
+/// @brief Reads content and compares it with the sums of the commit.
+///
+/// The kernel refuses all writes to committed memory, so a difference is a fault of the memory or
+/// of the machine. A sum finds faults; it is no protection against those who want to deceive.
+///
+/// @param hView the view, which must not be detached meanwhile. Entries with ::UMF_VAULT_PRIVATE
+///        that this process has changed differ
+/// @param key name of an entry; NULL: all that have a sum
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT with ::UMF_REASON_BROKEN if content differs: the log
+///         has the name of the first such entry; without that reason if there is no such entry or
+///         an argument is not valid;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if there is no sum: umf_vault_commit_params_t::digest
+///         was 0, or the entry has ::UMF_VAULT_ZERO
+umf_result_t umfVaultVerify(umf_vault_view_handle_t hView, const char *key);
 
 /// @brief Number of the generation of a view.
 ///

@@ -132,20 +132,43 @@ static PyObject *vault_put(PyObject *module, PyObject *args) {
                                "the entry cannot be put");
 }
 
+/* A call with a handle and a key, without the GIL. */
+static PyObject *call_with_key(PyObject *args, umf_result_t (*function)(void *, const char *),
+                               const char *what) {
+    PyObject *number;
+    const char *key;
+    void *handle;
+    if (!PyArg_ParseTuple(args, "Oy", &number, &key) || !umf_py_address(number, &handle)) {
+        return NULL;
+    }
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = function(handle, key);
+    Py_END_ALLOW_THREADS;
+    return umf_py_none_or_last(result, what);
+}
+
+static umf_result_t keep(void *draft, const char *prefix) {
+    return umfVaultKeep(draft, prefix);
+}
+
 /* vault_keep(draft, prefix) */
 static PyObject *vault_keep(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *number;
-    const char *prefix;
-    void *draft;
-    if (!PyArg_ParseTuple(args, "Oy:vault_keep", &number, &prefix) ||
-        !umf_py_address(number, &draft)) {
-        return NULL;
-    }
-    return umf_py_none_or_last(umfVaultKeep(draft, prefix), "entries cannot be kept");
+    return call_with_key(args, keep, "entries cannot be kept");
 }
 
-/* vault_commit(draft, group or None, count, timeout in ms) -> generation */
+static umf_result_t verify(void *view, const char *key) {
+    return umfVaultVerify(view, key);
+}
+
+/* vault_verify(view, key): a view of the entry's memory keeps it meanwhile */
+static PyObject *vault_verify(PyObject *module, PyObject *args) {
+    (void)module;
+    return call_with_key(args, verify, "the content is not verified");
+}
+
+/* vault_commit(draft, group or None, count, timeout in ms, digest) -> generation */
 static PyObject *vault_commit(PyObject *module, PyObject *args) {
     (void)module;
     umf_vault_commit_params_t params = UMF_VAULT_COMMIT_PARAMS_INIT;
@@ -153,8 +176,8 @@ static PyObject *vault_commit(PyObject *module, PyObject *args) {
     unsigned long long timeout;
     uint64_t generation = 0;
     void *draft;
-    if (!PyArg_ParseTuple(args, "OzIK:vault_commit", &number, &params.group, &params.group_count,
-                          &timeout) ||
+    if (!PyArg_ParseTuple(args, "OzIKp:vault_commit", &number, &params.group, &params.group_count,
+                          &timeout, &params.digest) ||
         !umf_py_address(number, &draft)) {
         return NULL;
     }
@@ -384,6 +407,7 @@ PyMethodDef umf_py_vault_functions[] = {
     {"vault_abort", vault_abort, METH_O, NULL},
     {"vault_attach", vault_attach, METH_VARARGS, NULL},
     {"vault_detach", vault_detach, METH_O, NULL},
+    {"vault_verify", vault_verify, METH_VARARGS, NULL},
     {"vault_find", vault_find, METH_VARARGS, NULL},
     {"vault_each", vault_each, METH_VARARGS, NULL},
     {"vault_stat", vault_stat, METH_O, NULL},

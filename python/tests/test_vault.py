@@ -105,6 +105,24 @@ def test_generations(model):
         model.attach()
 
 
+def test_sums(model):
+    with model.draft() as draft:
+        draft.put("a", b"one")
+        draft.put("own", b"two", private=True)
+        draft.zero("cache", 10)
+        draft.commit(digest=True)
+    with model.attach() as view:
+        assert view.verify() == 2 and view.verify("a") == 1
+        memoryview(view["own"])[0] = 1
+        with pytest.raises(umf.InvalidArgumentError, match="own"):
+            view.verify()
+        assert view.verify("a") == 1
+    with model.draft() as draft:
+        draft.put("a", b"one")
+    with model.attach() as view, pytest.raises(umf.NotSupportedError):
+        view.verify()
+
+
 def test_an_exception_aborts(model):
     with pytest.raises(ZeroDivisionError), model.draft() as draft:
         draft.put("a", b"one")

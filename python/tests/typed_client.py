@@ -231,14 +231,14 @@ def memory_that_stays() -> None:
             draft.zero("d", 100, note=b"")
             draft.keep("layers.")
             count: int = draft.load_safetensors("weights.safetensors", "prefix.")
-            number: int = draft.commit(group="ranks", group_count=2, timeout=1.0)
+            number: int = draft.commit(group="ranks", group_count=2, timeout=1.0, digest=True)
             made: Optional[int] = draft.generation
             draft.abort()
         view: umf.vault.View
         with model.attach(1, timeout=1.0, identity=b"v1") as view:
             names: List[str] = list(view)
             content: bytes = bytes(view["a"])
-            length: int = len(view) + view.generation
+            length: int = len(view) + view.generation + view.verify("layers.")
             for entry in view.entries("layers."):
                 about: Tuple[str, bytes, int, int, bool, int] = (
                     entry.key, entry.note, entry.flags, entry.nbytes, entry.private, entry.ptr

@@ -15,11 +15,11 @@ The first `Vault` starts the service, `umfd`, if none runs. Importing does nothi
 
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from . import _core
-from ._errors import Error
+from ._errors import Error, NotSupportedError
 from ._memory import _Closing
 from ._tensors import (
     Tensor,
@@ -160,6 +160,24 @@ class View(_Closing, Mapping[str, Entry]):
         """The entries whose names begin so, by name."""
         return [self._entry(found) for found in _core.vault_each(self._open(), _bytes(prefix))]
 
+    def verify(self, prefix: str = "") -> int:
+        """Reads the entries whose names begin so, compares them with the sums of the commit, and returns how many.
+
+        InvalidArgumentError names an entry that differs; NotSupportedError: none has a sum.
+        """
+        count = 0
+        entry: Any
+        for entry in self.entries(prefix):
+            with memoryview(entry):
+                try:
+                    _core.vault_verify(self._open(), _bytes(entry.key))
+                    count += 1
+                except NotSupportedError:  # without content, or kept without its sum
+                    pass
+        if count == 0:
+            raise NotSupportedError("no entry has a sum")
+        return count
+
     def close(self) -> None:
         """Unmaps it. BufferError while arrays or other views of its memory are in use."""
         if self._number is not None:
@@ -177,7 +195,7 @@ class View(_Closing, Mapping[str, Entry]):
         return self._number
 
     def _entry(self, found: Tuple[bytes, int, int, bytes, int]) -> Entry:
-        return Entry._of(self, found, bool(found[4] & (_PRIVATE | _ZERO)))
+        return Entry._of(self, found, found[4] != 0)
 
 
 class Draft:
@@ -266,18 +284,20 @@ class Draft:
                     count += 1
         return count
 
-    def commit(self, *, group: Optional[str] = None, group_count: int = 0, timeout: float = 0.0) -> int:
+    def commit(
+        self, *, group: Optional[str] = None, group_count: int = 0, timeout: float = 0.0, digest: bool = False
+    ) -> int:
         """Makes it the current generation, in one step, and returns its number.
 
         With a group, that of several vaults become current together: when `group_count` have committed, or,
-        after `timeout` seconds, none. After an error the draft is as before. BufferError while views of its memory
+        after `timeout` seconds, none. With `digest` a sum of each entry is kept for `View.verify`. After an error the draft is as before. BufferError while views of its memory
         are in use.
         """
         with self._lock:
             number = self._open()
             self._hold.end("committed")
             try:
-                generation = _core.vault_commit(number, group, group_count, _ms(timeout))
+                generation = _core.vault_commit(number, group, group_count, _ms(timeout), digest)
             except BaseException:
                 self._hold.undo()
                 raise
@@ -293,9 +313,7 @@ class Draft:
                 if self._vault._number is not None:
                     _core.vault_abort(number)
 
-    def close(self) -> None:
-        """As ``abort``."""
-        self.abort()
+    close = abort
 
     def __enter__(self) -> "Draft":
         return self
@@ -459,10 +477,8 @@ class Vault(_Closing):
 
 def _close_quietly(which: Any) -> None:
     """Of an object that goes. In a child of fork it is the parent's."""
-    try:
+    with suppress(BufferError, Error):
         which.close()
-    except (BufferError, Error):
-        pass
 
 
 def load_safetensors(

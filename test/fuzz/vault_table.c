@@ -24,6 +24,7 @@ static void look(const void *bytes, size_t size) {
         FUZZ_CHECK(strlen(key) == entry->key_size);
         FUZZ_CHECK(umf_table_find(&table, key, entry->key_size) == i);
         FUZZ_CHECK(entry->offset + entry->size <= table.slabs[entry->slab].size);
+        sum += table.digests ? table.digests[i] : 0;
         for (uint32_t at = 0; at < entry->note_size; at++) {
             sum += (unsigned char)key[entry->key_size + 1 + at];
         }

@@ -51,6 +51,14 @@ expect_status 0 "$umfctl" vault stat model
 expect_in out '3 bytes +a.txt$'
 expect_in out '97.7 KiB +b.bin$'
 
+expect_status 0 "$umfctl" vault verify model
+expect_in out 'entries +2$'
+expect_in out 'wrong +0$'
+expect_status 0 "$umfctl" vault verify model@1
+expect_status 1 "$umfctl" vault verify model@999
+expect_in err 'no such generation'
+expect_status 2 "$umfctl" vault verify
+
 # Names of others do not reach the terminal as they are.
 expect_status 0 "$umfctl" vault put "$(printf 'evil\033[31m\n')" "$work/a.txt"
 expect_status 0 "$umfctl" vault ls

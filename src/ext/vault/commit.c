@@ -37,11 +37,13 @@ typedef struct content_t {
     size_t room;
     umf_vault_slab_t *table_slabs;
     size_t table_slabs_room;
+    const char **bases; /* of the slabs in the table */
 } content_t;
 
 static void content_fini(content_t *content) {
     umf_meta_free(content->entries, content->room);
     umf_meta_free(content->table_slabs, content->table_slabs_room);
+    umf_meta_free(content->bases, (content->slabs + 1) * sizeof(*content->bases));
 }
 
 static umf_result_t content_sort(umf_vault_draft_handle_t draft, content_t *content) {
@@ -60,10 +62,12 @@ static umf_result_t content_sort(umf_vault_draft_handle_t draft, content_t *cont
                                           .note = bytes + entry->key + entry->key_size,
                                           .offset = entry->offset,
                                           .size = entry->size,
+                                          .digest = entry->digest,
                                           .slab = entry->slab,
                                           .note_size = entry->note_size,
                                           .key_size = entry->key_size,
-                                          .flags = entry->flags},
+                                          .flags = entry->flags,
+                                          .is_kept = entry->is_kept},
                                .order = entry->is_kept ? 0 : i + 1};
     }
     qsort(sorted, count, sizeof(*sorted), sorted_compare);
@@ -100,7 +104,28 @@ static umf_result_t content_init(umf_vault_draft_handle_t draft, content_t *cont
     }
     content->table_slabs_room = (content->slabs + 1) * sizeof(umf_vault_slab_t);
     content->table_slabs = umf_meta_alloc(content->table_slabs_room);
-    return content->table_slabs ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    content->bases = umf_meta_alloc((content->slabs + 1) * sizeof(*content->bases));
+    if (!content->table_slabs || !content->bases) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    for (size_t i = 0; i < draft->slabs.count; i++) {
+        const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
+        if (slab->is_used) {
+            content->bases[slab->index] = slab->base;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* The sums of what is sealed now. Those of `from` stay: private memory of it may differ here. */
+static void content_sum(const content_t *content) {
+    for (uint32_t i = 0; i < content->count; i++) {
+        umf_table_source_t *entry = &content->entries[i];
+        if (entry->digest == 0 && !(entry->flags & UMF_VAULT_ZERO) && !entry->is_kept) {
+            entry->digest =
+                umf_table_digest(content->bases[entry->slab] + entry->offset, (size_t)entry->size);
+        }
+    }
 }
 
 /* --- slabs ------------------------------------------------------------------------------------ */
@@ -272,8 +297,8 @@ static umf_result_t keep_all(umf_vault_draft_handle_t draft) {
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static umf_result_t table_make(umf_vault_draft_handle_t draft, const content_t *content, int *fd,
-                               size_t *size) {
+static umf_result_t table_make(umf_vault_draft_handle_t draft, const content_t *content,
+                               bool has_digests, int *fd, size_t *size) {
     for (size_t i = 0; i < draft->slabs.count; i++) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         if (slab->is_used) {
@@ -283,7 +308,8 @@ static umf_result_t table_make(umf_vault_draft_handle_t draft, const content_t *
                                                                    .kind = UMF_VAULT_KIND_HOST};
         }
     }
-    *size = umf_table_size(content->entries, content->count, content->slabs, draft->identity_size);
+    *size = umf_table_size(content->entries, content->count, content->slabs, draft->identity_size) +
+            (has_digests ? content->count * sizeof(uint64_t) : 0);
     void *at = NULL;
     int error = umf_memory_file("umf_vault_table", fd);
     if (error != 0) {
@@ -305,10 +331,11 @@ static umf_result_t table_make(umf_vault_draft_handle_t draft, const content_t *
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t table_give(umf_vault_draft_handle_t draft, const content_t *content) {
+static umf_result_t table_give(umf_vault_draft_handle_t draft, const content_t *content,
+                               bool has_digests) {
     int fd;
     size_t size;
-    umf_result_t result = table_make(draft, content, &fd, &size);
+    umf_result_t result = table_make(draft, content, has_digests, &fd, &size);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -405,7 +432,10 @@ static umf_result_t commit_steps(umf_vault_draft_handle_t draft, content_t *cont
         result = keep_all(draft);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = table_give(draft, content);
+        if (params->digest) {
+            content_sum(content);
+        }
+        result = table_give(draft, content, params->digest != 0);
     }
     return result == UMF_RESULT_SUCCESS ? commit_at_daemon(draft, params) : result;
 }

@@ -383,6 +383,7 @@ UMF_API_EXT_1 umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const c
         }
         umf_vault_draft_entry_t entry = {.offset = from->offset,
                                          .size = from->size,
+                                         .digest = table->digests ? table->digests[i] : 0,
                                          .slab = slab_of_from(hDraft, from->slab),
                                          .note_size = from->note_size,
                                          .key_size = from->key_size,

@@ -25,6 +25,7 @@ typedef struct umf_vault_draft_slab_t {
 typedef struct umf_vault_draft_entry_t {
     size_t key;
     uint64_t offset, size;
+    uint64_t digest; /* of `from`; 0: none */
     uint32_t slab;
     uint16_t note_size;
     uint8_t key_size, flags;

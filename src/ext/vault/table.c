@@ -9,6 +9,11 @@ int umf_table_compare(const char *a, size_t a_size, const char *b, size_t b_size
     return order ? order : (a_size > b_size) - (a_size < b_size);
 }
 
+uint64_t umf_table_digest(const void *content, size_t size) {
+    uint64_t sum = umf_sum(content, size);
+    return sum ? sum : 1;
+}
+
 /* --- writing ---------------------------------------------------------------------------------- */
 
 size_t umf_table_size(const umf_table_source_t *entries, uint32_t count, uint32_t slabs,
@@ -27,12 +32,15 @@ void umf_table_write(void *at, size_t size, const umf_table_source_t *entries, u
     umf_table_head_t *head = at;
     umf_vault_slab_t *to_slabs = (umf_vault_slab_t *)(head + 1);
     umf_table_entry_t *to = (umf_table_entry_t *)(to_slabs + slab_count);
-    char *bytes = (char *)(to + count);
+    bool has_digests = size > umf_table_size(entries, count, slab_count, identity_size);
+    uint64_t *digests = (uint64_t *)(to + count);
+    char *bytes = (char *)(digests + (has_digests ? count : 0));
     *head = (umf_table_head_t){.magic = UMF_TABLE_MAGIC,
                                .size = size,
                                .entries = count,
                                .slabs = slab_count,
-                               .identity = (uint32_t)identity_size};
+                               .identity = (uint32_t)identity_size,
+                               .digests = has_digests ? count : 0};
     if (slab_count) {
         memcpy(to_slabs, slabs, slab_count * sizeof(*slabs));
     }
@@ -48,6 +56,9 @@ void umf_table_write(void *at, size_t size, const umf_table_source_t *entries, u
                                     .note_size = entries[i].note_size,
                                     .key_size = entries[i].key_size,
                                     .flags = entries[i].flags};
+        if (has_digests) {
+            digests[i] = entries[i].digest;
+        }
         memcpy(bytes + used, entries[i].key, entries[i].key_size);
         used += entries[i].key_size;
         bytes[used++] = 0;
@@ -112,11 +123,12 @@ const char *umf_table_check(const void *at, size_t size, umf_table_t *table) {
         return "it is no table, or one of another version";
     }
     if (head->entries > UMF_TABLE_ENTRIES_MAX || head->slabs > UMF_TABLE_SLABS_MAX ||
-        head->identity > UMF_TABLE_IDENTITY_MAX) {
+        head->identity > UMF_TABLE_IDENTITY_MAX ||
+        (head->digests != 0 && head->digests != head->entries)) {
         return "it has more entries or slabs than a table may have";
     }
     size_t fixed = sizeof(*head) + head->slabs * sizeof(umf_vault_slab_t) +
-                   head->entries * sizeof(umf_table_entry_t);
+                   head->entries * sizeof(umf_table_entry_t) + head->digests * sizeof(uint64_t);
     if (fixed > size || head->identity > size - fixed) {
         return "it is shorter than its entries";
     }
@@ -125,7 +137,9 @@ const char *umf_table_check(const void *at, size_t size, umf_table_t *table) {
     }
     *table = (umf_table_t){.head = head, .slabs = (const umf_vault_slab_t *)(head + 1)};
     table->entries = (const umf_table_entry_t *)(table->slabs + head->slabs);
-    table->bytes = (const char *)(table->entries + head->entries);
+    const uint64_t *digests = (const uint64_t *)(table->entries + head->entries);
+    table->digests = head->digests ? digests : NULL;
+    table->bytes = (const char *)(digests + head->digests);
     const char *wrong = check_slabs(table);
     return wrong ? wrong : check_entries(table, size - fixed);
 }

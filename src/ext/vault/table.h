@@ -3,7 +3,8 @@
  * place; but its writer may have been anybody, so the reader checks it once.
  *
  * A head, the slabs, the entries sorted by key (as memcmp sorts, the shorter of equal ones first),
- * and bytes: the identity, then of each entry its key, a NUL and its note.
+ * sums of their content, if the writer asked for them, and bytes: the identity, then of each entry
+ * its key, a NUL and its note.
  */
 #ifndef UMF_SRC_EXT_VAULT_TABLE_H
 #define UMF_SRC_EXT_VAULT_TABLE_H
@@ -23,7 +24,8 @@
 typedef struct umf_table_head_t {
     uint64_t magic, size;
     uint64_t sum; /* of everything behind the head */
-    uint32_t entries, slabs, identity, reserved;
+    uint32_t entries, slabs, identity;
+    uint32_t digests; /* as many as entries, or 0 */
     uint64_t reserved_too[3];
 } umf_table_head_t;
 
@@ -44,6 +46,7 @@ typedef struct umf_table_t {
     const umf_table_head_t *head;
     const umf_vault_slab_t *slabs; /* serial 0: without memory (UMF_VAULT_CLASS_ZERO) */
     const umf_table_entry_t *entries;
+    const uint64_t *digests; /* NULL: none. 0: none of this entry */
     const char *bytes;
 } umf_table_t;
 
@@ -51,14 +54,20 @@ typedef struct umf_table_t {
 typedef struct umf_table_source_t {
     const char *key, *note;
     uint64_t offset, size;
+    uint64_t digest;
     uint32_t slab;
     uint16_t note_size;
     uint8_t key_size, flags;
+    bool is_kept; /* of another generation, with its digest */
 } umf_table_source_t;
 
-/* Bytes of a table. The entries are sorted, without duplicates. */
+/* The sum of an entry's content; never 0. */
+uint64_t umf_table_digest(const void *content, size_t size);
+
+/* Bytes of a table without digests. The entries are sorted, without duplicates. */
 size_t umf_table_size(const umf_table_source_t *entries, uint32_t count, uint32_t slabs,
                       size_t identity_size);
+/* With digests it has 8 bytes more for each entry. */
 void umf_table_write(void *at, size_t size, const umf_table_source_t *entries, uint32_t count,
                      const umf_vault_slab_t *slabs, uint32_t slab_count, const void *identity,
                      size_t identity_size);
