@@ -23,11 +23,11 @@ extern uint64_t *umf_map_global_flat; // track/map.h is not for C++
 
 namespace {
 
+#if defined(__x86_64__) && !UMF_TEST_ASAN && !UMF_TEST_TSAN
+
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr size_t SIZE = 5000;
 char first, second; // queues
-
-#if defined(__x86_64__) && !UMF_TEST_ASAN && !UMF_TEST_TSAN
 
 constexpr long long SINGLE_STEP = 0x100; // the flag TF
 constexpr size_t PAGE = 4096;
