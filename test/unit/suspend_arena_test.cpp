@@ -57,6 +57,7 @@ TEST_F(SuspendArena, HasNoMemoryWhileItIsSuspended) {
     EXPECT_GE(report.bytes, 8 * MiB);
     EXPECT_EQ(report.shared, 0U);
     EXPECT_EQ(residency().reserved, report.bytes);
+    EXPECT_EQ(residency().resident, 0U);
     EXPECT_EQ(residency().pinned, 8 * MiB);
     EXPECT_EQ(take(64), nullptr);
     EXPECT_EQ(umfPoolGetLastAllocationError(pool), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
@@ -120,6 +121,7 @@ TEST_F(SuspendArena, LetsBlocksGoWhileItIsSuspended) {
     EXPECT_EQ(umfFree(kept[3]), OK);
     EXPECT_EQ(umfFree(kept[3]), UMF_RESULT_ERROR_INVALID_ARGUMENT) << "freed twice";
     EXPECT_LE(residency().reserved, before - MiB);
+    EXPECT_EQ(residency().resident, 0U);
     EXPECT_EQ(residency().pinned, 6 * MiB);
     EXPECT_LE(resume().bytes, before - MiB);
     EXPECT_EQ(RangedVmm::bytes(), held());

@@ -336,7 +336,7 @@ size_t umf_plan_away(umf_sleep_t *sleep) {
         piece->is_away = !piece->gone &&
                          vm.ext->vm_find(vm.self, piece->base, &now) == UMF_RESULT_SUCCESS &&
                          !now.attached;
-        bytes += piece->is_away ? piece->content : 0;
+        bytes += piece->is_away ? umf_sleep_piece_bytes(sleep, piece) : 0;
     }
     return bytes;
 }

@@ -23,7 +23,7 @@ umf_sleep_piece_t *umf_plan_find(const umf_sleep_t *sleep, uintptr_t addr);
 void umf_plan_prune(umf_sleep_t *sleep);
 /* Bytes allocated in the pieces. */
 size_t umf_plan_content(const umf_sleep_t *sleep);
-/* Bytes allocated in the detached pieces. Asks the provider, and stores the answer
+/* Bytes of the pool in the detached pieces. Asks the provider, and stores the answer
  * in each piece. */
 size_t umf_plan_away(umf_sleep_t *sleep);
 

@@ -108,7 +108,7 @@ static bool piece_gone_locked(umf_sleep_t *sleep, const void *base) {
         return false;
     }
     piece->gone = true;
-    sleep->away -= piece->is_away ? piece->content : 0;
+    sleep->away -= piece->is_away ? umf_sleep_piece_bytes(sleep, piece) : 0;
     sleep->kept -= sleep->store ? piece->content : 0;
     return true;
 }

@@ -25,7 +25,7 @@ typedef struct umf_sleep_t {
     umf_memory_pool_handle_t pool; /* Immutable */
     umf_suspend_policy_t policy;   /* Sync: umf_sleep_lock, as the next two */
     char *folder;                  /* a copy of the policy's */
-    size_t away, kept; /* bytes allocated in detached pieces; bytes with content in a store */
+    size_t away, kept; /* bytes of the pool in detached pieces; bytes with content in a store */
     _Atomic umf_suspend_state_t state; /* Sync: umf_sleep_lock; a hint if read without it */
     umf_watch_t watch;                 /* see watch.h */
     /*
@@ -64,6 +64,13 @@ static inline umf_sleep_vm_t umf_sleep_vm(const umf_sleep_t *sleep) {
     const umf_memory_provider_handle_t provider = umf_sleep_provider(sleep);
     return own ? (umf_sleep_vm_t){own->vm, sleep->pool->self}
                : (umf_sleep_vm_t){provider->ext, provider->self};
+}
+
+/* What a detached piece takes from the memory of its pool: of an arena, which counts pages, all of
+ * it. */
+static inline size_t umf_sleep_piece_bytes(const umf_sleep_t *sleep,
+                                           const umf_sleep_piece_t *piece) {
+    return umf_sleep_own_pieces(sleep) ? piece->size : piece->content;
 }
 
 /* Bytes of a text with its NUL, for its allocation and its free; 0 for NULL. */
