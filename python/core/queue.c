@@ -188,5 +188,6 @@ PyMethodDef umf_py_queue_functions[] = {{"queue_ends", queue_ends, METH_O,
                                          "stream, before it is destroyed.\n\nAll pools "
                                          "forget it; memory freed on it "
                                          "returns to its pool when its work has completed."},
-                                        {"capture_changes", capture_changes, METH_VARARGS, NULL},
+                                        {"capture_changes", capture_changes, METH_VARARGS,
+                                         "capture_changes(stream, begins, /)\n--\n\n"},
                                         {NULL, NULL, 0, NULL}};
