@@ -178,7 +178,8 @@ def install(
             them. It holds about 1 % more than the tensors of its highest moment, and
             ``record_stream`` delays no free. Name streams: a tensor that is used on a stream
             without ``record_stream`` may lose its address too early. None: where the provider
-            is ``cuda_vmm``. False: each stream has a pool.
+            is ``cuda_vmm`` without ``share``, as memory of an arena has no IPC handles. False:
+            each stream has a pool.
 
     Returns:
         the allocator, the same at each call.
@@ -196,7 +197,7 @@ def install(
     """
     global _installed
     check_torch("umf.torch.install")
-    arena = _has_ranges(provider) if arena is None else bool(arena)
+    arena = _has_ranges(provider) and "share" not in provider if arena is None else bool(arena)
     if _installed is None:
         made = ProcessAllocator(provider, keep, arena)
         try:

@@ -231,6 +231,13 @@ else:
 """)
 
 
+def test_memory_that_is_shared_is_of_no_arena():
+    run_python("""
+import umf.torch
+assert not umf.torch.install("cuda_vmm:share=fd").arena
+""")
+
+
 def test_a_device_is_a_number():
     with pytest.raises(TypeError):
         allocator.statistics(device="cuda:0")
