@@ -140,7 +140,7 @@ static void peer_init(void) {
                                           .size = 64};
         umf_list_add_tail(&remote.ops, &ops[i].link);
     }
-    umf_remote_peer_turn(&remote, umf_remote_now()); /* parts 1 and 2 */
+    umf_remote_peer_advance(&remote, umf_remote_now()); /* parts 1 and 2 */
 }
 
 static void check_canaries(void) {
@@ -194,11 +194,11 @@ static void run_messages(const char *text, size_t length) {
         unsigned char input[8];
         memcpy(input, text + at, sizeof(input));
         arrive(input);
-        umf_remote_owner_turn(&remote, umf_remote_now());
+        umf_remote_owner_advance(&remote, umf_remote_now());
     }
     memory.connection->memories = 1; /* it is static */
     umf_remote_peer_end(&remote);
-    umf_remote_peer_turn(&remote, umf_remote_now());
+    umf_remote_peer_advance(&remote, umf_remote_now());
     umf_remote_owner_end(&remote);
     FUZZ_CHECK(umf_remote_owner_is_idle(&remote) && umf_remote_peer_is_idle(&remote));
     FUZZ_CHECK(published.under_way == 0);

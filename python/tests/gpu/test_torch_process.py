@@ -121,19 +121,23 @@ def test_a_limit():
 
 
 def test_frees_wait_for_recorded_streams():
+    """The memory may serve again at once where the next work comes after that of the other stream."""
     other = torch.cuda.Stream()
     tensor = full(32, 1)
     tensor.record_stream(torch.cuda.current_stream())
     for _ in range(2):
         tensor.record_stream(other)
-    address = tensor.data_ptr()
-    if IS_REAL:
-        with torch.cuda.stream(other):
+    other.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(other):
+        if IS_REAL:
             torch.cuda._sleep(1 << 30)
+        seen = tensor.clone()
     del tensor
-    if IS_REAL:
-        assert full(32, 2).data_ptr() != address, "handed out while another stream uses it"
-    other.synchronize()
+    again = full(32, 2)
+    torch.cuda.synchronize()
+    assert holds(seen, 1), "written while another stream reads it"
+    assert holds(again, 2)
+    del seen, again
     full(1, 3)
 
 
