@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -43,7 +44,7 @@ class Device {
   public:
     std::atomic<long> faults{0}, marks{0}, blocking_waits{0}, follows{0}, marks_made{0};
     std::atomic<long> ticks{0}, queue_queries{0}; // which queue is it?
-    std::atomic<bool> can_follow{true}, can_settle{true};
+    std::atomic<bool> can_follow{true}, can_settle{true}, can_wait{true};
     std::atomic<umf_result_t> mark_result{OK};
 
     DeviceQueue *open() {
@@ -88,20 +89,26 @@ class Device {
         if (mark_result != OK) {
             return mark_result;
         }
-        *out = queue->is_captured ? nullptr : new Mark{queue->id, queue->queued};
+        *out = nullptr;
+        if (!queue->is_captured) {
+            made.push_back(std::make_unique<Mark>(Mark{queue->id, queue->queued}));
+            *out = made.back().get();
+        }
         marks += !queue->is_captured;
         marks_made++;
         return OK;
     }
     int wait(Mark *mark, bool may_block) {
         std::lock_guard<std::mutex> guard(mutex);
+        if (!can_wait) {
+            return 0;
+        }
         DeviceQueue &queue = *queues[mark->id];
         blocking_waits += may_block;
         queue.passed = may_block ? std::max(queue.passed, mark->queued) : queue.passed;
         bool has_completed = queue.passed >= mark->queued;
         if (has_completed) {
-            marks--;
-            delete mark;
+            end(mark);
         }
         return has_completed;
     }
@@ -115,6 +122,12 @@ class Device {
         follows++;
         return OK;
     }
+    // Those that no wait has ended.
+    void forget_marks() {
+        std::lock_guard<std::mutex> guard(mutex);
+        made.clear();
+        marks = 0;
+    }
     void wait_for_all() {
         std::lock_guard<std::mutex> guard(mutex);
         for (auto &each : queues) {
@@ -127,6 +140,13 @@ class Device {
     uint64_t ids = 0;
     std::map<uint64_t, std::unique_ptr<DeviceQueue>> queues;
     std::map<void *, Mark> users;
+    std::vector<std::unique_ptr<Mark>> made;
+
+    void end(Mark *mark) {
+        marks--;
+        made.erase(std::find_if(made.begin(), made.end(),
+                                [&](const auto &each) { return each.get() == mark; }));
+    }
 
     bool is_behind(const DeviceQueue &queue, const Mark &user) {
         auto followed = queue.follows.find(user.id);
@@ -156,6 +176,9 @@ inline umf_memory_provider_ext_ops_t queue_ext() {
         return device.follow(static_cast<DeviceQueue *>(queue), static_cast<Mark *>(mark));
     };
     ext.wait = [](void *, void *const *, size_t, void *const *, size_t) {
+        if (!device.can_wait) {
+            return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+        }
         device.wait_for_all();
         return OK;
     };
@@ -194,7 +217,7 @@ class QueuePool : public testing::TestWithParam<const umf_memory_pool_ops_t *(*)
     void SetUp() override {
         device.forget();
         device.blocking_waits = 0;
-        device.can_settle = true;
+        device.can_settle = device.can_wait = true;
         ASSERT_EQ(umfMemoryProviderCreate(&queue_ops(), &source, &provider), OK);
         umf_result_t result = umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool);
         if (result == UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE) {

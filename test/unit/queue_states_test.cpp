@@ -1,6 +1,8 @@
 // Queues that are captured, fail, find no memory, end or were lost: what becomes of the memory that
 // was freed on them.
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include <umf.h>
@@ -8,6 +10,8 @@
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/queue.h>
+#include <umf/reason.h>
+#include <umf/text.h>
 
 #include "queue_device.h"
 
@@ -40,6 +44,26 @@ TEST_P(QueuePool, GivesBackWhatACapturedQueueFreedAtItsEnd) {
     void *ptr = make(MiB, first);
     device.capture(first, true);
     EXPECT_EQ(umfFreeOn(ptr, first), OK);
+}
+
+// A pool can always be destroyed. Where no wait succeeds, that is said.
+TEST_P(QueuePool, WorkThatCannotBeWaitedForIsNamedAtItsEnd) {
+    for (bool is_captured : {true, false}) {
+        void *ptr = make(MiB, first);
+        device.capture(first, is_captured);
+        EXPECT_EQ(umfFreeOn(ptr, first), OK);
+        device.can_settle = device.can_wait = false;
+        umf_memory_pool_handle_t none = nullptr;
+        EXPECT_NE(umfPoolCreateFromText("", &none), OK) << "which leaves its own text";
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        const std::string said = umfLastErrorText();
+        EXPECT_EQ(said.find("may still run") == std::string::npos, is_captured) << said;
+        device.can_settle = device.can_wait = true;
+        device.capture(first, false);
+        device.wait_for_all();
+        device.forget_marks();
+        ASSERT_EQ(umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool), OK);
+    }
 }
 
 // A queue may have been destroyed by then, so that no mark can be made.

@@ -116,7 +116,8 @@ struct umf_lane_t {
     _Atomic unsigned pins;      /* uses that name the lane */
     _Atomic unsigned poller; /* the thread with the polling lock has the marks; see lane_mark.c */
     umf_lane_mark_t marks[UMF_LANE_MARKS + 1]; /* oldest first; one is the last of a queue that
-                                                  ends. Sync: polling lock, as the next two */
+                                                  ends. Sync: polling lock, as the next three */
+    bool is_captured;                          /* by the last try to mark it */
     unsigned mark_count;
     unsigned awaited; /* a thread waits for the oldest: umf_fork_count() + 1; 0: none does */
     umf_event_count_t passes;   /* advanced when that thread has the polling lock again */
@@ -219,6 +220,9 @@ void umf_lane_block_delete(umf_lane_block_t *block);
 void umf_lane_update(umf_lane_t *lane, bool waits);
 /* Waits for recorded marks only; does not query the driver. true: all frees are complete. */
 bool umf_lane_drain(umf_lane_t *lane);
+/* After a wait: there are frees whose work may still run, as the wait has failed. No other thread
+ * uses the pool. */
+bool umf_lane_has_failed(umf_lane_t *lane);
 /* Makes `follower` wait on the device, then takes a block still in use.
  * NULL: there is none, or that is not possible. */
 umf_lane_block_t *umf_lane_take_behind(umf_lane_t *lane, umf_queue_t follower, uint32_t class,

@@ -135,7 +135,8 @@ static void mark_behind(umf_lane_t *lane, uint64_t freed) {
     umf_memory_provider_handle_t provider = lane->pool->provider;
     void *made = NULL;
     umf_result_t result = provider->ext->queue_mark(provider->self, lane->queue, &made);
-    if (result == UMF_RESULT_SUCCESS && made) { /* NULL: it is captured */
+    lane->is_captured = result == UMF_RESULT_SUCCESS && !made;
+    if (result == UMF_RESULT_SUCCESS && made) {
         lane->marks[lane->mark_count++] = (umf_lane_mark_t){made, freed};
     } else if (is_lost_by(result)) {
         lane_close(lane, UMF_LANE_LOST);
@@ -227,6 +228,10 @@ bool umf_lane_drain(umf_lane_t *lane) {
     }
     polling_unlock(lane);
     return !is_behind(lane);
+}
+
+bool umf_lane_has_failed(umf_lane_t *lane) {
+    return is_behind(lane) && !lane->is_captured;
 }
 
 bool umf_lane_hold(umf_lane_t *lane) {

@@ -1,4 +1,5 @@
 /* Lanes: memory that waits for queues, and functions of their layer (object/layer.h). */
+#include "base/log.h"
 #include "base/meta.h"
 #include "ext/queue/lanes.h"
 
@@ -115,8 +116,15 @@ static void count_waiting(umf_lane_t *lane) {
 }
 
 static void close_all(umf_lanes_t *lanes) {
+    size_t bytes = 0;
     UMF_LANES_EACH(lanes, lane) {
+        bytes += umf_lane_has_failed(lane) ? umf_lane_pending(lane) : 0;
         lane_close(lane);
+    }
+    if (bytes) {
+        UMF_LOG_ERROR("a pool ends with %zu bytes whose work on queues may still run, as all waits "
+                      "for it have failed: the provider has them again",
+                      bytes);
     }
 }
 
