@@ -16,6 +16,11 @@ void shim_page_withdraw(uintptr_t addr, uint32_t pool, const uint8_t *states);
 /* The pool of the record; there must be one. */
 uint32_t shim_page_pool(uintptr_t addr);
 
+/* One page whose objects become those of another kind, 1 or 2, and its record. */
+void shim_starts_make(uint32_t kind, uintptr_t addr);
+uint32_t shim_starts_kind(void);
+bool shim_page_is_of_kind(uintptr_t addr, uint32_t kind);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,6 @@
 /* Frees by page records (track/page.h): what they find, and all that they must refuse. */
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -49,6 +50,34 @@ TEST(PageRecord, BelongsToOnePoolAndItsStates) {
     shim_page_publish(FAR, 5, 0, states);
     EXPECT_EQ(shim_page_pool(FAR), 0u) << "no magazine serves its objects";
     shim_page_withdraw(FAR + GIB, 5, states); // no table
+}
+
+// Another thread may hand out objects of the page as soon as it sees their kind.
+TEST(PageRecord, IsThereBeforeTheKindOfItsObjects) {
+    constexpr uint32_t ROUNDS = 30000;
+    const uintptr_t at = FAR + 16 * PAGE;
+    umfPoolTrimMemory(nullptr, 0);
+    if (!shim_page_make(at, PAGE)) {
+        GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
+    }
+    std::atomic<uint32_t> seen{0}, wrong{0};
+    std::thread other([&] {
+        for (uint32_t round = 0; round < ROUNDS; round++) {
+            const uint32_t kind = 1 + round % 2;
+            while (shim_starts_kind() != kind) {
+            }
+            wrong += !shim_page_is_of_kind(at, kind);
+            seen = round + 1;
+        }
+    });
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        shim_starts_make(1 + round % 2, at);
+        while (seen <= round) {
+            std::this_thread::yield();
+        }
+    }
+    other.join();
+    EXPECT_EQ(wrong, 0u);
 }
 
 TEST(PageRecord, RangesAreMadeAsFarAsTheMapReaches) {
@@ -239,6 +268,38 @@ TEST_P(Paged, ThreadsThatChangeSizesAndTrim) {
     for (auto &thread : threads) {
         thread.join();
     }
+}
+
+std::atomic<long> led_back{0}; // records of memory that a provider got
+
+umf_result_t look_and_free(void *provider, void *ptr, size_t size) {
+    for (size_t at = 0; at < size; at += PAGE) {
+        led_back += shim_page_pool(reinterpret_cast<uintptr_t>(ptr) + at) != 0;
+    }
+    return FakeProvider::table().free(provider, ptr, size);
+}
+
+// The provider may hand the memory out again at once.
+TEST_P(Paged, MemoryThatGoesToTheProviderHasNoRecords) {
+    if (std::string(GetParam().id) != "jemalloc") {
+        GTEST_SKIP() << "every other object has a record of its own before it is handed out";
+    }
+    FakeProvider source;
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    ops.free = look_and_free;
+    umf_memory_provider_handle_t looking = nullptr;
+    umf_memory_pool_handle_t over = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &source, &looking), OK);
+    ASSERT_EQ(umfPoolCreate(GetParam().ops(), looking, nullptr, 0, &over), OK);
+    led_back = 0;
+    for (char *p : take(over, 48, 100000)) {
+        EXPECT_EQ(umfFree(p), OK);
+    }
+    EXPECT_EQ(umfPoolTrimMemory(over, 0), OK);
+    EXPECT_GT(source.frees, 0U);
+    EXPECT_EQ(led_back, 0);
+    EXPECT_EQ(umfPoolDestroy(over), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(looking), OK);
 }
 
 std::vector<PoolKind> paged_kinds() {

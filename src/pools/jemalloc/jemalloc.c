@@ -269,11 +269,25 @@ UMF_BLOCK_OPS(jemalloc)
 
 /* --- create and destroy --- */
 
+static uint32_t index_of(const umf_pages_t *pages) {
+    return umf_starts_index(umf_tracked_magazine_index(pages->tracked));
+}
+
+/* The provider may hand the same memory out again at once: no page record may then lead to the
+ * states of now. Frees in a span that it refuses take the longer way. */
+static void states_leave(const umf_pages_t *pages, umf_pages_span_t *span) {
+    umf_starts_withdraw(umf_jemalloc_page_of(span, 0),
+                        atomic_load_explicit(&span->own, memory_order_relaxed), span->base,
+                        index_of(pages));
+}
+
 static void states_drop(const umf_pages_t *pages, umf_pages_span_t *span) {
     umf_starts_drop(umf_jemalloc_page_of(span, 0),
                     atomic_load_explicit(&span->own, memory_order_relaxed), span->base,
-                    umf_starts_index(umf_tracked_magazine_index(pages->tracked)));
+                    index_of(pages));
 }
+
+static const umf_pages_ops_t pages_ops = {states_leave, states_drop};
 
 /* The public header requires a provider that can split, although the page cache divides spans
  * without it. */
@@ -327,7 +341,7 @@ static umf_result_t pool_build(umf_jemalloc_pool_t *pool, const umf_jemalloc_poo
     }
     pool->magazines.bytes_max = params->thread_cache;
     umf_content_init(&pool->content, pool->tracked);
-    umf_pages_init(&pool->pages, pool->tracked, page, sizeof(umf_jemalloc_page_t), states_drop);
+    umf_pages_init(&pool->pages, pool->tracked, page, sizeof(umf_jemalloc_page_t), &pages_ops);
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     pool->starts = (umf_starts_pool_t){
         .sizes = &umf_jemalloc_sizes.starts,

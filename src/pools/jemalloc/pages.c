@@ -17,13 +17,12 @@ static umf_purge_part_t *part_at(void *pages, uint32_t index) {
 }
 
 void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t granule,
-                    size_t record_size,
-                    void (*drop)(const umf_pages_t *pages, umf_pages_span_t *span)) {
+                    size_t record_size, const umf_pages_ops_t *ops) {
     pages->tracked = tracked;
     pages->granule = granule > UMF_PAGE_SIZE ? granule : UMF_PAGE_SIZE;
     pages->alignment = umf_is_pow2(pages->granule) ? pages->granule : UMF_PAGE_SIZE;
     pages->record_size = record_size;
-    pages->drop = drop;
+    pages->ops = ops;
     umf_purge_init(&pages->purge, tracked, pages->granule);
     pages->purge.pool = pages;
     pages->purge.part = part_at;

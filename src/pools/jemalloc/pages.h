@@ -63,13 +63,22 @@ struct umf_pages_shard_t {
     umf_purge_part_t part;
 };
 
-typedef struct umf_pages_t {
+typedef struct umf_pages_t umf_pages_t;
+
+/* What the pool does with its own part of a span's record. No lock is held. */
+typedef struct umf_pages_ops_t {
+    /* Before the memory goes to the provider, which may refuse it. */
+    void (*leave)(const umf_pages_t *pages, umf_pages_span_t *span);
+    /* Before the record is freed. */
+    void (*drop)(const umf_pages_t *pages, umf_pages_span_t *span);
+} umf_pages_ops_t;
+
+struct umf_pages_t {
     umf_tracked_provider_t *tracked;
     size_t granule;   /* the provider's smallest page, at least UMF_PAGE_SIZE */
     size_t alignment; /* what spans are aligned to; a power of two */
     size_t record_size;
-    void (*drop)(const struct umf_pages_t *pages,
-                 umf_pages_span_t *span); /* Immutable after init, as all above */
+    const umf_pages_ops_t *ops; /* NULL: none. Immutable after init, as all above */
     umf_purge_t purge;
     /* Bytes of spans, of all shards: a thread may free blocks of another shard. */
     _Atomic size_t kept;  /* in the lists of that name */
@@ -81,13 +90,11 @@ typedef struct umf_pages_t {
     _Atomic uint32_t shard_count;
     umf_pages_shard_t *shards[UMF_PAGES_SHARDS_MAX]; /* Published by shard_count */
     umf_pages_shard_t first;
-} umf_pages_t;
+};
 
-/* Allocates nothing. `granule`: the provider's smallest page. `drop` is called before the records
- * of a span are freed, with no lock held; may be NULL. */
+/* Allocates nothing. `granule`: the provider's smallest page. `ops` may be NULL. */
 void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t granule,
-                    size_t record_size,
-                    void (*drop)(const umf_pages_t *pages, umf_pages_span_t *span));
+                    size_t record_size, const umf_pages_ops_t *ops);
 /* Gives every span back, also those with segments in use. Returns the provider's first error. */
 umf_result_t umf_pages_fini(umf_pages_t *pages);
 

@@ -229,13 +229,16 @@ void umf_pages_span_freed_locked(umf_pages_t *pages, shard_t *shard, uintptr_t b
 /* --- back to the provider --- */
 
 static void span_forget(umf_pages_t *pages, umf_pages_span_t *span) {
-    if (pages->drop) {
-        pages->drop(pages, span);
+    if (pages->ops) {
+        pages->ops->drop(pages, span);
     }
     umf_meta_free_lasting(span, span_bytes(pages, span->size));
 }
 
 static umf_result_t span_destroy(umf_pages_t *pages, umf_pages_span_t *span) {
+    if (pages->ops) {
+        pages->ops->leave(pages, span);
+    }
     umf_result_t result = umf_tracked_free(pages->tracked, span->span);
     if (result == UMF_RESULT_SUCCESS) {
         umf_pages_set_full(pages, false);

@@ -61,8 +61,8 @@ static UMF_COLD uint8_t *make_slow(const umf_starts_pool_t *pool, umf_starts_t *
     bool has_room = has_room_locked(page, lines_for(sizes->step[kind], bias), pool->index, addr);
     if (has_room) {
         __atomic_store_n(&page->bias, bias, __ATOMIC_RELAXED);
+        publish(pool, page, kind, addr); /* who sees the kind sees this record */
         __atomic_store_n(&page->kind, (uint8_t)kind, __ATOMIC_RELEASE);
-        publish(pool, page, kind, addr);
         atomic_fetch_add_explicit(made, is_first, memory_order_relaxed);
     }
     umf_unlock(pool->lock);
@@ -117,6 +117,15 @@ void umf_starts_see(const umf_starts_t *page, const umf_starts_sizes_t *sizes, u
     umf_lock(lock);
     see_locked(page, sizes, seen);
     umf_unlock(lock);
+}
+
+void umf_starts_withdraw(const umf_starts_t *pages, size_t made, uintptr_t base, uint32_t index) {
+    for (const umf_starts_t *page = pages; made > 0; page++, base += UMF_STARTS_PAGE) {
+        if (page->lines) {
+            umf_page_withdraw(base, index, page->states);
+            made--;
+        }
+    }
 }
 
 /* `states` stays: who has read the kind before reads a freed block, which stays mapped. */

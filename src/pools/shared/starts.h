@@ -87,6 +87,9 @@ typedef struct umf_starts_seen_t {
 void umf_starts_see(const umf_starts_t *page, const umf_starts_sizes_t *sizes, umf_lock_t *lock,
                     umf_starts_seen_t *seen);
 
+/* Withdraws the page records of `pages`, as umf_starts_drop does, and leaves the states. */
+void umf_starts_withdraw(const umf_starts_t *pages, size_t made, uintptr_t base, uint32_t index);
+
 /* Frees the states of `pages`, of which `made` have any; the first is that of `base`. No object
  * starts in them then. `index` as in umf_starts_pool_t. */
 void umf_starts_drop(umf_starts_t *pages, size_t made, uintptr_t base, uint32_t index);
