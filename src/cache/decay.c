@@ -92,9 +92,14 @@ bool umf_decay_is_tick_due(void) {
     return is_tick;
 }
 
+/* One that is due sooner stays as it is: callers in a row would put it off for ever. */
 static void set_soon(umf_decay_t *decay, uint64_t length) {
-    atomic_store_explicit(&decay->next, umf_decay_now() + (length < SOON ? length : SOON),
-                          memory_order_relaxed);
+    uint64_t soon = umf_decay_now() + (length < SOON ? length : SOON);
+    uint64_t next = atomic_load_explicit(&decay->next, memory_order_relaxed);
+    while ((next == 0 || soon < next) &&
+           !atomic_compare_exchange_weak_explicit(&decay->next, &next, soon, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
+    }
 }
 
 void umf_decay_tick_soon(void) {

@@ -50,6 +50,17 @@ TEST_F(Decay, ATickThatDidNotFinishIsContinuedSoon) {
     EXPECT_LE(shim_tick_wait(), SECOND / 20);
 }
 
+// Threads that ask for one again and again do not put it off.
+TEST_F(Decay, ATickThatIsDueStaysDue) {
+    DecayPeriod none(DecayPeriod::NONE);
+    shim_is_tick_due(); // it is due at once, with this period
+    shim_is_tick_due();
+    DecayPeriod hour(HOUR);
+    EXPECT_EQ(shim_tick_wait(), 0U);
+    shim_tick_soon();
+    EXPECT_EQ(shim_tick_wait(), 0U);
+}
+
 TEST_F(Decay, OnlyTheBackgroundThreadReleasesMuchAtOnce) {
     EXPECT_EQ(shim_bytes(), 8 * MiB);
     shim_become_thread(true);
