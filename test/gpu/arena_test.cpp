@@ -176,6 +176,64 @@ TEST_F(GpuArena, IsSuspendedAfterItsWork) {
     CU(cuStreamDestroy(stream));
 }
 
+// A graph that is captured while the memory is away uses it after the resume: its pages never move.
+TEST_F(GpuArena, WhatACaptureUsesInASuspendIsFixed) {
+    CUstream stream = nullptr, other = nullptr;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    make(",watermark=0");
+    void *block = take(8 * MiB, stream), *behind = take(8 * MiB, stream);
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    CUgraph graph = nullptr;
+    CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    EXPECT_EQ(umfUseOn(block, stream), OK);
+    CU(cuStreamEndCapture(stream, &graph));
+    CU(cuGraphDestroy(graph));
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    drop(block, 8 * MiB, stream);
+    void *large = take(16 * MiB, other);
+    EXPECT_EQ(counter("donated_memory"), 0U);
+    drop(large, 16 * MiB, other);
+    drop(behind, 8 * MiB, stream);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    CU(cuStreamDestroy(stream));
+    CU(cuStreamDestroy(other));
+}
+
+// From some call of the driver on all fail, also those that take back. A block that is freed then
+// takes its addresses along, with a page or without. Where a mapping could neither be given access
+// nor be unmapped, its addresses are lost.
+TEST_F(GpuArena, NoAddressIsLeftWithoutAPage) {
+    NEEDS_FAKE()
+    bool is_resumed = false;
+    int served = 0;
+    for (long n = 1; !is_resumed; n++) {
+        SCOPED_TRACE(n);
+        make("");
+        void *kept = umfPoolMalloc(pool, 8 * MiB), *freed = umfPoolMalloc(pool, 8 * MiB);
+        ASSERT_TRUE(kept && freed);
+        ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+        fail_call(driver().control(), FAKE_CUDA_ANY, CUDA_ERROR_UNKNOWN, n);
+        driver().control()->fail_on = 1;
+        is_resumed = umfPoolsResume(&pool, 1, nullptr, nullptr) == OK;
+        driver().control()->fail_at = 0;
+        driver().control()->fail_on = 0;
+        EXPECT_EQ(umfFree(freed), OK);
+        if (is_resumed || umfPoolsResume(&pool, 1, nullptr, nullptr) == OK) {
+            CU(cuMemsetD8(reinterpret_cast<CUdeviceptr>(kept), 4, 8 * MiB));
+            void *again = umfPoolMalloc(pool, 8 * MiB);
+            if (again) {
+                CU(cuMemsetD8(reinterpret_cast<CUdeviceptr>(again), 3, 8 * MiB));
+                EXPECT_EQ(umfFree(again), OK);
+                served++;
+            }
+            EXPECT_EQ(umfFree(kept), OK);
+        }
+        umfPoolDestroy(pool); // what is lost is its error
+    }
+    EXPECT_GT(served, 5);
+}
+
 TEST_F(GpuArena, KeepsItsOrderInManyPrograms) {
     NEEDS_FAKE()
     ONE_THREAD_ONLY()

@@ -29,6 +29,11 @@
 #include "pools/coalescing/arena/segments.h"
 #include "pools/coalescing/coalescing.h"
 
+/* A piece (pieces.c) is at most so many times as large as the next new page: a page moves as a
+ * whole, so one that is too large stays. */
+#define UMF_ARENA_PAGES_OF_PIECE 4u
+/* Units of the largest page: of the largest new ones, after a suspend. */
+#define UMF_ARENA_PAGE_UNITS (8u * UMF_ARENA_PAGES_OF_PIECE)
 /* Blocks from this size on are in the large area, others in pages of their own. */
 #define UMF_ARENA_SMALL ((size_t)256 << 10)
 

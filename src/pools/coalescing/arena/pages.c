@@ -314,12 +314,22 @@ void umf_arena_release(umf_arena_t *arena, size_t keep) {
     umf_arena_settle(arena, false);
 }
 
+/* Without memory, in a suspend, the piece gets a fixed page on resume. */
+static void fix_piece_locked(umf_arena_t *arena, uintptr_t at) {
+    umf_arena_piece_t *piece = arena->claimed ? umf_arena_piece_locked(arena, at) : NULL;
+    if (piece && piece->is_claimed) {
+        piece->is_fixed = true;
+        piece->blocks = 1; /* it stays when its blocks are freed */
+    }
+}
+
 void umf_arena_fix_locked(umf_arena_t *arena, uintptr_t base, size_t size) {
     for (uintptr_t at = umf_align_down(base, arena->unit); at < base + size; at += arena->unit) {
         umf_arena_page_t *page = umf_arena_page_at(arena, at);
         if (page) {
             page->is_fixed = true;
         }
+        fix_piece_locked(arena, at);
     }
 }
 

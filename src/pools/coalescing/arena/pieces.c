@@ -9,10 +9,6 @@
 #include "base/meta.h"
 #include "pools/coalescing/arena/arena.h"
 
-/* A piece is so many times as large as the next new page: a page moves as a whole, so one that is
- * too large stays. */
-#define PAGES_OF_PIECE 4u
-
 /* --- the list (the lock is held) --- */
 
 /* The index of the first piece that ends above the address. */
@@ -70,7 +66,7 @@ static bool add_page_locked(umf_arena_t *arena, const umf_arena_page_t *page, si
 }
 
 static bool add_area_locked(umf_arena_t *arena, const umf_segments_t *area) {
-    size_t most = PAGES_OF_PIECE * umf_arena_page_size_locked(arena, SIZE_MAX);
+    size_t most = UMF_ARENA_PAGES_OF_PIECE * umf_arena_page_size_locked(arena, SIZE_MAX);
     uintptr_t at = 0;
     for (const umf_segment_t *segment = area->first; segment; segment = segment->next) {
         if (segment->kind == UMF_SEGMENT_NONE) {
@@ -282,14 +278,17 @@ static void let_go_locked(umf_arena_t *arena, umf_arena_piece_t *piece) {
     memmove(piece, piece + 1, (size_t)((char *)end - (char *)(piece + 1)));
 }
 
-static void release_locked(umf_arena_t *arena, uintptr_t base) {
+/* Returns the pages that it had, which are mapped nowhere. */
+static umf_arena_page_t *release_locked(umf_arena_t *arena, uintptr_t base) {
     umf_arena_piece_t *piece = umf_arena_piece_locked(arena, base);
+    umf_arena_page_t *pages = NULL;
     if (!piece || !piece->is_claimed) {
-        return;
+        return NULL;
     }
     piece->is_claimed = false;
     arena->claimed--;
-    if (!piece->blocks && !piece->is_attached && !piece->pages) {
+    if (!piece->blocks && !piece->is_attached) {
+        pages = piece->pages;
         let_go_locked(arena, piece);
     }
     if (arena->claimed == 0) {
@@ -298,18 +297,22 @@ static void release_locked(umf_arena_t *arena, uintptr_t base) {
         arena->promised = 0;
         forget_locked(arena);
     }
+    return pages;
 }
 
 static umf_result_t vm_release(void *self, void *const *bases, size_t count) {
     umf_arena_t *arena = self;
     umf_arena_driver_lock(arena);
-    umf_lock(&arena->lock);
+    umf_result_t first = UMF_RESULT_SUCCESS;
     for (size_t i = 0; i < count; i++) {
-        release_locked(arena, (uintptr_t)bases[i]);
+        umf_lock(&arena->lock);
+        umf_arena_page_t *pages = release_locked(arena, (uintptr_t)bases[i]);
+        umf_unlock(&arena->lock);
+        umf_result_t result = umf_arena_pages_destroy(arena, pages);
+        first = first ? first : result;
     }
-    umf_unlock(&arena->lock);
     umf_arena_driver_unlock(arena);
-    return UMF_RESULT_SUCCESS;
+    return first;
 }
 
 /* --- frees, and the end --- */

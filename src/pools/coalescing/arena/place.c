@@ -396,7 +396,7 @@ static bool begin(umf_arena_t *arena, fill_t *fill, const umf_arena_request_t *r
     bool is_found = find_locked(arena, request, &fill->place);
     size_t units = fill->place.lack / arena->unit;
     /* A page is larger than the missing size by less than the largest size. */
-    bool is_held = is_found && umf_hash_reserve(&arena->slots, units + 8) &&
+    bool is_held = is_found && umf_hash_reserve(&arena->slots, units + UMF_ARENA_PAGE_UNITS) &&
                    umf_hash_reserve(&arena->blocks, 1) &&
                    hold_locked(arena, &fill->place, &fill->end);
     if (is_held) {
