@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import operator
+import re
 from pathlib import Path
 from typing import Any, Iterable, List, NamedTuple, Optional
 
@@ -33,6 +34,10 @@ class ArenaStatistics(NamedTuple):
     spare: int  #: of pages that are mapped nowhere
     stale: int  #: of old addresses that queued work may still use
     donated: int  #: of all pages that were moved so far
+
+
+def _shares(provider: str) -> bool:
+    return re.search(r"\bshare\s*=\s*(?!none\b)", provider) is not None
 
 
 def _has_ranges(provider: object) -> bool:
@@ -197,14 +202,14 @@ def install(
     """
     global _installed
     check_torch("umf.torch.install")
-    arena = _has_ranges(provider) and "share" not in provider if arena is None else bool(arena)
+    is_arena = _has_ranges(provider) and not _shares(provider) if arena is None else bool(arena)
     if _installed is None:
-        made = ProcessAllocator(provider, keep, arena)
+        made = ProcessAllocator(provider, keep, is_arena)
         try:
             torch.cuda.memory.change_current_allocator(made.allocator)
         except RuntimeError as error:
             raise RuntimeError(f"call umf.torch.install before torch has allocated: {error}") from error
         _installed = made
-    elif (_installed.provider, _installed.arena) != (provider, arena):
+    elif _installed.provider != provider or (arena is not None and _installed.arena != is_arena):
         raise RuntimeError(f"torch allocates from {_installed!r} already")
     return _installed

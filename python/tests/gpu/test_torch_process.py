@@ -238,7 +238,17 @@ else:
 def test_memory_that_is_shared_is_of_no_arena():
     run_python("""
 import umf.torch
-assert not umf.torch.install("cuda_vmm:share=fd").arena
+allocator = umf.torch.install("cuda_vmm:share=fd")
+assert not allocator.arena
+assert umf.torch.install("cuda_vmm:share=fd", arena=False) is allocator
+""")
+    run_python("""
+import umf.torch
+assert umf.torch.install("cuda_vmm:share=none").arena
+""")
+    run_python("""
+import umf.torch
+assert umf.torch.install(arena=False) is umf.torch.install(), "a choice is asked for once"
 """)
 
 
