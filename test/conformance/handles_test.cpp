@@ -353,6 +353,7 @@ std::vector<Entrance> vault_entrances() {
          }},
         {"umfVaultViewGeneration",
          [](void *h) { return umfVaultViewGeneration(as<View>(h), &generation); }},
+        {"umfVaultVerify", [](void *h) { return umfVaultVerify(as<View>(h), nullptr); }},
         {"umfVaultDetach", [](void *h) { return umfVaultDetach(as<View>(h)); }},
         {"umfVaultStat", [](void *h) { return umfVaultStat(as<Vault>(h), &stat); }},
         {"umfVaultWait", [](void *h) { return umfVaultWait(as<Vault>(h), 0, 0, &event); }},
