@@ -287,7 +287,7 @@ TEST_F(file, AnExistingFileKeepsLengthAndContent) {
         provider.must_alloc(3 * MiB);
     }
     EXPECT_EQ(length_of(path), 5 * MiB);
-    EXPECT_EQ(read_file(path, 14), "old content");
+    EXPECT_EQ(read_file(path, 11), "old content");
     EXPECT_EQ(initialize(path), OK);
     EXPECT_EQ(length_of(path), 5 * MiB);
 
