@@ -10,7 +10,8 @@
         with remote.Remote() as peer, peer.open(handle) as memory:
             memory.get(into=array)         # or: await memory.get_async(into=array)
 
-Nothing is encrypted on the wire. Without a key file only processes of this machine can connect.
+A context with its ranges belongs to one thread at a time: no other thread may use or close them
+meanwhile; transfers may be waited for anywhere. Nothing is encrypted on the wire. Without a key file only processes of this machine can connect.
 UCX is found at run time; :func:`probe` reports it. Importing loads nothing.
 """
 

@@ -10,6 +10,9 @@
     with vault.Vault("model") as model, model.attach(timeout=60) as view:   # any other process
         weights = view["layers.0.weight"].numpy()  # read-only, shared, not copied
 
+A vault with its drafts and views belongs to one thread at a time: no other thread may use or close
+them meanwhile. After a commit that failed, abort the draft and begin another one.
+
 The first `Vault` starts the service, `umfd`, if none runs. Importing does nothing.
 """
 
@@ -290,7 +293,7 @@ class Draft:
         """Makes it the current generation, in one step, and returns its number.
 
         With a group, that of several vaults become current together: when `group_count` have committed, or,
-        after `timeout` seconds, none. With `digest` a sum of each entry is kept for `View.verify`. After an error the draft is as before. BufferError while views of its memory
+        after `timeout` seconds, none. With `digest` a sum of each entry is kept for `View.verify`. After an error abort the draft, as some of its memory may be sealed. BufferError while views of its memory
         are in use.
         """
         with self._lock:
