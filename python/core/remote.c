@@ -111,8 +111,18 @@ static PyObject *remote_open(PyObject *module, PyObject *args) {
 typedef struct transfer_t {
     umf_remote_op_handle_t op; /* NULL: it has ended */
     bool is_waited;            /* by a thread, which ends it */
+    unsigned process;          /* of that thread (umf_py_process): a child of fork has it not */
     view_t view;
 } transfer_t;
+
+static bool is_waited(const transfer_t *transfer) {
+    return transfer->is_waited && transfer->process == umf_py_process();
+}
+
+static void set_waited(transfer_t *transfer, bool is) {
+    transfer->is_waited = is;
+    transfer->process = umf_py_process();
+}
 
 static void transfer_release(transfer_t *transfer) {
     if (transfer->view.obj) {
@@ -125,13 +135,13 @@ static void transfer_release(transfer_t *transfer) {
 static void transfer_cancel(transfer_t *transfer) {
     umf_remote_op_handle_t op = transfer->op;
     if (op) {
-        transfer->is_waited = true;
+        set_waited(transfer, true);
         Py_BEGIN_ALLOW_THREADS;
         umfRemoteCancel(op);
         umfRemoteWait(op, UINT64_MAX);
         Py_END_ALLOW_THREADS;
         transfer->op = NULL;
-        transfer->is_waited = false;
+        set_waited(transfer, false);
     }
     transfer_release(transfer);
 }
@@ -193,16 +203,16 @@ static PyObject *remote_wait(PyObject *module, PyObject *args) {
         return NULL;
     }
     umf_remote_op_handle_t op = transfer->op;
-    if (!op || transfer->is_waited) {
+    if (!op || is_waited(transfer)) {
         PyErr_SetString(PyExc_ValueError, "the transfer has ended, or another thread waits for it");
         return NULL;
     }
-    transfer->is_waited = true;
+    set_waited(transfer, true);
     umf_result_t result;
     Py_BEGIN_ALLOW_THREADS;
     result = umfRemoteWait(op, timeout);
     Py_END_ALLOW_THREADS;
-    transfer->is_waited = false;
+    set_waited(transfer, false);
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
         Py_RETURN_FALSE;
     }
@@ -221,7 +231,7 @@ static PyObject *remote_cancel(PyObject *module, PyObject *capsule) {
     if (!transfer) {
         return NULL;
     }
-    if (transfer->is_waited) {
+    if (is_waited(transfer)) {
         Py_RETURN_FALSE;
     }
     transfer_cancel(transfer);

@@ -1,10 +1,12 @@
 """Memory of other processes: umf.remote."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -113,6 +115,61 @@ def test_a_close_ends_transfers(pair):
     cycle += [cycle[0].open(published.handle).get_async(bytearray(SIZE)), cycle]
     del cycle
     gc.collect()
+
+
+def test_no_close_under_a_call(pair, monkeypatch):
+    published, memory, _ = pair
+    monkeypatch.setattr(remote, "_PATIENCE", 0.05)
+    for one in (memory, published):
+        with one._uses(), pytest.raises(BufferError, match="another thread"):
+            one.close()
+    with remote.Remote() as other:
+        with other._uses(), pytest.raises(BufferError, match="another thread"):
+            other.close()
+        assert other.is_open
+    assert memory.get(0, 1) == b"o"
+    with pytest.raises(ValueError, match="do not fit"):
+        memory.get(0, 16, into=bytearray(8))
+
+
+def test_threads_get_while_another_closes(pair):
+    published, _, _ = pair
+    with remote.Remote() as other:
+        for _ in range(10):
+            memory = other.open(published.handle)
+            threads = [threading.Thread(target=_get_until_closed, args=(memory,)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            memory.close()
+            for thread in threads:
+                thread.join()
+
+
+def _get_until_closed(memory):
+    with pytest.raises((ValueError, umf.Error)):
+        while True:
+            memory.get(0, 1000)
+
+
+def test_a_child_of_fork_of_a_wait_ends(pair):
+    _, memory, _ = pair
+    transfer = memory.get_async(bytearray(SIZE))
+    started = threading.Event()
+
+    def wait():
+        started.set()
+        with contextlib.suppress(ValueError):
+            transfer.wait()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    started.wait()
+    child = os.fork()
+    if child == 0:
+        memory._remote.close()  # without an end it would wait for a thread of the parent
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    thread.join()
 
 
 def test_a_child_of_fork_has_no_context(pair):

@@ -308,6 +308,113 @@ def test_a_close_beside_a_call_is_refused(model):
     thread.join()
 
 
+def test_no_close_under_a_call_of_a_draft(model):
+    draft = model.draft()
+    draft.put("a", b"x")
+    failed = []
+
+    def commit():
+        try:
+            draft.commit(group="alone", group_count=2, timeout=1)
+        except umf.Error as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    while not model._uses and thread.is_alive():
+        pass
+    with pytest.raises(BufferError):
+        while thread.is_alive():
+            model.close()
+    thread.join()
+    assert len(failed) == 1
+    draft.put("b", b"more")  # in other memory: that of before is sealed
+    with pytest.raises(umf.InvalidArgumentError, match="ended"):
+        draft.commit()
+    draft.abort()
+
+
+def test_no_close_under_a_call_of_a_view(model):
+    with model.draft() as draft:
+        draft.put("a", numpy.zeros(1 << 24, "uint8"))
+        draft.commit(digest=True)
+    view = model.attach()
+    thread = threading.Thread(target=lambda: [view.verify() for _ in range(20)])
+    thread.start()
+    while not view._uses and thread.is_alive():
+        pass
+    refused = 0
+    while thread.is_alive():
+        for one in (model, view):
+            with view._call():  # as the other thread is in one
+                with pytest.raises(BufferError):
+                    one.close()
+                refused += 1
+    thread.join()
+    assert refused > 0
+    view.close()
+
+
+def test_threads_find_while_others_close(model):
+    with model.draft() as draft:
+        draft.put("a", b"kept")
+
+    def find():
+        for _ in range(200):
+            try:
+                view = views[0]
+                assert bytes(view["a"]) == b"kept"
+            except ValueError:
+                pass
+
+    views = [model.attach()]
+    threads = [threading.Thread(target=find) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(100):
+        views[0], old = model.attach(), views[0]
+        try:
+            old.close()
+        except BufferError:
+            pass
+    for thread in threads:
+        thread.join()
+    views.clear()
+
+
+def test_a_put_that_is_refused_leaves_no_entry(model):
+    with model.draft() as draft:
+        draft.put("a", b"x")
+        with pytest.raises((TypeError, ValueError, BufferError)):
+            draft.put("b", memoryview(bytearray(10))[::2])
+        with pytest.raises(ValueError):
+            draft.empty("c", (-2, -3))
+    with model.attach() as view:
+        assert list(view) == ["a"]
+
+
+def test_a_child_of_fork_ends_while_its_parent_commits(model):
+    draft = model.draft()
+    draft.put("a", b"x")
+    thread = threading.Thread(
+        target=lambda: pytest.raises(umf.Error, draft.commit, group="alone", group_count=2, timeout=1)
+    )
+    thread.start()
+    while not model._uses and thread.is_alive():
+        pass
+    child = os.fork()
+    if child == 0:
+        try:
+            draft.abort()
+            with pytest.raises(ValueError):
+                draft.put("b", b"x")
+        finally:
+            os._exit(0 if draft._number is None else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    thread.join()
+    draft.abort()
+
+
 def test_a_child_of_fork_reads(model):
     with model.draft() as draft:
         draft.put("a", b"kept")

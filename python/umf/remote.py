@@ -10,21 +10,23 @@
         with remote.Remote() as peer, peer.open(handle) as memory:
             memory.get(into=array)         # or: await memory.get_async(into=array)
 
-A context with its ranges belongs to one thread at a time: no other thread may use or close them
-meanwhile; transfers may be waited for anywhere. Nothing is encrypted on the wire. Without a key file only processes of this machine can connect.
+Nothing is encrypted on the wire. Without a key file only processes of this machine can connect. What
+another thread is in a call of for longer than a second cannot be closed: BufferError.
 UCX is found at run time; :func:`probe` reports it. Importing loads nothing.
 """
 
 import asyncio
 import time
-from typing import Any, Dict, Generator, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, Optional, Tuple, Union
 
 from . import _core
 from ._memory import Buffer, _Closing
+from ._uses import Uses
 
 __all__ = ["Memory", "Published", "Remote", "Transfer", "probe"]
 
 _GET, _PUT = 1, 2
+_PATIENCE = 1.0  # seconds for calls of other threads, at a close
 _SLICE_MS = 200  # so often a wait lets handlers of signals run
 
 
@@ -79,33 +81,32 @@ class Transfer:
 class Published(_Closing):
     """A published buffer, until it is closed. It keeps the buffer alive."""
 
-    __slots__ = ("_number", "_remote", "buffer")
+    __slots__ = ("_remote", "_uses", "buffer")
 
     def __init__(self, remote: "Remote", number: int, buffer: Buffer) -> None:
         self._remote = remote
-        self._number: Optional[int] = number
+        self._uses = Uses("range", number)
         self.buffer = buffer
 
     @property
     def handle(self) -> bytes:
         """The bytes by which others open it. They contain its secret."""
-        return _core.remote_handle(_open(self._number, self._remote))
+        with self._remote._uses(), self._uses() as number:
+            return _core.remote_handle(number)
 
     def close(self) -> None:
         """Refuses new requests and waits for those under way."""
-        number, self._number = self._number, None
-        if number is not None and self._remote.is_open:
-            _core.remote_withdraw(number)
+        _close(self, _core.remote_withdraw)
 
 
 class Memory(_Closing):
     """An opened range of another process."""
 
-    __slots__ = ("_number", "_remote", "nbytes")
+    __slots__ = ("_remote", "_uses", "nbytes")
 
     def __init__(self, remote: "Remote", number: int, nbytes: int) -> None:
         self._remote = remote
-        self._number: Optional[int] = number
+        self._uses = Uses("range", number)
         self.nbytes = nbytes
 
     def get(self, offset: int = 0, nbytes: Optional[int] = None, into: Any = None) -> Any:
@@ -137,24 +138,30 @@ class Memory(_Closing):
 
     def close(self) -> None:
         """Cancels its transfers, and closes it."""
-        number, self._number = self._number, None
-        if number is not None and self._remote.is_open:
-            for transfer, of in list(self._remote._transfers.items()):
-                if of == number:
-                    _end_transfer(self._remote, transfer)
-            _core.remote_close(number)
+        _close(self, self._end)
+
+    def _end(self, number: int) -> None:
+        for transfer, of in list(self._remote._transfers.items()):
+            if of == number:
+                _end_transfer(self._remote, transfer)
+        _core.remote_close(number)
 
     def _target(self, offset: int, nbytes: Optional[int], into: Any) -> Any:
         if into is None:
             return bytearray(max(0, self.nbytes - offset) if nbytes is None else nbytes)
-        return into if nbytes is None else memoryview(into).cast("B")[:nbytes]
+        if nbytes is None:
+            return into
+        view = memoryview(into).cast("B")
+        if nbytes > view.nbytes:
+            raise ValueError(f"{nbytes} bytes do not fit into {view.nbytes}")
+        return view[:nbytes]
 
     def _begin(self, is_put: bool, offset: int, data: Any) -> Transfer:
         if offset < 0:
             raise ValueError("the offset is negative")
-        number = _open(self._number, self._remote)
-        transfer = _core.remote_begin(number, is_put, offset, data)
-        self._remote._transfers[transfer] = number
+        with self._remote._uses(), self._uses() as number:
+            transfer = _core.remote_begin(number, is_put, offset, data)
+            self._remote._transfers[transfer] = number
         return Transfer(self, transfer)
 
 
@@ -168,7 +175,7 @@ class Remote(_Closing):
         limit_in_flight: bytes in transfer at once in each direction; 0: 64 MiB
     """
 
-    __slots__ = ("_number", "_transfers")
+    __slots__ = ("_transfers", "_uses")
 
     def __init__(
         self,
@@ -177,38 +184,50 @@ class Remote(_Closing):
         deadline: float = 10.0,
         limit_in_flight: int = 0,
     ) -> None:
-        self._number: Optional[int] = None
+        self._uses = Uses("context")
         self._transfers: Dict[Any, int] = {}  # under way, and the number of their range
         milliseconds = max(1, int(deadline * 1000))
-        self._number = _core.remote_create(devices, key_file, milliseconds, limit_in_flight)
+        self._uses.number = _core.remote_create(devices, key_file, milliseconds, limit_in_flight)
 
     @property
     def is_open(self) -> bool:
         """Whether it was not closed."""
-        return self._number is not None
+        return self._uses.number is not None
 
     def publish(self, buffer: Buffer, get: bool = True, put: bool = False) -> Published:
         """Lets others read (`get`) or write (`put`) a buffer of a pool."""
         rights = (_GET if get else 0) | (_PUT if put else 0)
-        number = _core.remote_publish(_open(self._number, self), buffer, rights)
-        return Published(self, number, buffer)
+        with self._uses() as context:
+            return Published(self, _core.remote_publish(context, buffer, rights), buffer)
 
     def open(self, handle: bytes) -> Memory:
         """Opens a range by the handle of :attr:`Published.handle`."""
-        number, nbytes = _core.remote_open(_open(self._number, self), bytes(handle))
-        return Memory(self, number, nbytes)
+        with self._uses() as context:
+            return Memory(self, *_core.remote_open(context, bytes(handle)))
 
     def close(self) -> None:
         """Cancels transfers, closes connections, withdraws published ranges, ends the thread."""
-        number, self._number = self._number, None
+        number = self._uses.take(_PATIENCE)
         if number is not None:
             for transfer in list(self._transfers):
                 _end_transfer(self, transfer)
             _core.remote_destroy(number)
 
     def __del__(self) -> None:
-        if getattr(self, "_number", None) is not None:  # also after arguments that were refused
+        if hasattr(self, "_uses"):  # also after arguments that were refused
             self.close()
+
+
+def _close(which: Union[Published, Memory], end: Callable[[int], None]) -> None:
+    if which._remote._uses.begin() is None:  # that end was its own, too
+        which._uses.number = None
+        return
+    try:
+        number = which._uses.take(_PATIENCE)
+        if number is not None:
+            end(number)
+    finally:
+        which._remote._uses.end()
 
 
 def _end_transfer(remote: Remote, transfer: Any) -> None:
@@ -216,8 +235,3 @@ def _end_transfer(remote: Remote, transfer: Any) -> None:
         time.sleep(0.01)
     remote._transfers.pop(transfer, None)
 
-
-def _open(number: Optional[int], remote: Remote) -> int:
-    if number is None or not remote.is_open:
-        raise ValueError("it is closed")
-    return number

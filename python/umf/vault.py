@@ -10,8 +10,8 @@
     with vault.Vault("model") as model, model.attach(timeout=60) as view:   # any other process
         weights = view["layers.0.weight"].numpy()  # read-only, shared, not copied
 
-A vault with its drafts and views belongs to one thread at a time: no other thread may use or close
-them meanwhile. After a commit that failed, abort the draft and begin another one.
+Vaults and views may be used from several threads, drafts from one at a time. What another thread is
+in a call of cannot be closed: BufferError.
 
 The first `Vault` starts the service, `umfd`, if none runs. Importing does nothing.
 """
@@ -35,6 +35,7 @@ from ._tensors import (
     tensor_of_array,
     tensor_of_note,
 )
+from ._uses import Uses
 
 __all__ = ["Draft", "Entry", "Event", "State", "Vault", "View", "list_vaults", "load_safetensors", "stop"]
 
@@ -139,29 +140,32 @@ class Entry(_core.Region):
 class View(_Closing, Mapping[str, Entry]):
     """A generation that is attached: names and their memory, read-only."""
 
-    __slots__ = ("_hold", "_number", "_vault", "generation")
+    __slots__ = ("_hold", "_uses", "_vault", "generation")
 
     def __init__(self, vault: "Vault", number: int, generation: int) -> None:
         self._vault = vault
         self._hold = _core.Hold(vault._hold)
-        self._number: Optional[int] = number
+        self._uses = Uses("view", number)
         self.generation = generation
 
     def __getitem__(self, key: str) -> Entry:
-        found = _core.vault_find(self._open(), _bytes(key)) if isinstance(key, str) and "\0" not in key else None
+        found = None
+        if isinstance(key, str) and "\0" not in key:
+            with self._call() as number:
+                found = _core.vault_find(number, _bytes(key))
         if found is None:
             raise KeyError(key)
         return self._entry(found)
 
     def __iter__(self) -> Iterator[str]:
-        return (_text(found[0]) for found in _core.vault_each(self._open(), b""))
+        return (_text(found[0]) for found in self._each(""))
 
     def __len__(self) -> int:
-        return len(_core.vault_each(self._open(), b""))
+        return len(self._each(""))
 
     def entries(self, prefix: str = "") -> List[Entry]:
         """The entries whose names begin so, by name."""
-        return [self._entry(found) for found in _core.vault_each(self._open(), _bytes(prefix))]
+        return [self._entry(found) for found in self._each(prefix)]
 
     def verify(self, prefix: str = "") -> int:
         """Reads the entries whose names begin so, compares them with the sums of the commit, and returns how many.
@@ -171,9 +175,9 @@ class View(_Closing, Mapping[str, Entry]):
         count = 0
         entry: Any
         for entry in self.entries(prefix):
-            with memoryview(entry):
+            with memoryview(entry), self._call() as number:
                 try:
-                    _core.vault_verify(self._open(), _bytes(entry.key))
+                    _core.vault_verify(number, _bytes(entry.key))
                     count += 1
                 except NotSupportedError:  # without content, or kept without its sum
                     pass
@@ -182,20 +186,28 @@ class View(_Closing, Mapping[str, Entry]):
         return count
 
     def close(self) -> None:
-        """Unmaps it. BufferError while arrays or other views of its memory are in use."""
-        if self._number is not None:
-            self._hold.end("detached")
-            number, self._number = self._number, None
-            if self._vault._number is not None:
+        """Unmaps it. BufferError while arrays or other views of its memory, or calls, are in use."""
+        if self._vault._uses.begin() is None:  # that end was its own, too
+            self._uses.number = None
+            return
+        try:
+            number = self._uses.take(before=lambda: self._hold.end("detached"))
+            if number is not None:
                 _core.vault_detach(number)
+        finally:
+            self._vault._uses.end()
 
     def __del__(self) -> None:
         _close_quietly(self)
 
-    def _open(self) -> int:
-        if self._number is None or self._vault._number is None:
-            raise ValueError("the view is closed")
-        return self._number
+    @contextmanager
+    def _call(self) -> Iterator[int]:
+        with self._vault._uses(), self._uses() as number:
+            yield number
+
+    def _each(self, prefix: str) -> List[Tuple[bytes, int, int, bytes, int]]:
+        with self._call() as number:
+            return _core.vault_each(number, _bytes(prefix))
 
     def _entry(self, found: Tuple[bytes, int, int, bytes, int]) -> Entry:
         return Entry._of(self, found, found[4] != 0)
@@ -207,7 +219,7 @@ class Draft:
     The end of a ``with`` commits it; an exception that leaves the block aborts it.
     """
 
-    __slots__ = ("_hold", "_lock", "_number", "_pools", "_vault", "generation")
+    __slots__ = ("_hold", "_lock", "_number", "_pools", "_process", "_vault", "generation")
 
     def __init__(self, vault: "Vault", number: int) -> None:
         self._vault = vault
@@ -215,6 +227,7 @@ class Draft:
         self._number: Optional[int] = number
         self._pools: Dict[int, int] = {}
         self._lock = threading.RLock()
+        self._process = os.getpid()
         self.generation: Optional[int] = None
 
     def put(self, key: str, data: Any, *, note: Optional[bytes] = None, private: bool = False) -> None:
@@ -233,14 +246,17 @@ class Draft:
         with memoryview(data) as given:
             nbytes = given.nbytes or (1 if tensor else 0)  # an array may be empty
             note = note if note is not None else tensor.note() if tensor else b""
+            flat = given.cast("B") if given.nbytes else None  # before anything is made
             with self._memory(key, nbytes, note, private) as memory:
-                if given.nbytes:
-                    memory[:] = given.cast("B")
+                if flat:
+                    memory[:] = flat
 
     def allocate(self, key: str, nbytes: int, *, note: bytes = b"", private: bool = False) -> Entry:
         """An entry of so many bytes to be filled in place, before the commit. Views must be released then."""
-        with self._lock:
-            return self._entry(key, nbytes, note, _PRIVATE if private else 0)
+        with self._call() as number:
+            entry = self._make(number, key, nbytes, note, _PRIVATE if private else 0)
+            self._put(number, entry)
+            return entry
 
     def empty(self, key: str, shape: Union[int, Tuple[int, ...]], dtype: Any = "float32", *, private: bool = False) -> Any:
         """A NumPy array on an entry, to be filled in place; it must be released before the commit."""
@@ -249,7 +265,7 @@ class Draft:
         about = numpy.empty(0, dtype)
         dimensions = (shape,) if isinstance(shape, int) else tuple(shape)
         nbytes = count_of(dimensions) * about.dtype.itemsize
-        if nbytes <= 0:
+        if nbytes <= 0 or min(dimensions) < 0:
             raise ValueError(f"{key!r}: an entry has at least one byte")
         kind = tensor_of_array(about)
         note = Tensor(kind.dtype, dimensions).note() if kind else b""
@@ -257,13 +273,13 @@ class Draft:
 
     def zero(self, key: str, nbytes: int, *, note: bytes = b"") -> None:
         """An entry of which only the size is kept: readers have their own memory, which reads as zero."""
-        with self._lock:
-            self._entry(key, nbytes, note, _ZERO)
+        with self._call() as number:
+            self._put(number, self._make(number, key, nbytes, note, _ZERO))
 
     def keep(self, prefix: str = "") -> None:
         """Takes over entries of the generation `from_generation`, without a copy."""
-        with self._lock:
-            _core.vault_keep(self._open(), _bytes(prefix))
+        with self._call() as number:
+            _core.vault_keep(number, _bytes(prefix))
 
     def load_safetensors(self, path: _Path, prefix: str = "") -> int:
         """Reads a safetensors file, or all of a folder, into entries; returns how many.
@@ -293,28 +309,35 @@ class Draft:
         """Makes it the current generation, in one step, and returns its number.
 
         With a group, that of several vaults become current together: when `group_count` have committed, or,
-        after `timeout` seconds, none. With `digest` a sum of each entry is kept for `View.verify`. After an error abort the draft, as some of its memory may be sealed. BufferError while views of its memory
-        are in use.
+        after `timeout` seconds, none. With `digest` a sum of each entry is kept for `View.verify`.
+        BufferError while views of its memory are in use. After an error entries that were filled in place
+        are over, and a draft whose group has ended can only be aborted.
         """
-        with self._lock:
-            number = self._open()
+        with self._call() as number:
             self._hold.end("committed")
             try:
                 generation = _core.vault_commit(number, group, group_count, _ms(timeout), digest)
-            except BaseException:
-                self._hold.undo()
+            except BaseException:  # memory of these pools may be sealed by now
+                self._hold, self._pools = _core.Hold(self._vault._hold), {}
                 raise
             self._number, self.generation = None, generation
             return generation
 
     def abort(self) -> None:
         """Ends it without a commit. BufferError while views of its memory are in use."""
+        if self._process != os.getpid():  # it is the parent's
+            self._number = None
+            return
         with self._lock:
-            if self._number is not None:
-                self._hold.end("aborted")
-                number, self._number = self._number, None
-                if self._vault._number is not None:
+            if self._number is None:
+                return
+            self._hold.end("aborted")
+            number, self._number = self._number, None
+            if self._vault._uses.begin() is not None:
+                try:
                     _core.vault_abort(number)
+                finally:
+                    self._vault._uses.end()
 
     close = abort
 
@@ -334,27 +357,34 @@ class Draft:
     def __del__(self) -> None:
         _close_quietly(self)
 
-    def _open(self) -> int:
-        if self._number is None or self._vault._number is None:
-            raise ValueError("the draft has ended")
-        return self._number
+    @contextmanager
+    def _call(self) -> Iterator[int]:
+        if self._process != os.getpid():
+            raise ValueError("the draft is that of another process")
+        with self._lock, self._vault._uses():
+            if self._number is None:
+                raise ValueError("the draft has ended")
+            yield self._number
 
-    def _entry(self, key: str, nbytes: int, note: bytes, flags: int) -> Entry:
-        number = self._open()
+    def _make(self, number: int, key: str, nbytes: int, note: bytes, flags: int) -> Entry:
         if nbytes <= 0:
             raise ValueError(f"{key!r}: an entry has at least one byte")
         if flags not in self._pools:  # entries of different flags come from different pools
             self._pools[flags] = _core.vault_pool(number, "coalescing over linux_vmm")
         ptr = _core.vault_allocate(self._pools[flags], nbytes, _ALIGNMENT)
-        _core.vault_put(number, _bytes(key), ptr, nbytes, note, flags)
         return Entry._of(self, (_bytes(key), ptr, nbytes, note, flags), True)
+
+    def _put(self, number: int, entry: Entry) -> None:
+        _core.vault_put(number, _bytes(entry.key), entry.ptr, entry.nbytes, entry.note, entry.flags)
 
     @contextmanager
     def _memory(self, key: str, nbytes: int, note: bytes, private: bool) -> Iterator[memoryview]:
-        with self._lock:
-            entry: Any = self._entry(key, nbytes, note, _PRIVATE if private else 0)
+        """Memory to be filled, which is an entry afterwards; if the caller raises, it is none."""
+        with self._call() as number:
+            entry: Any = self._make(number, key, nbytes, note, _PRIVATE if private else 0)
             with memoryview(entry) as memory:
                 yield memory
+            self._put(number, entry)
 
 
 class Vault(_Closing):
@@ -369,7 +399,7 @@ class Vault(_Closing):
         keep: generations before the current one that stay when nobody reads them. It counts as `limit`
     """
 
-    __slots__ = ("_hold", "_lock", "_number", "_uses", "name")
+    __slots__ = ("_hold", "_uses", "name")
 
     def __init__(
         self,
@@ -381,12 +411,10 @@ class Vault(_Closing):
         limit: int = 0,
         keep: int = 0,
     ) -> None:
-        self._number: Optional[int] = None
-        self._uses = 0
-        self._lock = threading.Lock()
+        self._uses = Uses("vault")
         self._hold = _core.Hold(None)
         self.name = name
-        self._number = _core.vault_open(name, _path(folder), start, _ms(timeout), limit, keep)
+        self._uses.number = _core.vault_open(name, _path(folder), start, _ms(timeout), limit, keep)
 
     def draft(
         self,
@@ -404,7 +432,7 @@ class Vault(_Closing):
             replace: the current generation goes first, where there is no room for two
             identity: bytes that readers may compare, such as model and revision
         """
-        with self._use() as number:
+        with self._uses() as number:
             return Draft(self, _core.vault_begin(number, _ms(timeout), from_generation, replace, identity))
 
     def attach(
@@ -417,12 +445,12 @@ class Vault(_Closing):
             timeout: seconds to wait for it
             identity: that it must have; None: any
         """
-        with self._use() as number:
+        with self._uses() as number:
             return View(self, *_core.vault_attach(number, generation, _ms(timeout), identity))
 
     def state(self) -> State:
         """Its state now."""
-        with self._use() as number:
+        with self._uses() as number:
             return State(*_core.vault_stat(number))
 
     def wait(self, after: int, timeout: float) -> Optional[Event]:
@@ -435,47 +463,32 @@ class Vault(_Closing):
         Returns:
             None if there was none in time
         """
-        with self._use() as number:
+        with self._uses() as number:
             found = _core.vault_wait(number, after, _ms(timeout))
             return Event(found[0], _EVENTS.get(found[1], "unknown"), found[2]) if found else None
 
     def drop(self, generation: int = 0) -> None:
         """Drops a generation, or with 0 all of them and the draft. Readers keep what they have."""
-        with self._use() as number:
+        with self._uses() as number:
             _core.vault_drop(number, generation)
 
     def drop_draft(self) -> None:
         """Ends the draft of another process."""
-        with self._use() as number:
+        with self._uses() as number:
             _core.vault_drop_draft(number)
 
     def close(self) -> None:
-        """Aborts its draft and detaches its views. BufferError while memory of them, or the vault, is in use."""
-        with self._lock:
-            if self._number is None:
-                return
-            if self._uses:
-                raise BufferError("another thread is in a call of the vault")
-            self._hold.end("closed")
-            number, self._number = self._number, None
-        _core.vault_close(number)
+        """Aborts its draft and detaches its views.
+
+        BufferError while memory of them is in use, or another thread is in a call of any of them.
+        """
+        number = self._uses.take(before=lambda: self._hold.end("closed"))
+        if number is not None:
+            _core.vault_close(number)
 
     def __del__(self) -> None:
-        if getattr(self, "_number", None) is not None:  # also after arguments that were refused
+        if hasattr(self, "_uses"):  # also after arguments that were refused
             _close_quietly(self)
-
-    @contextmanager
-    def _use(self) -> Iterator[int]:
-        with self._lock:
-            if self._number is None:
-                raise ValueError("the vault is closed")
-            self._uses += 1
-            number = self._number
-        try:
-            yield number
-        finally:
-            with self._lock:
-                self._uses -= 1
 
 
 def _close_quietly(which: Any) -> None:
