@@ -23,13 +23,14 @@ umf::provider_ref dangling_provider() {
 }
 
 void dangling(umf::pool &&taken) {
-    umf::pool_ref ref{umf::pool("disjoint over os")};                // refused: deleted
-    umf::memory_resource resource{umf::pool("disjoint over os")};    // refused: deleted
-    umf::allocator<int> ints{umf::pool("disjoint over os")};         // refused: deleted
-    umf::buffer<int> buffer(umf::pool("disjoint over os"), 8);       // refused: deleted
-    auto one = umf::make_unique<int>(umf::pool("proxy over os"), 7); // refused: deleted
-    umf::suspend_scope scope({umf::pool("disjoint over os")});       // refused: deleted
-    umf::memory_resource moved(std::move(taken));                    // refused: deleted
+    umf::pool_ref ref{umf::pool("disjoint over os")};                   // refused: deleted
+    umf::memory_resource resource{umf::pool("disjoint over os")};       // refused: deleted
+    umf::allocator<int> ints{umf::pool("disjoint over os")};            // refused: deleted
+    umf::buffer<int> buffer(umf::pool("disjoint over os"), 8);          // refused: deleted
+    umf::allocator<int> of_result(*umf::pool::create("proxy over os")); // refused: deleted
+    auto one = umf::make_unique<int>(umf::pool("proxy over os"), 7);    // refused: deleted
+    umf::suspend_scope scope({umf::pool("disjoint over os")});          // refused: deleted
+    umf::memory_resource moved(std::move(taken));                       // refused: deleted
 }
 
 void lost(umf::pool &pool, umf::provider &provider) {

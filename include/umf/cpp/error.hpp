@@ -165,7 +165,7 @@ template <class T> class [[nodiscard]] result {
     /// @throws umf::exception if there is none
     T &&value() && {
         check();
-        return std::move(**this);
+        return *std::move(*this);
     }
 
     /// @brief The value.
@@ -178,13 +178,19 @@ template <class T> class [[nodiscard]] result {
 
     /// @brief The value, which must be there.
     /// @return valid as long as this
-    T &operator*() noexcept {
+    T &operator*() &noexcept {
         return *std::get_if<0>(&held_);
+    }
+
+    /// @brief The value, which must be there, to be moved from.
+    /// @return valid as long as this
+    T &&operator*() &&noexcept {
+        return std::move(*std::get_if<0>(&held_));
     }
 
     /// @brief The value, which must be there.
     /// @return valid as long as this
-    const T &operator*() const noexcept {
+    const T &operator*() const &noexcept {
         return *std::get_if<0>(&held_);
     }
 
@@ -211,28 +217,28 @@ template <class T> class [[nodiscard]] result {
     /// @param other if there is no value
     /// @return either
     template <class U> T value_or(U &&other) && {
-        return *this ? std::move(**this) : static_cast<T>(std::forward<U>(other));
+        return *this ? *std::move(*this) : static_cast<T>(std::forward<U>(other));
     }
 
     /// @brief Calls a function with the value, if there is one.
     /// @param function of the value; returns a result
     /// @return its result, or this error
     template <class Function> auto and_then(Function &&function) & {
-        return then(std::forward<Function>(function), **this);
+        return then(std::forward<Function>(function), *this);
     }
 
     /// @brief Calls a function with the value, if there is one.
     /// @param function of the value; returns a result
     /// @return its result, or this error
     template <class Function> auto and_then(Function &&function) const & {
-        return then(std::forward<Function>(function), **this);
+        return then(std::forward<Function>(function), *this);
     }
 
     /// @brief Calls a function with the value, moved, if there is one.
     /// @param function of the value; returns a result
     /// @return its result, or this error
     template <class Function> auto and_then(Function &&function) && {
-        return then(std::forward<Function>(function), std::move(**this));
+        return then(std::forward<Function>(function), std::move(*this));
     }
 
     /// @brief The error, which must be there.
@@ -248,11 +254,12 @@ template <class T> class [[nodiscard]] result {
     }
 
   private:
-    template <class Function, class Value> auto then(Function &&function, Value &&value) const {
-        using Next = std::decay_t<std::invoke_result_t<Function, Value>>;
-        return *this
-                   ? Next(std::invoke(std::forward<Function>(function), std::forward<Value>(value)))
-                   : Next(error());
+    // Without a value there is nothing to refer to.
+    template <class Function, class Self> static auto then(Function &&function, Self &&self) {
+        using Next =
+            std::decay_t<std::invoke_result_t<Function, decltype(*std::forward<Self>(self))>>;
+        return self ? Next(std::invoke(std::forward<Function>(function), *std::forward<Self>(self)))
+                    : Next(self.error());
     }
 
     void check() const {
