@@ -1,5 +1,5 @@
 /*
- * Counters: what a pool and its provider hold, read while the program runs.
+ * Counters: bytes that a pool and its provider hold, read while the program runs.
  *
  * A path names a counter. "{}" in it stands for an argument, here the handle. The pool keeps more
  * than the program uses: the difference is free memory that its next allocations take.

@@ -31,7 +31,7 @@ _MOST_HEAD = 100_000_000  # bytes, as the format says
 
 
 class Tensor(NamedTuple):
-    """What a tensor is: the name of its type, as safetensors has it, and its shape."""
+    """Type, by the name that safetensors has for it, and shape."""
 
     dtype: str
     shape: Tuple[int, ...]
@@ -47,7 +47,7 @@ class Tensor(NamedTuple):
 
 
 def tensor_of(about: Any, what: str) -> Tensor:
-    """The tensor that JSON describes. ValueError names what is wrong."""
+    """The tensor that JSON describes. ValueError names the wrong member."""
     dtype, shape = (about.get("dtype"), about.get("shape")) if isinstance(about, dict) else (None, None)
     if not isinstance(dtype, str) or dtype not in _TYPES:
         raise ValueError(f"{what}: unknown type {dtype!r:.40}")

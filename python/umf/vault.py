@@ -396,7 +396,7 @@ class Vault(_Closing):
         start: start the service if none answers
         timeout: seconds that the service may take to answer
         limit: bytes of all generations together; 0: no limit. It counts when the first draft makes the name
-        keep: generations before the current one that stay when nobody reads them. It counts as `limit`
+        keep: generations before the current one that stay without readers. It counts as `limit`
     """
 
     __slots__ = ("_hold", "_uses", "name")

@@ -74,7 +74,7 @@ static umf_result_t settings_query(umf_ctl_query_t *query, const char *rest) {
 /* A program with raised privileges must not take paths from its caller. */
 static void settings_read(const char *variable, const char *value,
                           umf_result_t (*set)(const char *value)) {
-    if (value && set(value) != UMF_RESULT_SUCCESS) {
+    if (value && *value && set(value) != UMF_RESULT_SUCCESS) {
         UMF_LOG_IGNORED("%s is ignored: %s", variable, umfLastErrorText());
     }
 }

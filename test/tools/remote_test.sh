@@ -90,10 +90,14 @@ for text in (b"umf-remote 1\nprocess %d\ndevices \33[31m\nkey no\npeers 1\nmore 
              b"umf-remote 1\nprocess 1\nrange 1 1\n", b"x" * 4096, b"", b"umf-remote 1\n" + b"range 1 18446744073709551615 9\n" * 131):
     fd = os.memfd_create("umf-remote", 0)
     os.write(fd, text[:4096].ljust(4096 if text else 0, b"\0"))
+fd = os.memfd_create("umf-remote", 0)
+many = b"umf-remote 1\nprocess %d\ndevices many\nkey no\npeers 1\n" % os.getpid() + b"range 1 1 1\n" * 320 + b"end\n"
+os.write(fd, many.ljust(4096, b"\0"))
 print("ready", flush=True)
 sys.stdin.read(1)'; }
     read -r -u "${liar[0]}" line
     expect_status 0 "$umfctl" remote ls
+    expect_in out 'many: 320 ranges'
     expect_in out '31m: 0 ranges'
     ! grep -q "$(printf '\033')" "$work/out" || fail "a page controls the terminal"
     expect_status 0 "$umfctl" remote ls --json

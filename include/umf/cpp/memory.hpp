@@ -40,7 +40,7 @@ template <class T> struct deleter {
 /// @tparam T type of one object
 template <class T> struct deleter<T[]> {
     static_assert(std::is_trivially_destructible_v<T>,
-                  "umf::deleter<T[]> does not know how many objects to destroy: the elements must "
+                  "umf::deleter<T[]> has no count of objects to destroy: the elements must "
                   "need no destructor; use a container with umf::allocator");
 
     /// @brief Allocates memory that this object frees.

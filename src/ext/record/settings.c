@@ -132,7 +132,7 @@ static void attach_read(const char *word) {
 void umf_record_settings_init(void) {
     umf_ctl_register("record", settings_query);
     const char *attach = secure_getenv("UMF_RECORD_ATTACH");
-    if (attach) {
+    if (attach && *attach) {
         attach_read(attach);
     }
 }

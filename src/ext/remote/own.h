@@ -283,7 +283,7 @@ void umf_remote_peer_advance(umf_remote_handle_t remote, uint64_t now);
 bool umf_remote_peer_is_idle(umf_remote_handle_t remote);
 void umf_remote_peer_end(umf_remote_handle_t remote);
 
-/* --- page.c: what others see of the context -----------------------------------------------------
+/* --- page.c: the report for other processes ----------------------------------------------------
  */
 
 /* Before the thread starts. Without it the context works, and is not listed. */

@@ -66,7 +66,7 @@ static inline umf_sleep_vm_t umf_sleep_vm(const umf_sleep_t *sleep) {
                : (umf_sleep_vm_t){provider->ext, provider->self};
 }
 
-/* What a detached piece takes from the memory of its pool: of an arena, which counts pages, all of
+/* Bytes that a pool loses with a detached piece: of an arena, which counts pages, all of
  * it. */
 static inline size_t umf_sleep_piece_bytes(const umf_sleep_t *sleep,
                                            const umf_sleep_piece_t *piece) {

@@ -94,19 +94,30 @@ static bool are_claimed(umf_arena_t *arena, void *const *bases, size_t count) {
     return true;
 }
 
-umf_result_t umf_arena_vm_detach(void *self, void *const *bases, size_t count) {
-    umf_arena_t *arena = self;
+typedef umf_result_t (*step_t)(umf_arena_t *arena, uintptr_t base);
+
+/* Until a step fails. */
+static umf_result_t each_claimed(umf_arena_t *arena, void *const *bases, size_t count,
+                                 step_t step) {
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     umf_arena_driver_lock(arena);
     if (are_claimed(arena, bases, count)) {
         result = UMF_RESULT_SUCCESS;
         for (size_t i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
-            result = unmap(arena, (uintptr_t)bases[i]);
-            result = result ? result : destroy(arena, (uintptr_t)bases[i]);
+            result = step(arena, (uintptr_t)bases[i]);
         }
     }
     umf_arena_driver_unlock(arena);
     return result;
+}
+
+static umf_result_t detach(umf_arena_t *arena, uintptr_t base) {
+    umf_result_t result = unmap(arena, base);
+    return result ? result : destroy(arena, base);
+}
+
+umf_result_t umf_arena_vm_detach(void *self, void *const *bases, size_t count) {
+    return each_claimed(self, bases, count, detach);
 }
 
 /* --- bringing it back (driver lock held) --- */
@@ -225,15 +236,5 @@ static umf_result_t attach(umf_arena_t *arena, uintptr_t base) {
 }
 
 umf_result_t umf_arena_vm_attach(void *self, void *const *bases, size_t count) {
-    umf_arena_t *arena = self;
-    umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    umf_arena_driver_lock(arena);
-    if (are_claimed(arena, bases, count)) {
-        result = UMF_RESULT_SUCCESS;
-        for (size_t i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
-            result = attach(arena, (uintptr_t)bases[i]);
-        }
-    }
-    umf_arena_driver_unlock(arena);
-    return result;
+    return each_claimed(self, bases, count, attach);
 }
