@@ -52,7 +52,7 @@ TEST(UniquePtr, EndsTheObjectAndFreesItsMemory) {
         umf::unique_ptr<void> bytes(pool.allocate(100));
     }
     EXPECT_EQ(Loud::alive, 0);
-    EXPECT_THROW(umf::make_unique<Loud>(counted.pool, true), std::runtime_error);
+    EXPECT_THROW(static_cast<void>(umf::make_unique<Loud>(counted.pool, true)), std::runtime_error);
     counted.pool.reset();
     EXPECT_EQ(counted.counters.blocks, 0);
 }
