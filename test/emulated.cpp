@@ -26,7 +26,7 @@ const Limit limits[] = {
      {"broker.AChildThatExportsHasItsOwn", "os.EndedProducer",
       "os.ChildDoesNotDisturbItsParentsFile", "Attach.*", "IpcSignals.*", "IpcFork.*",
       "Each/IpcState.*", "Reclaim.TheBackgroundThreadStopsAndStarts",
-      "Blocked.TheBackgroundThreadReadsItsSettingWhileItIsTurnedOff",
+      "Blocked.TheBackgroundThreadReadsItsSettingWhileItIsTurnedOff", "Each/BrokerFork.*",
       "Memory/Life.TheChildOfAProducerSharesOnlyWhatItMakes/Anonymous",
       "Memory/Life.TheChildOfAProducerSharesOnlyWhatItMakes/Vmm",
       "record.a_child_of_fork_does_not_record"}},
