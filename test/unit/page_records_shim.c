@@ -20,21 +20,24 @@ uint32_t shim_page_pool(uintptr_t addr) {
     return umf_page_record_at(addr)->pool;
 }
 
-/* A page of 48 B (kind 1) and then of 32 B (kind 2), and so on. */
+void *shim_page_record(uintptr_t addr) {
+    return umf_page_record_at(addr);
+}
+
+/* A page of 48 B (kind 1) or of 32 B (kind 2). */
 static umf_starts_sizes_t sizes;
-static umf_starts_t page;
 UMF_LOCK_STATIC(starts_lock, UMF_RANK_ARENA);
 
-void shim_starts_make(uint32_t kind, uintptr_t addr) {
+void shim_starts_make(void *page, uint32_t kind, uintptr_t addr) {
     static _Atomic size_t made;
     umf_starts_pool_t pool = {.sizes = &sizes, .lock = &starts_lock, .index = 5, .bins = 2};
     umf_starts_set_size(&sizes, 1, 48);
     umf_starts_set_size(&sizes, 2, 32);
-    umf_starts_make(&pool, &page, kind, addr, 0, &made);
+    umf_starts_make(&pool, page, kind, addr, 0, &made);
 }
 
-uint32_t shim_starts_kind(void) {
-    return __atomic_load_n(&page.kind, __ATOMIC_ACQUIRE);
+uint32_t shim_starts_kind(const void *page) {
+    return __atomic_load_n(&((const umf_starts_t *)page)->kind, __ATOMIC_ACQUIRE);
 }
 
 bool shim_page_is_of_kind(uintptr_t addr, uint32_t kind) {

@@ -16,9 +16,13 @@ void shim_page_withdraw(uintptr_t addr, uint32_t pool, const uint8_t *states);
 /* The pool of the record; there must be one. */
 uint32_t shim_page_pool(uintptr_t addr);
 
-/* One page whose objects become those of another kind, 1 or 2, and its record. */
-void shim_starts_make(uint32_t kind, uintptr_t addr);
-uint32_t shim_starts_kind(void);
+/* Where its record is. */
+void *shim_page_record(uintptr_t addr);
+
+/* The objects of a page become those of another kind, 1 or 2. `page`: an umf_starts_t, 0 at first.
+ */
+void shim_starts_make(void *page, uint32_t kind, uintptr_t addr);
+uint32_t shim_starts_kind(const void *page);
 bool shim_page_is_of_kind(uintptr_t addr, uint32_t kind);
 
 #ifdef __cplusplus
