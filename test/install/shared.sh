@@ -29,6 +29,24 @@ fi
 use_by_cmake -DCMAKE_PREFIX_PATH="$prefix" -DWITH_PROXY="$with_proxy"
 use_by_pkg_config "$lib/pkgconfig" "$lib"
 use_by_hand "$prefix" "$lib" -lumf
+
+# Code of the guide, with its prefix replaced.
+guide() { # <language>: the last block of it in the page
+    awk -v fence="\`\`\`$1" '$0 == fence { text = ""; inside = 1; next } /^```/ { inside = 0 } inside { text = text $0 "\n" }
+        END { printf "%s", text }' "$source/docs/guide/building.md" | sed "s:/opt/umf/lib\\b:$lib:g; s:/opt/umf:$prefix:g"
+}
+mkdir "$work/guide"
+cp "$here/app/app.c" "$work/guide"
+{
+    printf 'cmake_minimum_required(VERSION 3.20)\nproject(guide C)\nadd_executable(app app.c)\n'
+    guide cmake
+} >"$work/guide/CMakeLists.txt"
+configure "$work/guide" "$work/guide/build" -DCMAKE_PREFIX_PATH="$prefix"
+quietly cmake --build "$work/guide/build"
+quietly "$work/guide/build/app"
+guide sh | grep -q pkg-config || fail "the guide has no commands of a compiler alone"
+(cd "$work/guide" && quietly bash -euc "$(guide sh)")
+
 # It finds the library beside it.
 [ "$with_proxy" != ON ] || quietly env LD_PRELOAD="$lib/libumf_proxy.so.1" "$work/by_cmake/app_c"
 
