@@ -31,6 +31,8 @@ static const char usage[] =
     "\n"
     "  --dir FOLDER     the place of the service; by default that of this user\n"
     "\n"
+    "A NAME of the form file:FOLDER is a vault in files of that folder, without a service.\n"
+    "\n"
     "Exit status: 0 done; 1 it failed; 2 the command line was wrong.\n";
 
 typedef struct vault_words_t {

@@ -31,6 +31,15 @@
  * through whatever descriptor. So the memory of a draft must come from a provider whose files can
  * be sealed (linux_vmm).
  *
+ * A vault with the name `file:<folder>` keeps its generations in a folder instead, each in a file,
+ * without a service: they outlive a boot, and can be copied to other machines. Everything else is
+ * the same, with these differences. A file has no seals: it is read-only, but another process of
+ * its user could change or cut it, and a reader of a file that was cut gets SIGBUS; so sums of all
+ * entries are kept (::umfVaultVerify). A commit writes the content to the disk, and
+ * ::umfVaultKeep copies. Generations that `keep` does not hold are removed by the next commit, with
+ * readers or without; these keep what they have mapped. Groups and ::umfVaultDropDraft are not
+ * supported. The only events are commits, and the number of one is its generation.
+ *
  * Handles of vaults and views may be used by any thread. A draft is used by one thread at a time;
  * its pools are like all pools. After a fork the handles are the parent's: calls in the child give
  * UMF_RESULT_ERROR_INVALID_ARGUMENT, and memory of views stays mapped there and readable.
@@ -59,8 +68,8 @@ typedef struct umf_vault_view_t *umf_vault_view_handle_t;
 typedef struct umf_vault_params_t {
     /// sizeof(umf_vault_params_t) of the headers it was compiled with.
     size_t struct_size;
-    /// Folder of the service; NULL: `UMF_VAULT_DIR`, else `$XDG_RUNTIME_DIR/umf`, else `/run/umf`
-    /// for root and `/tmp/umf-<uid>` for others.
+    /// Folder of the service, not used by a vault in a folder; NULL: `UMF_VAULT_DIR`, else
+    /// `$XDG_RUNTIME_DIR/umf`, else `/run/umf` for root and `/tmp/umf-<uid>` for others.
     const char *folder;
     /// 1: start the service if none answers. It ends by itself after a minute without clients and
     /// content.
@@ -179,7 +188,7 @@ typedef struct umf_vault_stat_t {
     uint64_t generations;
     /// Bytes of all of them and of the draft; memory that generations share counts once.
     uint64_t bytes;
-    /// Clients that have a generation attached; the writer of one is among them.
+    /// Clients that have a generation attached; the writer of one is among them. Of a folder: 0.
     uint64_t readers;
     /// Bytes that it may have; 0: no limit.
     uint64_t limit;
@@ -187,7 +196,7 @@ typedef struct umf_vault_stat_t {
     uint64_t restarts;
     /// Number of the last event.
     uint64_t event;
-    /// Process of the client that writes a draft; 0: none.
+    /// Process of the client that writes a draft; 0: none, or of a folder.
     uint32_t writer;
 } umf_vault_stat_t;
 
@@ -225,7 +234,9 @@ typedef struct umf_vault_event_t {
 
 /// @brief Opens a vault by its name. Nothing is made before the first draft.
 ///
-/// @param name 1 to 255 bytes
+/// @param name 1 to 255 bytes. `file:<folder>`: a vault in a folder, at most 511 bytes; a relative
+///        path is that of the current folder. The first draft makes the folder, with mode 0700, if
+///        the one above it is there
 /// @param params NULL: ::UMF_VAULT_PARAMS_INIT
 /// @param hVault [out] to be closed by ::umfVaultClose; written only on success
 /// @return ::UMF_RESULT_SUCCESS;
@@ -235,8 +246,9 @@ typedef struct umf_vault_event_t {
 ///         started; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 ///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the service has no room for another client, or
 ///         does not answer in time;
-///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the service has another version. The log has the
-///         cause.
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the service has another version. Of a folder also
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if it cannot be read or written, and
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if its disk is full. The log has the cause.
 umf_result_t umfVaultOpen(const char *name, const umf_vault_params_t *params,
                           umf_vault_handle_t *hVault);
 
@@ -286,7 +298,7 @@ umf_result_t umfVaultPut(umf_vault_draft_handle_t hDraft, const char *key, const
                          size_t size, const void *note, size_t note_size, unsigned flags);
 
 /// @brief Takes over entries of the generation `from`. Memory is shared, not copied: a piece stays
-///        as long as one generation has an entry in it.
+///        as long as one generation has an entry in it. In a folder it is copied.
 ///
 /// @param hDraft the draft
 /// @param prefix of the keys; "" takes all. Keys that were put before are left as they are
@@ -420,7 +432,8 @@ umf_result_t umfVaultDrop(umf_vault_handle_t hVault, uint64_t generation);
 /// @brief Ends the draft of another client, which may be stopped.
 ///
 /// @param hVault the vault
-/// @return ::UMF_RESULT_SUCCESS, also if there is none; otherwise as ::umfVaultDrop
+/// @return ::UMF_RESULT_SUCCESS, also if there is none; ::UMF_RESULT_ERROR_NOT_SUPPORTED of a
+///         folder, where the draft ends with its process; otherwise as ::umfVaultDrop
 umf_result_t umfVaultDropDraft(umf_vault_handle_t hVault);
 
 /// @brief Called for a vault. Returns 0 to go on.

@@ -47,6 +47,30 @@ def tensors_of(path, tensors, head=None):
     return path
 
 
+def test_a_folder_needs_no_service(tmp_path, monkeypatch):
+    monkeypatch.setenv("UMF_UMFD", "/missing")
+    monkeypatch.setenv("UMF_VAULT_DIR", str(tmp_path / "missing"))
+    name = f"file:{tmp_path / 'model'}"
+    with vault.Vault(name) as model:
+        with model.draft() as draft:
+            draft.put("weight", numpy.arange(1000, dtype="float32"))
+            draft.put("own", b"abc", private=True)
+            draft.zero("cache", 100)
+            with pytest.raises(umf.Error):
+                vault.Vault(name).draft()  # one at a time
+        assert model.state()[:2] == (1, 1) and model.wait(0, 0) == vault.Event(1, "committed", 1)
+        with pytest.raises(umf.NotSupportedError):
+            model.drop_draft()
+    code = (
+        "import sys, umf.vault\n"
+        "with umf.vault.Vault(sys.argv[1]) as model, model.attach() as view:\n"
+        "    assert view['weight'].numpy().sum() == 499500 and view.verify() == 2\n"
+        "    assert bytes(view['own']) == b'abc' and bytes(view['cache']) == bytes(100)\n"
+    )
+    run_python(code, name)
+    assert sorted(one.name for one in (tmp_path / "model").iterdir()) == ["1.vault", "lock"]
+
+
 def test_a_writer_and_a_reader(model, service):
     with model.draft(identity=b"v1") as draft:
         draft.put("array", numpy.arange(1000, dtype="float32").reshape(10, 100))

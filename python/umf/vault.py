@@ -13,7 +13,8 @@
 Vaults and views may be used from several threads, drafts from one at a time. What another thread is
 in a call of cannot be closed: BufferError.
 
-The first `Vault` starts the service, `umfd`, if none runs. Importing does nothing.
+The first `Vault` starts the service, `umfd`, if none runs. Importing does nothing. A vault with the name
+`file:<folder>` needs no service: its generations are files, which also outlive a boot.
 """
 
 import os
@@ -391,7 +392,7 @@ class Vault(_Closing):
     """A name, open in this process. Nothing is made before the first draft.
 
     Args:
-        name: 1 to 255 bytes
+        name: 1 to 255 bytes; `file:<folder>`: a vault in files of a folder
         folder: of the service; None: that of the user
         start: start the service if none answers
         timeout: seconds that the service may take to answer

@@ -87,6 +87,8 @@ bool umf_os_is_own_unlinked(int fd);
 int umf_os_read_at(int fd, void *buffer, size_t size,
                    uint64_t offset); /* EIO if the file is shorter */
 int umf_os_write_at(int fd, const void *buffer, size_t size, uint64_t offset);
+/* Content and size are on the disk afterwards, or the names of a folder. */
+int umf_os_sync(int fd);
 /* Identity and size of an open file. */
 int umf_os_file_id(int fd, uint64_t *dev, uint64_t *ino, uint64_t *size);
 /*
@@ -121,6 +123,7 @@ int umf_os_chmod_socket(const char *path, mode_t mode);
 /* EPERM for a folder to which all users may write, and whose files each of them may rename. */
 int umf_os_check_shared_folder(const char *path);
 int umf_os_fchmod(int fd, mode_t mode);
+int umf_os_mkdir(const char *path, mode_t mode);
 int umf_os_rename(const char *from, const char *to);
 int umf_os_unlink(const char *path);
 /* Seconds since a socket file was last changed; ENOTSOCK if it is anything else. */

@@ -184,3 +184,13 @@ int umf_os_write_at(int fd, const void *buffer, size_t size, uint64_t offset) {
     }
     return error;
 }
+
+int umf_os_sync(int fd) {
+    int error = os_fault("sync");
+    if (error == 0) {
+        do {
+            error = os_result(fsync(fd));
+        } while (error == EINTR);
+    }
+    return error == EINVAL || error == EROFS ? 0 : error; /* a file that has no disk */
+}

@@ -155,6 +155,11 @@ int umf_os_check_shared_folder(const char *path) {
     return (info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX) ? EPERM : 0;
 }
 
+int umf_os_mkdir(const char *path, mode_t mode) {
+    int error = os_fault("mkdir");
+    return error != 0 ? error : os_result(mkdir(path, mode));
+}
+
 int umf_os_rename(const char *from, const char *to) {
     int error = os_fault("rename");
     return error != 0 ? error : os_result(rename(from, to));

@@ -59,6 +59,18 @@ expect_status 1 "$umfctl" vault verify model@999
 expect_in err 'no such generation'
 expect_status 2 "$umfctl" vault verify
 
+# A folder needs no service.
+expect_status 0 env UMF_UMFD=/missing UMF_VAULT_DIR="$work/missing" "$umfctl" vault put "file:$work/folder" "$work/a.txt"
+expect_in out 'generation +1$'
+expect_status 0 "$umfctl" vault stat "file:$work/folder"
+expect_in out '3 bytes +a.txt$'
+expect_status 0 "$umfctl" vault verify "file:$work/folder@1"
+expect_in out 'entries +1$'
+expect_status 0 "$umfctl" vault drop "file:$work/folder@1"
+[ ! -e "$work/folder/1.vault" ] || fail "the generation is still there"
+expect_status 1 "$umfctl" vault drop "file:$work/folder" --draft
+expect_in err 'ends with its process'
+
 # Names of others do not reach the terminal as they are.
 expect_status 0 "$umfctl" vault put "$(printf 'evil\033[31m\n')" "$work/a.txt"
 expect_status 0 "$umfctl" vault ls

@@ -2,7 +2,6 @@
  * it was. docs/vault.md has the steps. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -10,123 +9,12 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "ext/vault/draft.h"
+#include "ext/vault/content.h"
+#include "ext/vault/folder/folder.h"
 #include "system/os.h"
 
 /* Ordinals of tables, behind those of slabs. */
 #define TABLE_ORDINAL (UINT32_C(1) << 20)
-
-/* --- the entries that count ------------------------------------------------------------------- */
-
-typedef struct sorted_t {
-    umf_table_source_t source;
-    size_t order; /* the later one of a key counts; one that was put before one that was kept */
-} sorted_t;
-
-static int sorted_compare(const void *a, const void *b) {
-    const sorted_t *left = a, *right = b;
-    int order = umf_table_compare(left->source.key, left->source.key_size, right->source.key,
-                                  right->source.key_size);
-    return order ? order : (left->order < right->order) - (left->order > right->order);
-}
-
-/* Entries by key, each key once, and the slabs that they are in, numbered. */
-typedef struct content_t {
-    umf_table_source_t *entries;
-    uint32_t count, slabs;
-    size_t room;
-    umf_vault_slab_t *table_slabs;
-    size_t table_slabs_room;
-    const char **bases; /* of the slabs in the table */
-} content_t;
-
-static void content_fini(content_t *content) {
-    umf_meta_free(content->entries, content->room);
-    umf_meta_free(content->table_slabs, content->table_slabs_room);
-    umf_meta_free(content->bases, (content->slabs + 1) * sizeof(*content->bases));
-}
-
-static umf_result_t content_sort(umf_vault_draft_handle_t draft, content_t *content) {
-    size_t count = draft->entries.count, room = (count + 1) * sizeof(sorted_t);
-    sorted_t *sorted = umf_meta_alloc(room);
-    content->room = (count + 1) * sizeof(umf_table_source_t);
-    content->entries = umf_meta_alloc(content->room);
-    if (!sorted || !content->entries) {
-        umf_meta_free(sorted, room);
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    const char *bytes = draft->bytes.items;
-    for (size_t i = 0; i < count; i++) {
-        const umf_vault_draft_entry_t *entry = umf_vault_draft_entry(draft, i);
-        sorted[i] = (sorted_t){.source = {.key = bytes + entry->key,
-                                          .note = bytes + entry->key + entry->key_size,
-                                          .offset = entry->offset,
-                                          .size = entry->size,
-                                          .digest = entry->digest,
-                                          .slab = entry->slab,
-                                          .note_size = entry->note_size,
-                                          .key_size = entry->key_size,
-                                          .flags = entry->flags,
-                                          .is_kept = entry->is_kept},
-                               .order = entry->is_kept ? 0 : i + 1};
-    }
-    qsort(sorted, count, sizeof(*sorted), sorted_compare);
-    for (size_t i = 0; i < count; i++) {
-        const umf_table_source_t *source = &sorted[i].source;
-        const umf_table_source_t *last =
-            content->count ? &content->entries[content->count - 1] : NULL;
-        if (!last || umf_table_compare(last->key, last->key_size, source->key, source->key_size)) {
-            content->entries[content->count++] = *source;
-        }
-    }
-    umf_meta_free(sorted, room);
-    return UMF_RESULT_SUCCESS;
-}
-
-/* Numbers the slabs that have entries, in the order of the draft. */
-static umf_result_t content_init(umf_vault_draft_handle_t draft, content_t *content) {
-    umf_result_t result = content_sort(draft, content);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    for (size_t i = 0; i < draft->slabs.count; i++) {
-        umf_vault_draft_slab(draft, i)->is_used = false;
-    }
-    for (uint32_t i = 0; i < content->count; i++) {
-        umf_vault_draft_slab(draft, content->entries[i].slab)->is_used = true;
-    }
-    for (size_t i = 0; i < draft->slabs.count; i++) {
-        umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
-        slab->index = slab->is_used ? content->slabs++ : 0;
-    }
-    for (uint32_t i = 0; i < content->count; i++) {
-        content->entries[i].slab = umf_vault_draft_slab(draft, content->entries[i].slab)->index;
-    }
-    content->table_slabs_room = (content->slabs + 1) * sizeof(umf_vault_slab_t);
-    content->table_slabs = umf_meta_alloc(content->table_slabs_room);
-    content->bases = umf_meta_alloc((content->slabs + 1) * sizeof(*content->bases));
-    if (!content->table_slabs || !content->bases) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    for (size_t i = 0; i < draft->slabs.count; i++) {
-        const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
-        if (slab->is_used) {
-            content->bases[slab->index] = slab->base;
-        }
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
-/* The sums of what is sealed now. Those of `from` stay: private memory of it may differ here. */
-static void content_sum(const content_t *content) {
-    for (uint32_t i = 0; i < content->count; i++) {
-        umf_table_source_t *entry = &content->entries[i];
-        if (entry->digest == 0 && !(entry->flags & UMF_VAULT_ZERO) && !entry->is_kept) {
-            entry->digest =
-                umf_table_digest(content->bases[entry->slab] + entry->offset, (size_t)entry->size);
-        }
-    }
-}
 
 /* --- slabs ------------------------------------------------------------------------------------ */
 
@@ -134,8 +22,7 @@ static const umf_memory_provider_ext_ops_t *ext_of(const umf_vault_draft_slab_t 
     return slab->pool->provider->ext;
 }
 
-/* Takes the memory from the pool: nobody here has it mapped afterwards. */
-static umf_result_t slab_unmap(umf_vault_draft_slab_t *slab) {
+umf_result_t umf_vault_slab_unmap(umf_vault_draft_slab_t *slab) {
     void *self = slab->pool->provider->self;
     umf_vm_piece_t piece;
     int is_claimed = 0;
@@ -166,8 +53,7 @@ static umf_result_t slab_unmap(umf_vault_draft_slab_t *slab) {
     return UMF_RESULT_SUCCESS;
 }
 
-/* Maps memory where it was: read-only if it was sealed. */
-static umf_result_t slab_map_again(umf_vault_draft_slab_t *slab, bool is_sealed) {
+umf_result_t umf_vault_slab_map(umf_vault_draft_slab_t *slab, bool is_sealed) {
     void *self = slab->pool->provider->self;
     umf_result_t result =
         ext_of(slab)->vm_take(self, slab->base, slab->fd, slab->size, is_sealed ? 0 : 1);
@@ -198,7 +84,7 @@ static void slabs_restore(umf_vault_draft_handle_t draft) {
             continue;
         }
         bool was_sealed = is_sealed(slab->fd);
-        if (slab_map_again(slab, was_sealed) == UMF_RESULT_SUCCESS && !was_sealed) {
+        if (umf_vault_slab_map(slab, was_sealed) == UMF_RESULT_SUCCESS && !was_sealed) {
             slab_close(slab);
         }
     }
@@ -241,7 +127,7 @@ static umf_result_t slabs_give(umf_vault_draft_handle_t draft, size_t first, uin
         umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, first + i);
         slab->serial = answer.serials[i];
         if (!slab->is_shown) {
-            result = slab_map_again(slab, true);
+            result = umf_vault_slab_map(slab, true);
         }
         if (result == UMF_RESULT_SUCCESS) {
             slab_close(slab);
@@ -260,7 +146,7 @@ static umf_result_t give_all(umf_vault_draft_handle_t draft) {
     for (size_t i = 0; i < total && result == UMF_RESULT_SUCCESS; i++) {
         umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         if (is_to_give(slab) && !slab->is_away) {
-            result = slab_unmap(slab);
+            result = umf_vault_slab_unmap(slab);
         }
     }
     for (size_t i = 0, n; i < total && result == UMF_RESULT_SUCCESS; i += n ? n : 1) {
@@ -297,7 +183,7 @@ static umf_result_t keep_all(umf_vault_draft_handle_t draft) {
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static umf_result_t table_make(umf_vault_draft_handle_t draft, const content_t *content,
+static umf_result_t table_make(umf_vault_draft_handle_t draft, const umf_vault_content_t *content,
                                bool has_digests, int *fd, size_t *size) {
     for (size_t i = 0; i < draft->slabs.count; i++) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
@@ -331,7 +217,7 @@ static umf_result_t table_make(umf_vault_draft_handle_t draft, const content_t *
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t table_give(umf_vault_draft_handle_t draft, const content_t *content,
+static umf_result_t table_give(umf_vault_draft_handle_t draft, const umf_vault_content_t *content,
                                bool has_digests) {
     int fd;
     size_t size;
@@ -420,12 +306,15 @@ static void written_add(umf_vault_draft_handle_t draft, umf_vault_written_t *wri
     umf_unlock(&draft->vault->lock);
 }
 
-static umf_result_t commit_steps(umf_vault_draft_handle_t draft, content_t *content,
+static umf_result_t commit_steps(umf_vault_draft_handle_t draft, umf_vault_content_t *content,
                                  const umf_vault_commit_params_t *params) {
-    umf_result_t result = content_init(draft, content);
+    umf_result_t result = umf_vault_content_init(draft, content);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("no memory for the entries of a commit");
         return result;
+    }
+    if (draft->vault->is_folder) {
+        return umf_vault_folder_commit(draft, content);
     }
     result = give_all(draft);
     if (result == UMF_RESULT_SUCCESS) {
@@ -433,7 +322,7 @@ static umf_result_t commit_steps(umf_vault_draft_handle_t draft, content_t *cont
     }
     if (result == UMF_RESULT_SUCCESS) {
         if (params->digest) {
-            content_sum(content);
+            umf_vault_content_sum(content);
         }
         result = table_give(draft, content, params->digest != 0);
     }
@@ -452,6 +341,10 @@ static umf_result_t commit_check(umf_vault_draft_handle_t draft,
         UMF_LOG_ERROR("a group has a name of 1 to %u bytes and 1 to 64 members",
                       UMF_VAULT_NAME_MAX);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (params->group && draft->vault->is_folder) {
+        return UMF_FAIL(UMF_REASON_UNSUPPORTED, UMF_RESULT_ERROR_NOT_SUPPORTED,
+                        "%s: groups are for vaults of the service", draft->vault->link.name);
     }
     if (draft->epoch != draft->vault->link.epoch) {
         UMF_LOG_ERROR("vault %s: the service has ended and lost the draft: abort it",
@@ -474,10 +367,10 @@ UMF_API_EXT_1 umf_result_t umfVaultCommit(umf_vault_draft_handle_t hDraft,
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    content_t content = {0};
+    umf_vault_content_t content = {0};
     umf_vault_written_t *written = written_make(hDraft);
     result = written ? commit_steps(hDraft, &content, params) : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    content_fini(&content);
+    umf_vault_content_fini(&content);
     if (result != UMF_RESULT_SUCCESS) {
         slabs_restore(hDraft);
         umf_meta_free(written,

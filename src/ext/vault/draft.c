@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "ext/vault/folder/folder.h"
 #include "system/os.h"
 
 const umf_handle_kind_t umf_vault_draft_kind = {.name = "a draft of a vault"};
@@ -133,7 +134,8 @@ UMF_API_EXT_1 umf_result_t umfVaultBegin(umf_vault_handle_t hVault,
     }
     umf_result_t result = attach_from(draft, params->from);
     if (result == UMF_RESULT_SUCCESS) {
-        result = begin_at_daemon(draft, params);
+        result = hVault->is_folder ? umf_vault_folder_begin(draft, params)
+                                   : begin_at_daemon(draft, params);
     }
     if (result != UMF_RESULT_SUCCESS) {
         umf_vault_draft_free(draft, false);
@@ -399,6 +401,9 @@ UMF_API_EXT_1 umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const c
 
 void umf_vault_draft_free(umf_vault_draft_handle_t draft, bool keeps_shown) {
     umf_vault_handle_t vault = draft->vault;
+    if (vault->is_folder) {
+        umf_vault_folder_end(vault);
+    }
     for (unsigned i = 0; i < draft->pool_count; i++) {
         umfPoolDestroy(draft->pools[i]);
     }
@@ -427,7 +432,7 @@ UMF_API_EXT_1 umf_result_t umfVaultAbort(umf_vault_draft_handle_t hDraft) {
     if (!umf_vault_draft_check(hDraft, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (hDraft->epoch == hDraft->vault->link.epoch) {
+    if (!hDraft->vault->is_folder && hDraft->epoch == hDraft->vault->link.epoch) {
         umf_link_call_t call = {.message = {.op = UMF_VAULT_ABORT, .words = {hDraft->number}},
                                 .is_bound = true};
         umf_link_call(&hDraft->vault->link, &call); /* without an answer its end is the daemon's */

@@ -60,6 +60,11 @@ static inline umf_vault_draft_entry_t *umf_vault_draft_entry(umf_vault_draft_han
     return &((umf_vault_draft_entry_t *)draft->entries.items)[i];
 }
 
+/* Takes the memory of a slab from its pool: it is not mapped here afterwards. */
+umf_result_t umf_vault_slab_unmap(umf_vault_draft_slab_t *slab);
+/* Maps it where it was: read-only if it was sealed. */
+umf_result_t umf_vault_slab_map(umf_vault_draft_slab_t *slab, bool is_sealed);
+
 bool umf_vault_draft_check(umf_vault_draft_handle_t draft, const char *function);
 /* Frees the draft and its pools. Memory that is shown stays if `keeps_shown`. */
 void umf_vault_draft_free(umf_vault_draft_handle_t draft, bool keeps_shown);

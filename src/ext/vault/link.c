@@ -62,6 +62,19 @@ static void links_remove(umf_link_t *link) {
     umf_unlock(&links_lock);
 }
 
+int umf_link_keep(umf_link_t *link, int fd) {
+    umf_lock(&links_lock);
+    int error = umf_kept_fd_take(&link->socket, fd);
+    umf_unlock(&links_lock);
+    return error;
+}
+
+void umf_link_forget(umf_link_t *link) {
+    umf_lock(&links_lock);
+    umf_kept_fd_close(&link->socket);
+    umf_unlock(&links_lock);
+}
+
 bool umf_link_is_ours(const umf_link_t *link) {
     return link->forks == umf_fork_count();
 }
@@ -106,9 +119,7 @@ static int connect_once(umf_link_t *link) {
     if (error == 0) {
         error = umf_socket_connect(fd, &address);
         if (error == 0) {
-            umf_lock(&links_lock);
-            error = umf_kept_fd_take(&link->socket, fd);
-            umf_unlock(&links_lock);
+            error = umf_link_keep(link, fd);
         } else {
             umf_os_close(fd);
         }
@@ -307,17 +318,13 @@ static umf_result_t join(umf_link_t *link, uint64_t deadline) {
         if (outcome != LOST || umf_socket_now() >= deadline) {
             return outcome_result(link, outcome, false);
         }
-        umf_lock(&links_lock);
-        umf_kept_fd_close(&link->socket);
-        umf_unlock(&links_lock);
+        umf_link_forget(link);
         nap(2);
     }
 }
 
 static umf_result_t reconnect(umf_link_t *link, uint64_t deadline) {
-    umf_lock(&links_lock);
-    umf_kept_fd_close(&link->socket);
-    umf_unlock(&links_lock);
+    umf_link_forget(link);
     link->epoch++;
     return join(link, deadline);
 }
@@ -362,9 +369,13 @@ umf_result_t umf_link_call(umf_link_t *link, umf_link_call_t *call) {
     return result ? result : outcome_result(link, outcome, call->is_wait);
 }
 
-umf_result_t umf_link_open(umf_link_t *link) {
+void umf_link_open_plain(umf_link_t *link) {
     link->forks = umf_fork_count();
     links_add(link);
+}
+
+umf_result_t umf_link_open(umf_link_t *link) {
+    umf_link_open_plain(link);
     umf_result_t result = join(link, deadline_of(link->timeout_ms));
     if (result != UMF_RESULT_SUCCESS) {
         links_remove(link);

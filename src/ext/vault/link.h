@@ -23,11 +23,12 @@ void umf_link_lock_end(umf_link_lock_t *lock);
 
 typedef struct umf_link_t {
     char folder[UMF_VAULT_PLACE_SIZE]; /* Immutable after open, as all up to `keep` */
-    char name[UMF_VAULT_NAME_MAX + 1]; /* ""; for requests about the service */
+    char name[UMF_VAULT_PLACE_SIZE];   /* "": for requests about the service */
     bool starts;
     uint64_t timeout_ms, limit;
     uint32_t keep;
-    umf_kept_fd_t socket; /* Sync: the lock, as all below; the list of links for a fork */
+    umf_kept_fd_t socket; /* Sync: the lock, as all below; the list of links for a fork. Of a vault
+                             in a folder: the file that is locked while a draft is written */
     uint64_t sequence;
     uint64_t nonce; /* of the content that the daemon had; 0: none was seen */
     unsigned epoch; /* changes when leases were lost */
@@ -55,6 +56,12 @@ typedef struct umf_link_call_t {
 /* Connects; starts the daemon if `starts`. The members up to `keep` are set. Logs failures. */
 umf_result_t umf_link_open(umf_link_t *link);
 void umf_link_close(umf_link_t *link);
+/* A link without a service, for a vault in a folder. */
+void umf_link_open_plain(umf_link_t *link);
+/* The descriptor that it has is closed in a child of fork. After a failure, an errno value, `fd` is
+ * closed. */
+int umf_link_keep(umf_link_t *link, int fd);
+void umf_link_forget(umf_link_t *link);
 /* false: it is that of the parent process. */
 bool umf_link_is_ours(const umf_link_t *link);
 

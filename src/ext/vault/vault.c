@@ -6,6 +6,7 @@
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "ext/vault/folder/folder.h"
 #include "system/os.h"
 #include "system/socket.h"
 
@@ -120,6 +121,9 @@ UMF_API_EXT_1 umf_result_t umfVaultWait(umf_vault_handle_t hVault, uint64_t afte
         UMF_LOG_ERROR("event is NULL, or its struct_size is too small");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    if (hVault->is_folder) {
+        return umf_vault_folder_wait(hVault, after, timeout_ms, event);
+    }
     umf_link_t *link;
     umf_vault_message_t answer;
     umf_result_t result = wait_link(hVault, &link);
@@ -143,6 +147,13 @@ static umf_result_t params_check(const umf_vault_params_t *params, umf_link_t *l
         UMF_LOG_ERROR("struct_size of the parameters is too small");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    link->starts = params->start != 0;
+    link->timeout_ms = params->timeout_ms;
+    link->limit = params->limit;
+    link->keep = params->keep;
+    if (umf_vault_is_in_folder(link->name)) {
+        return umf_vault_folder_open(link);
+    }
     bool fits = params->folder ? snprintf(link->folder, sizeof(link->folder), "%s",
                                           params->folder) < (int)sizeof(link->folder)
                                : umf_vault_place(link->folder);
@@ -151,18 +162,15 @@ static umf_result_t params_check(const umf_vault_params_t *params, umf_link_t *l
                       UMF_VAULT_PLACE_SIZE - 1);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    link->starts = params->start != 0;
-    link->timeout_ms = params->timeout_ms;
-    link->limit = params->limit;
-    link->keep = params->keep;
     return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t name_check(const char *name) {
     size_t length = name ? strlen(name) : 0;
-    if (length == 0 || length > UMF_VAULT_NAME_MAX) {
-        UMF_LOG_ERROR("the name of a vault has 1 to %u bytes, this one has %zu", UMF_VAULT_NAME_MAX,
-                      length);
+    unsigned most =
+        length && umf_vault_is_in_folder(name) ? UMF_VAULT_PLACE_SIZE - 1 : UMF_VAULT_NAME_MAX;
+    if (length == 0 || length > most) {
+        UMF_LOG_ERROR("the name of a vault has 1 to %u bytes, this one has %zu", most, length);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     return UMF_RESULT_SUCCESS;
@@ -186,8 +194,9 @@ UMF_API_EXT_1 umf_result_t umfVaultOpen(const char *name, const umf_vault_params
     }
     umf_lock_init(&vault->lock, UMF_RANK_VAULTS);
     memcpy(vault->link.name, name, strlen(name) + 1);
+    vault->is_folder = umf_vault_is_in_folder(name);
     result = params_check(params ? params : &default_params, &vault->link);
-    if (result == UMF_RESULT_SUCCESS) {
+    if (result == UMF_RESULT_SUCCESS && !vault->is_folder) {
         result = umf_link_open(&vault->link);
     }
     if (result != UMF_RESULT_SUCCESS) {
@@ -245,6 +254,9 @@ UMF_API_EXT_1 umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_sta
         UMF_LOG_ERROR("stat is NULL, or its struct_size is too small");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    if (hVault->is_folder) {
+        return umf_vault_folder_stat(hVault, stat);
+    }
     union {
         umf_vault_stat_message_t stat;
         char room[UMF_VAULT_BODY_MAX];
@@ -265,6 +277,9 @@ static umf_result_t drop(umf_vault_handle_t vault, uint64_t generation, uint64_t
                          const char *function) {
     if (!umf_vault_check(vault, function)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (vault->is_folder) {
+        return umf_vault_folder_drop(vault, generation, draft != 0);
     }
     umf_link_call_t call = {.message = {.op = UMF_VAULT_DROP, .words = {generation, draft}}};
     return umf_vault_ask(vault, &call);

@@ -25,7 +25,8 @@ typedef struct umf_vault_written_t {
 } umf_vault_written_t;
 
 struct umf_vault_t {
-    umf_link_t link;
+    umf_link_t link; /* of a vault in a folder: its folder, without a connection */
+    bool is_folder;
     umf_link_lock_t gate; /* attach and detach of generations, with the request */
     umf_lock_t lock;
     /* Sync: lock, as all below */
@@ -70,6 +71,17 @@ umf_result_t umf_vault_until(umf_vault_handle_t vault, umf_vault_attempt_t *atte
 umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_params_t *params,
                               umf_vault_view_handle_t *view);
 void umf_vault_view_end(umf_vault_view_handle_t view);
+/* The result of an attach whose time is over, or that was answered. */
+umf_result_t umf_vault_attach_result(umf_vault_handle_t vault, const umf_vault_message_t *answer,
+                                     uint64_t timeout_ms);
+/* Checks the table that is mapped at `table_at` and reserves addresses for its slabs. */
+umf_result_t umf_vault_view_table(umf_vault_view_handle_t view, size_t size);
+/* Maps a slab by its index; one without memory needs no file. */
+umf_result_t umf_vault_view_map(umf_vault_view_handle_t view, uint32_t i, int fd, uint64_t offset);
+/* The result of a generation that is wrong, logged. */
+umf_result_t umf_vault_view_broken(umf_vault_view_handle_t view, const char *why);
+/* Lists a view with its vault, which ends it. */
+void umf_vault_view_add(umf_vault_view_handle_t view);
 /* Tells the daemon that a generation is no longer needed here, unless a view or written memory has
  * it. */
 void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned epoch);

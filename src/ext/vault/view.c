@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/place.h"
+#include "ext/vault/folder/folder.h"
 #include "ext/vault/vault.h"
 #include "system/os.h"
 
@@ -23,7 +24,7 @@ static size_t rounded(uint64_t size) {
 
 /* --- mapping ---------------------------------------------------------------------------------- */
 
-static umf_result_t broken(umf_vault_view_handle_t view, const char *why) {
+umf_result_t umf_vault_view_broken(umf_vault_view_handle_t view, const char *why) {
     return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
                     "generation %llu of vault %s is broken: %s",
                     (unsigned long long)view->generation, view->vault->link.name, why);
@@ -57,7 +58,8 @@ static umf_result_t reserve(umf_vault_view_handle_t view) {
                 alignment = HUGE_PAGE;
             }
             if (needed > ((size_t)1 << 47) || at > ((size_t)1 << 47)) {
-                return broken(view, "its slabs are larger than the addresses of a process");
+                return umf_vault_view_broken(
+                    view, "its slabs are larger than the addresses of a process");
             }
             view->bases[i] = pass ? (char *)view->range + at : NULL;
             at += needed;
@@ -74,8 +76,15 @@ static umf_result_t reserve(umf_vault_view_handle_t view) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t map_at(void *base, size_t size, int prot, int flags, int fd) {
-    int error = umf_os_map(&base, size, prot, flags | MAP_FIXED, fd, 0);
+umf_result_t umf_vault_view_map(umf_vault_view_handle_t view, uint32_t i, int fd, uint64_t offset) {
+    const umf_vault_slab_t *slab = &view->table.slabs[i];
+    bool is_zero = slab->role == UMF_VAULT_CLASS_ZERO;
+    int prot = slab->role == UMF_VAULT_CLASS_SHARED ? PROT_READ : PROT_READ | PROT_WRITE;
+    int flags = slab->role == UMF_VAULT_CLASS_SHARED ? MAP_SHARED : MAP_PRIVATE | MAP_NORESERVE;
+    void *base = view->bases[i];
+    int error = umf_os_map(&base, rounded(slab->size), prot,
+                           flags | MAP_FIXED | (is_zero ? MAP_ANONYMOUS : 0), is_zero ? -1 : fd,
+                           is_zero ? 0 : (size_t)offset);
     return error ? out_of_memory(error, "mapping a slab of a vault") : UMF_RESULT_SUCCESS;
 }
 
@@ -98,21 +107,28 @@ static umf_result_t map_slab(umf_vault_view_handle_t view, const umf_vault_slab_
             continue;
         }
         if (!is_sealed(fd, wanted->size)) {
-            return broken(view, "a slab has another size than its table says, or is not sealed");
+            return umf_vault_view_broken(
+                view, "a slab has another size than its table says, or is not sealed");
         }
-        bool is_private = wanted->role == UMF_VAULT_CLASS_PRIVATE;
         mapped->is_mapped[i] = true;
-        return map_at(view->bases[i], rounded(wanted->size),
-                      is_private ? PROT_READ | PROT_WRITE : PROT_READ,
-                      is_private ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED, fd);
+        return umf_vault_view_map(view, i, fd, 0);
     }
     return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vault_view_table(umf_vault_view_handle_t view, size_t size) {
+    const char *wrong = umf_table_check(view->table_at, size, &view->table);
+    if (wrong) {
+        return umf_vault_view_broken(view, wrong);
+    }
+    view->bases = umf_meta_alloc(view->table.head->slabs * sizeof(void *) + 1);
+    return view->bases ? reserve(view) : out_of_memory(ENOMEM, "remembering slabs");
 }
 
 static umf_result_t map_table(umf_vault_view_handle_t view, const umf_vault_slab_t *info, int fd) {
     view->table_at = NULL;
     if (!is_sealed(fd, info->size) || info->size > SIZE_MAX / 2) {
-        return broken(view, "its table is not sealed");
+        return umf_vault_view_broken(view, "its table is not sealed");
     }
     size_t size = (size_t)info->size;
     int error = umf_os_map(&view->table_at, rounded(size), PROT_READ, MAP_SHARED, fd, 0);
@@ -121,12 +137,7 @@ static umf_result_t map_table(umf_vault_view_handle_t view, const umf_vault_slab
         return out_of_memory(error, "mapping the table of a generation");
     }
     view->table_size = rounded(size);
-    const char *wrong = umf_table_check(view->table_at, size, &view->table);
-    if (wrong) {
-        return broken(view, wrong);
-    }
-    view->bases = umf_meta_alloc(view->table.head->slabs * sizeof(void *) + 1);
-    return view->bases ? reserve(view) : out_of_memory(ENOMEM, "remembering slabs");
+    return umf_vault_view_table(view, size);
 }
 
 /* The slabs of one answer. */
@@ -147,12 +158,11 @@ static umf_result_t map_rest(umf_vault_view_handle_t view, const bool *is_mapped
         const umf_vault_slab_t *slab = &view->table.slabs[i];
         if (slab->role != UMF_VAULT_CLASS_ZERO) {
             if (!is_mapped[i]) {
-                return broken(view, "a slab of its table is missing");
+                return umf_vault_view_broken(view, "a slab of its table is missing");
             }
             continue;
         }
-        umf_result_t result = map_at(view->bases[i], rounded(slab->size), PROT_READ | PROT_WRITE,
-                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+        umf_result_t result = umf_vault_view_map(view, i, -1, 0);
         if (result != UMF_RESULT_SUCCESS) {
             return result;
         }
@@ -179,7 +189,7 @@ static umf_result_t attach_ask(attach_t *attach, uint16_t op, uint64_t generatio
     return umf_link_call(&attach->vault->link, &attach->call);
 }
 
-static void views_add(umf_vault_view_handle_t view) {
+void umf_vault_view_add(umf_vault_view_handle_t view) {
     umf_vault_handle_t vault = view->vault;
     umf_lock(&vault->lock);
     view->next = vault->views;
@@ -202,7 +212,7 @@ static umf_result_t attach_attempt(void *arg, umf_vault_message_t *answer) {
         view->generation = answer->words[0];
         view->forks = attach->vault->link.forks;
         view->epoch = attach->vault->link.epoch;
-        views_add(view);
+        umf_vault_view_add(view);
     }
     umf_link_lock_end(&attach->vault->gate);
     return result;
@@ -222,7 +232,7 @@ static void attach_close(attach_t *attach) {
 static umf_result_t map_answers(umf_vault_view_handle_t view, attach_t *attach) {
     umf_vault_slab_t info;
     if (!body_is_right(attach) || attach->call.passed_count == 0) {
-        return broken(view, "the service sends no table");
+        return umf_vault_view_broken(view, "the service sends no table");
     }
     memcpy(&info, attach->body, sizeof(info));
     umf_result_t result = map_table(view, &info, attach->fds[0]);
@@ -247,7 +257,7 @@ static umf_result_t map_answers(umf_vault_view_handle_t view, attach_t *attach) 
         if (result == UMF_RESULT_SUCCESS) {
             uint64_t following = attach->call.message.words[2];
             result = !body_is_right(attach) || (following && following <= next)
-                         ? broken(view, "the service sends no slabs")
+                         ? umf_vault_view_broken(view, "the service sends no slabs")
                          : map_slabs(view, attach->body, attach->call.passed_count, attach->fds,
                                      &mapped);
             next = following;
@@ -287,35 +297,52 @@ static void view_unmap(umf_vault_view_handle_t view) {
     }
 }
 
-umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_params_t *params,
-                              umf_vault_view_handle_t *view) {
-    umf_vault_view_handle_t made = umf_handle_new(sizeof(*made), &umf_vault_view_kind);
+umf_result_t umf_vault_attach_result(umf_vault_handle_t vault, const umf_vault_message_t *answer,
+                                     uint64_t timeout_ms) {
+    if (answer->answer == UMF_VAULT_NONE && timeout_ms) {
+        return UMF_FAIL(UMF_REASON_TIMEOUT, UMF_RESULT_ERROR_OUT_OF_RESOURCES,
+                        "vault %s has no such generation after %llu ms", vault->link.name,
+                        (unsigned long long)timeout_ms);
+    }
+    return umf_link_result(&vault->link, answer, vault->link.name);
+}
+
+/* `*is_attached`: the view is listed, so that the caller ends it after a failure. */
+static umf_result_t attach_by_service(umf_vault_view_handle_t made,
+                                      const umf_vault_attach_params_t *params, bool *is_attached) {
+    umf_vault_handle_t vault = made->vault;
     attach_t *attach = umf_meta_alloc(sizeof(*attach));
-    if (!made || !attach) {
-        umf_handle_delete(made, sizeof(*made), &umf_vault_view_kind, __func__);
-        umf_meta_free(attach, sizeof(*attach));
+    if (!attach) {
         return out_of_memory(ENOMEM, "a view");
     }
-    attach->vault = made->vault = vault;
+    attach->vault = vault;
     attach->view = made;
     attach->generation = params->generation;
     umf_vault_message_t answer;
     umf_result_t result =
         umf_vault_until(vault, attach_attempt, attach, UMF_VAULT_NONE, params->timeout_ms, &answer);
-    if (result == UMF_RESULT_SUCCESS && answer.answer == UMF_VAULT_NONE && params->timeout_ms) {
-        UMF_LOG_ERROR("vault %s has no such generation after %llu ms", vault->link.name,
-                      (unsigned long long)params->timeout_ms);
-        umf_last_reason_set(UMF_REASON_TIMEOUT);
-        result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-    } else if (result == UMF_RESULT_SUCCESS) {
-        result = umf_link_result(&vault->link, &answer, vault->link.name);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_vault_attach_result(vault, &answer, params->timeout_ms);
     }
-    bool is_attached = result == UMF_RESULT_SUCCESS;
-    if (is_attached) {
+    *is_attached = result == UMF_RESULT_SUCCESS;
+    if (*is_attached) {
         result = map_answers(made, attach);
     }
     attach_close(attach);
     umf_meta_free(attach, sizeof(*attach));
+    return result;
+}
+
+umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_params_t *params,
+                              umf_vault_view_handle_t *view) {
+    umf_vault_view_handle_t made = umf_handle_new(sizeof(*made), &umf_vault_view_kind);
+    if (!made) {
+        return out_of_memory(ENOMEM, "a view");
+    }
+    made->vault = vault;
+    bool is_attached = false;
+    umf_result_t result = vault->is_folder ? umf_vault_folder_attach(made, params, &is_attached)
+                                           : attach_by_service(made, params, &is_attached);
     if (result == UMF_RESULT_SUCCESS) {
         result = identity_check(made, params);
     }
@@ -348,6 +375,9 @@ UMF_API_EXT_1 umf_result_t umfVaultAttach(umf_vault_handle_t hVault,
 /* --- detach ----------------------------------------------------------------------------------- */
 
 void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned epoch) {
+    if (vault->is_folder) { /* its files stay */
+        return;
+    }
     umf_link_lock_take(&vault->gate);
     bool is_needed = epoch != vault->link.epoch;
     umf_lock(&vault->lock);

@@ -1,0 +1,103 @@
+#include "ext/vault/content.h"
+
+#include <stdlib.h>
+
+#include "base/meta.h"
+
+typedef struct sorted_t {
+    umf_table_source_t source;
+    size_t order; /* the later one of a key counts; one that was put before one that was kept */
+} sorted_t;
+
+static int sorted_compare(const void *a, const void *b) {
+    const sorted_t *left = a, *right = b;
+    int order = umf_table_compare(left->source.key, left->source.key_size, right->source.key,
+                                  right->source.key_size);
+    return order ? order : (left->order < right->order) - (left->order > right->order);
+}
+
+void umf_vault_content_fini(umf_vault_content_t *content) {
+    umf_meta_free(content->entries, content->room);
+    umf_meta_free(content->table_slabs, content->table_slabs_room);
+    umf_meta_free(content->bases, (content->slabs + 1) * sizeof(*content->bases));
+}
+
+static umf_result_t content_sort(umf_vault_draft_handle_t draft, umf_vault_content_t *content) {
+    size_t count = draft->entries.count, room = (count + 1) * sizeof(sorted_t);
+    sorted_t *sorted = umf_meta_alloc(room);
+    content->room = (count + 1) * sizeof(umf_table_source_t);
+    content->entries = umf_meta_alloc(content->room);
+    if (!sorted || !content->entries) {
+        umf_meta_free(sorted, room);
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    const char *bytes = draft->bytes.items;
+    for (size_t i = 0; i < count; i++) {
+        const umf_vault_draft_entry_t *entry = umf_vault_draft_entry(draft, i);
+        sorted[i] = (sorted_t){.source = {.key = bytes + entry->key,
+                                          .note = bytes + entry->key + entry->key_size,
+                                          .offset = entry->offset,
+                                          .size = entry->size,
+                                          .digest = entry->digest,
+                                          .slab = entry->slab,
+                                          .note_size = entry->note_size,
+                                          .key_size = entry->key_size,
+                                          .flags = entry->flags,
+                                          .is_kept = entry->is_kept},
+                               .order = entry->is_kept ? 0 : i + 1};
+    }
+    qsort(sorted, count, sizeof(*sorted), sorted_compare);
+    for (size_t i = 0; i < count; i++) {
+        const umf_table_source_t *source = &sorted[i].source;
+        const umf_table_source_t *last =
+            content->count ? &content->entries[content->count - 1] : NULL;
+        if (!last || umf_table_compare(last->key, last->key_size, source->key, source->key_size)) {
+            content->entries[content->count++] = *source;
+        }
+    }
+    umf_meta_free(sorted, room);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vault_content_init(umf_vault_draft_handle_t draft, umf_vault_content_t *content) {
+    umf_result_t result = content_sort(draft, content);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    for (size_t i = 0; i < draft->slabs.count; i++) {
+        umf_vault_draft_slab(draft, i)->is_used = false;
+    }
+    for (uint32_t i = 0; i < content->count; i++) {
+        umf_vault_draft_slab(draft, content->entries[i].slab)->is_used = true;
+    }
+    for (size_t i = 0; i < draft->slabs.count; i++) {
+        umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
+        slab->index = slab->is_used ? content->slabs++ : 0;
+    }
+    for (uint32_t i = 0; i < content->count; i++) {
+        content->entries[i].slab = umf_vault_draft_slab(draft, content->entries[i].slab)->index;
+    }
+    content->table_slabs_room = (content->slabs + 1) * sizeof(umf_vault_slab_t);
+    content->table_slabs = umf_meta_alloc(content->table_slabs_room);
+    content->bases = umf_meta_alloc((content->slabs + 1) * sizeof(*content->bases));
+    if (!content->table_slabs || !content->bases) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    for (size_t i = 0; i < draft->slabs.count; i++) {
+        const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
+        if (slab->is_used) {
+            content->bases[slab->index] = slab->base;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+void umf_vault_content_sum(const umf_vault_content_t *content) {
+    for (uint32_t i = 0; i < content->count; i++) {
+        umf_table_source_t *entry = &content->entries[i];
+        if (entry->digest == 0 && !(entry->flags & UMF_VAULT_ZERO) && !entry->is_kept) {
+            entry->digest =
+                umf_table_digest(content->bases[entry->slab] + entry->offset, (size_t)entry->size);
+        }
+    }
+}
