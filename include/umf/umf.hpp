@@ -31,6 +31,7 @@
 #ifndef UMF_UMF_HPP
 #define UMF_UMF_HPP 1
 
+#include <umf/cpp/adaptors.hpp>
 #include <umf/cpp/error.hpp>
 #include <umf/cpp/kinds.hpp>
 #include <umf/cpp/memory.hpp>
@@ -39,5 +40,6 @@
 #include <umf/cpp/provider.hpp>
 #include <umf/cpp/queue.hpp>
 #include <umf/cpp/suspend.hpp>
+#include <umf/fwd.hpp>
 
 #endif /* UMF_UMF_HPP */

@@ -21,7 +21,7 @@ compile() { # <what> <file> <compiler and options>...
     }
 }
 
-headers=$(cd "$root/include" && echo umf/umf.hpp umf/cpp/*.hpp)
+headers=$(cd "$root/include" && echo umf/umf.hpp umf/fwd.hpp umf/cpp/*.hpp)
 for header in $headers; do
     printf '#include <%s>\n#include <%s>\nextern int alone;\n' "$header" "$header" >"$work/alone.cpp"
     compile "$header" "$work/alone.cpp" "$cxx" -std=c++17 -fsyntax-only

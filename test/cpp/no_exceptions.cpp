@@ -31,6 +31,11 @@ static void values() {
     CHECK(pool.try_allocate(SIZE_MAX / 2) == nullptr);
     CHECK(!umf::buffer<int>::create(pool, SIZE_MAX / 8));
     CHECK(*umf::make_unique<int>(pool, 7) == 7);
+    umf::limit_adaptor limit(pool, 100);
+    umf::adaptor_resource limited(limit);
+    CHECK(std::pmr::string(50, 'x', &limited).size() == 50 && !limit.try_allocate(101));
+    umf::current_pool_scope current(pool);
+    CHECK(umf::current_pool() == pool);
 }
 
 static void kinds() {

@@ -51,6 +51,22 @@ void kinds(umf::pool &pool) {
     umf::make_pool<Nothing>(umf::provider("os")); // refused: the class of a pool needs
 }
 
+void constant(const umf::buffer<int> &numbers) {
+    numbers[0] = 7;              // refused: read-only
+    int *first = numbers.data(); // refused by gcc: invalid conversion
+    *numbers.begin() = 7;        // refused: read-only
+}
+
+void adaptors(umf::pool &pool, const umf::limit_adaptor<umf::detail::pool_below> &constant_limit) {
+    umf::limit_adaptor limit(umf::pool("proxy over os"), 100); // refused: deleted
+    umf::statistics_adaptor none(7);               // refused: an umf::pool, or of another adaptor
+    umf::statistics_adaptor over(constant_limit);  // refused: cannot be const
+    umf::logging_adaptor logged(pool, [](int) {}); // refused: takes a const umf::allocation_event &
+    umf::failure_callback_adaptor retried(
+        pool, [] { return true; });   // refused: bool(std::size_t bytes, unsigned attempt)
+    umf::current_pool_scope(pool, 0); // refused by gcc: nodiscard
+}
+
 // What is right compiles without a word.
 umf::result<std::size_t> right(umf::pool &pool) {
     const auto made = umf::pool::create("disjoint over os");

@@ -52,6 +52,24 @@ TEST_F(CppQueues, UseABufferAgainAtOnce) {
     pass(first);
 }
 
+TEST_F(CppQueues, PassThroughAdaptors) {
+    std::vector<umf_queue_t> seen;
+    umf::limit_adaptor limit(pool, SIZE);
+    umf::logging_adaptor logged(limit, [&](const umf::allocation_event &event) {
+        EXPECT_TRUE(event.is_on_queue);
+        seen.push_back(event.queue);
+    });
+    void *data = logged.allocate_on(first, SIZE);
+    work(data, first);
+    EXPECT_EQ(logged.try_allocate_on(first, 1), nullptr) << "the limit is reached";
+    EXPECT_EQ(logged.deallocate_on(first, data, SIZE), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(limit.used(), 0u);
+    EXPECT_EQ(logged.try_allocate_on(first, SIZE), data) << "at once, behind the work";
+    EXPECT_EQ(logged.deallocate_on(second, data, SIZE), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(seen, (std::vector<umf_queue_t>{first, first, first, first, second}));
+    pass(first);
+}
+
 TEST_F(CppQueues, KeepWhatAnotherUses) {
     umf::unique_ptr_on<char[]> array(static_cast<char *>(pool.allocate_on(first, SIZE)), first);
     void *ptr = array.get();

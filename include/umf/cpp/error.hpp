@@ -19,23 +19,9 @@
 #include <variant>
 
 #include <umf/base.h>
+#include <umf/fwd.hpp>
 #include <umf/reason.h>
 #include <umf/result.h>
-
-/// @cond
-// Files that are compiled with and without exceptions may be parts of one program.
-#if defined(__cpp_exceptions)
-#define UMF_CPP_BEGIN namespace umf {
-#define UMF_CPP_END }
-#else
-#define UMF_CPP_BEGIN                                                                              \
-    namespace umf {                                                                                \
-    inline namespace without_exceptions {
-#define UMF_CPP_END                                                                                \
-    }                                                                                              \
-    }
-#endif
-/// @endcond
 
 UMF_CPP_BEGIN
 

@@ -83,11 +83,11 @@ template <class T, class... Args>
 ///        first.
 ///
 /// Where the CPU can access the memory, it is used as a container. In C++20 it converts to
-/// `std::span` by itself.
+/// `std::span` by itself. The elements of a `const` buffer are `const`, as those of a container.
 ///
 /// @tparam T type of the elements, which can be copied as bytes
 /// @tparam Deleter how it is freed: umf::deleter, or on a queue by umf::deleter_on
-template <class T, class Deleter = deleter<T[]>> class buffer {
+template <class T, class Deleter> class buffer {
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>,
                   "the elements of an umf::buffer are copied as bytes and never destroyed: use a "
                   "container with umf::allocator, such as std::vector<T, umf::allocator<T>>");
@@ -140,7 +140,13 @@ template <class T, class Deleter = deleter<T[]>> class buffer {
 
     /// @brief The first element.
     /// @return NULL if there is no memory
-    T *data() const noexcept {
+    T *data() noexcept {
+        return memory_.get();
+    }
+
+    /// @brief The first element.
+    /// @return NULL if there is no memory
+    const T *data() const noexcept {
         return memory_.get();
     }
 
@@ -164,27 +170,52 @@ template <class T, class Deleter = deleter<T[]>> class buffer {
 
     /// @brief The first element.
     /// @return an iterator
-    T *begin() const noexcept {
+    T *begin() noexcept {
+        return data();
+    }
+
+    /// @brief The first element.
+    /// @return an iterator
+    const T *begin() const noexcept {
         return data();
     }
 
     /// @brief Behind the last element.
     /// @return an iterator
-    T *end() const noexcept {
+    T *end() noexcept {
+        return data() + size_;
+    }
+
+    /// @brief Behind the last element.
+    /// @return an iterator
+    const T *end() const noexcept {
         return data() + size_;
     }
 
     /// @brief An element.
     /// @param index below size
     /// @return the element
-    T &operator[](std::size_t index) const noexcept {
+    T &operator[](std::size_t index) noexcept {
+        return data()[index];
+    }
+
+    /// @brief An element.
+    /// @param index below size
+    /// @return the element
+    const T &operator[](std::size_t index) const noexcept {
         return data()[index];
     }
 
 #if defined(__cpp_lib_span)
     /// @brief The array as a span, with C++20.
     /// @return valid as long as this
-    std::span<T> span() const noexcept {
+    std::span<T> span() noexcept {
+        return {data(), size_};
+    }
+
+    /// @brief The array as a span, with C++20.
+    /// @return valid as long as this
+    std::span<const T> span() const noexcept {
         return {data(), size_};
     }
 #endif

@@ -4,6 +4,7 @@
 #ifndef UMF_CPP_POOL_HPP
 #define UMF_CPP_POOL_HPP 1
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -17,9 +18,23 @@
 #include <umf/queue.h>
 #include <umf/text.h>
 
-UMF_CPP_BEGIN
+/// @cond
+namespace umf {
+namespace current {
 
-class pool;
+// One of each device in the process, whatever each shared library hides; the host comes first.
+constexpr int devices = 64;
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+inline std::atomic<umf_memory_pool_handle_t>
+    pools[1 + devices] = {};
+
+} // namespace current
+} // namespace umf
+/// @endcond
+
+UMF_CPP_BEGIN
 
 /// @brief Names a pool that another object owns, or none. Copied freely.
 class pool_ref {
@@ -29,7 +44,7 @@ class pool_ref {
 
     /// @brief Names a pool.
     /// @param handle the pool; NULL: none
-    pool_ref(umf_memory_pool_handle_t handle = nullptr) noexcept : handle_(handle) {}
+    constexpr pool_ref(umf_memory_pool_handle_t handle = nullptr) noexcept : handle_(handle) {}
 
     /// Refused: the pool would be destroyed at the end of the expression. Give it a name first.
     pool_ref(pool &&) = delete;
@@ -354,6 +369,10 @@ class pool : public pool_ref {
     void reset(umf_memory_pool_handle_t handle = nullptr) noexcept {
         umf_memory_pool_handle_t old = std::exchange(handle_, handle);
         if (old) {
+            for (auto &current : umf::current::pools) {
+                umf_memory_pool_handle_t ended = old;
+                current.compare_exchange_strong(ended, nullptr);
+            }
             umfPoolDestroy(old);
         }
     }
@@ -368,6 +387,57 @@ class pool : public pool_ref {
         }
         return pool(handle);
     }
+};
+
+/// The number of the host for current_pool; devices are 0 to 63, as their drivers number them.
+inline constexpr int host = -1;
+
+/// @brief The current pool of a device: the one that code uses which was given none.
+///
+/// It is the same in all parts of a process. The library itself does not use it.
+///
+/// @param device its number, or umf::host
+/// @return none if none was set, the umf::pool that was has ended, or there is no such device
+inline pool_ref current_pool(int device = host) noexcept {
+    return device >= host && device < current::devices ? current::pools[1 + device].load()
+                                                       : nullptr;
+}
+
+/// @brief Sets the current pool of a device.
+/// @param pool it must outlive its time as the current one, of which its destructor is the end; a
+///        pool that umfPoolDestroy ends is set to none before. None is allowed
+/// @param device its number, or umf::host
+/// @return the pool before; or an error, if there is no such device
+inline result<pool_ref> set_current_pool(pool_ref pool, int device = host) {
+    if (device < host || device >= current::devices) {
+        return error(UMF_RESULT_ERROR_INVALID_ARGUMENT, "setting the current pool of device " +
+                                                            std::to_string(device) +
+                                                            ": devices are 0 to 63, and umf::host");
+    }
+    return pool_ref(current::pools[1 + device].exchange(pool.get()));
+}
+
+/// @brief Makes a pool the current one as long as it lives, in all threads.
+class [[nodiscard]] current_pool_scope {
+  public:
+    /// @brief Sets the current pool.
+    /// @param pool outlives this object
+    /// @param device its number, or umf::host
+    /// @throws umf::exception if there is no such device
+    [[nodiscard]] explicit current_pool_scope(pool_ref pool, int device = host)
+        : before_(set_current_pool(pool, device).value()), device_(device) {}
+
+    current_pool_scope(const current_pool_scope &) = delete;
+    current_pool_scope &operator=(const current_pool_scope &) = delete;
+
+    /// Sets the pool before, which must not have ended meanwhile.
+    ~current_pool_scope() {
+        static_cast<void>(set_current_pool(before_, device_));
+    }
+
+  private:
+    pool_ref before_;
+    int device_;
 };
 
 UMF_CPP_END

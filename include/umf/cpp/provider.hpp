@@ -21,7 +21,8 @@ class provider_ref {
   public:
     /// @brief Names a provider.
     /// @param handle the provider; NULL: none
-    provider_ref(umf_memory_provider_handle_t handle = nullptr) noexcept : handle_(handle) {}
+    constexpr provider_ref(umf_memory_provider_handle_t handle = nullptr) noexcept
+        : handle_(handle) {}
 
     /// Refused: the provider would be destroyed at the end of the expression. Give it a name first,
     /// or move it into a pool.
