@@ -255,6 +255,15 @@ bool umf_py_add_job(PyObject *module);
 bool umf_py_add_counters(PyObject *module);
 bool umf_py_add_recording(PyObject *module);
 bool umf_py_add_region(PyObject *module);
+/* Memory of an umf._core.Region. */
+typedef struct umf_py_region_view_t {
+    void *ptr;
+    Py_ssize_t size;
+    bool is_read_only;
+} umf_py_region_view_t;
+/* As a view of it: its owner cannot end. False and an exception. */
+bool umf_py_region_export(PyObject *region, umf_py_region_view_t *view);
+void umf_py_region_unexport(PyObject *region);
 /* Makes a heap type of `spec`, keeps it in `*type` and adds it to the module. */
 bool umf_py_add_type(PyObject *module, PyType_Spec *spec, const char *name, PyTypeObject **type);
 

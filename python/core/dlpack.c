@@ -1,4 +1,5 @@
-/* DLPack: memory to and from other libraries, as rows of bytes. */
+/* DLPack: memory to and from other libraries. Buffers are rows of bytes, entries of a vault are
+ * tensors. */
 #include "core.h"
 
 #include <string.h>
@@ -38,7 +39,7 @@ typedef struct dl_versioned_t {
     dl_tensor_t tensor;
 } dl_versioned_t;
 
-enum { DL_UINT = 1, DL_READ_ONLY = 1, DL_MAJOR = 1, DL_MINOR = 0 };
+enum { DL_CPU = 1, DL_UINT = 1, DL_READ_ONLY = 1, DL_MAJOR = 1, DL_MINOR = 0, DL_DIMENSIONS = 64 };
 
 #define NAME "dltensor"
 #define NAME_VERSIONED "dltensor_versioned"
@@ -51,9 +52,9 @@ typedef struct exported_t {
         dl_managed_t plain;
         dl_versioned_t versioned;
     } as;
-    umf_py_buffer_t *buffer;
-    int64_t shape[1];
-    int64_t strides[1];
+    PyObject *owner; /* its export, which `release` ends */
+    void (*release)(PyObject *owner);
+    int64_t numbers[]; /* lengths, then strides */
 } exported_t;
 
 /* Any thread of the consumer may call it, also after the interpreter has ended. */
@@ -62,7 +63,7 @@ static void exported_delete(exported_t *exported) {
         return;
     }
     PyGILState_STATE state = PyGILState_Ensure();
-    umf_py_buffer_unexport(exported->buffer);
+    exported->release(exported->owner);
     PyMem_Free(exported);
     PyGILState_Release(state);
 }
@@ -88,16 +89,37 @@ static void capsule_destructor(PyObject *capsule) {
     }
 }
 
-static void tensor_fill(dl_tensor_t *tensor, exported_t *exported, int type, int id) {
-    umf_py_buffer_t *buffer = exported->buffer;
-    exported->shape[0] = (int64_t)buffer->size;
-    exported->strides[0] = 1;
-    *tensor = (dl_tensor_t){.data = buffer->ptr,
-                            .device = {type, id},
-                            .ndim = 1,
-                            .dtype = {DL_UINT, 8, 1},
-                            .shape = exported->shape,
-                            .strides = exported->strides};
+/* A capsule of a tensor whose lengths are set. The owner's export is the capsule's, also after a
+ * failure. */
+static PyObject *capsule_of(exported_t *exported, dl_tensor_t tensor, bool is_versioned,
+                            bool is_read_only) {
+    int64_t stride = 1;
+    tensor.shape = exported->numbers;
+    tensor.strides = exported->numbers + tensor.ndim;
+    for (int32_t i = tensor.ndim; i-- > 0;) {
+        tensor.strides[i] = stride;
+        stride *= tensor.shape[i] ? tensor.shape[i] : 1;
+    }
+    if (is_versioned) {
+        exported->as.versioned = (dl_versioned_t){.version = {DL_MAJOR, DL_MINOR},
+                                                  .context = exported,
+                                                  .deleter = versioned_deleter,
+                                                  .flags = is_read_only ? DL_READ_ONLY : 0,
+                                                  .tensor = tensor};
+    } else {
+        exported->as.plain =
+            (dl_managed_t){.context = exported, .deleter = plain_deleter, .tensor = tensor};
+    }
+    PyObject *capsule =
+        PyCapsule_New(exported, is_versioned ? NAME_VERSIONED : NAME, capsule_destructor);
+    if (!capsule) {
+        exported_delete(exported);
+    }
+    return capsule;
+}
+
+static void release_buffer(PyObject *buffer) {
+    umf_py_buffer_unexport((umf_py_buffer_t *)buffer);
 }
 
 /* dlpack_export(buffer, device type, device, versioned) -> capsule */
@@ -115,7 +137,7 @@ static PyObject *dlpack_export(PyObject *module, PyObject *args) {
                         "the memory is read-only, which only versioned DLPack can say");
         return NULL;
     }
-    exported_t *exported = PyMem_Calloc(1, sizeof(*exported));
+    exported_t *exported = PyMem_Calloc(1, sizeof(*exported) + 2 * sizeof(int64_t));
     if (!exported) {
         return PyErr_NoMemory();
     }
@@ -123,23 +145,73 @@ static PyObject *dlpack_export(PyObject *module, PyObject *args) {
         PyMem_Free(exported);
         return NULL;
     }
-    exported->buffer = buffer;
-    if (is_versioned) {
-        exported->as.versioned = (dl_versioned_t){.version = {DL_MAJOR, DL_MINOR},
-                                                  .context = exported,
-                                                  .deleter = versioned_deleter,
-                                                  .flags = buffer->is_read_only ? DL_READ_ONLY : 0};
-        tensor_fill(&exported->as.versioned.tensor, exported, type, id);
-    } else {
-        exported->as.plain = (dl_managed_t){.context = exported, .deleter = plain_deleter};
-        tensor_fill(&exported->as.plain.tensor, exported, type, id);
+    exported->owner = object;
+    exported->release = release_buffer;
+    exported->numbers[0] = (int64_t)buffer->size;
+    return capsule_of(
+        exported,
+        (dl_tensor_t){
+            .data = buffer->ptr, .device = {type, id}, .ndim = 1, .dtype = {DL_UINT, 8, 1}},
+        is_versioned, buffer->is_read_only);
+}
+
+/* The lengths of a shape, whose elements have `bytes`. false: an exception is set. */
+static bool read_shape(PyObject *shape, Py_ssize_t bytes, Py_ssize_t room, int64_t *lengths) {
+    Py_ssize_t needed = bytes;
+    bool fits = true, is_empty = false;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(shape) && fits; i++) {
+        lengths[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+        if (PyErr_Occurred()) {
+            return false;
+        }
+        is_empty = is_empty || lengths[i] == 0;
+        Py_ssize_t length = lengths[i] ? (Py_ssize_t)lengths[i] : 1; /* strides must fit, too */
+        fits = length > 0 && !__builtin_mul_overflow(needed, length, &needed);
     }
-    PyObject *capsule =
-        PyCapsule_New(exported, is_versioned ? NAME_VERSIONED : NAME, capsule_destructor);
-    if (!capsule) {
-        exported_delete(exported);
+    if (!fits || (needed > room && !is_empty)) {
+        PyErr_SetString(PyExc_BufferError, "the tensor is larger than its memory");
+        return false;
     }
-    return capsule;
+    return true;
+}
+
+/* dlpack_region(region, type code, bytes of an element, shape, versioned) -> capsule */
+static PyObject *dlpack_region(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *region, *shape;
+    umf_py_region_view_t view;
+    int code, bytes, is_versioned;
+    if (!PyArg_ParseTuple(args, "OiiO!p:dlpack_region", &region, &code, &bytes, &PyTuple_Type,
+                          &shape, &is_versioned)) {
+        return NULL;
+    }
+    Py_ssize_t dimensions = PyTuple_Size(shape);
+    if (code < 0 || code > UINT8_MAX || bytes < 1 || bytes > 31 || dimensions > DL_DIMENSIONS) {
+        PyErr_SetString(PyExc_ValueError, "no type and shape of a tensor");
+        return NULL;
+    }
+    exported_t *exported =
+        PyMem_Calloc(1, sizeof(*exported) + 2 * (size_t)dimensions * sizeof(int64_t));
+    if (!exported) {
+        return PyErr_NoMemory();
+    }
+    if (!umf_py_region_export(region, &view)) {
+        PyMem_Free(exported);
+        return NULL;
+    }
+    exported->owner = region;
+    exported->release = umf_py_region_unexport;
+    if (!read_shape(shape, bytes, view.size, exported->numbers)) {
+        umf_py_region_unexport(region);
+        PyMem_Free(exported);
+        return NULL;
+    }
+    return capsule_of(exported,
+                      (dl_tensor_t){.data = view.ptr,
+                                    .device = {DL_CPU, 0},
+                                    .ndim = (int32_t)dimensions,
+                                    .dtype = {(uint8_t)code, (uint8_t)(bytes * 8), 1}},
+                      is_versioned, view.is_read_only);
 }
 
 /* --- import ----------------------------------------------------------------------------------- */
@@ -255,6 +327,8 @@ void umf_py_dlpack_end(umf_py_buffer_t *buffer) {
 PyMethodDef umf_py_dlpack_functions[] = {
     {"dlpack_export", dlpack_export, METH_VARARGS,
      "dlpack_export(buffer, type, device, versioned, /)\n--\n\nA capsule of a buffer."},
+    {"dlpack_region", dlpack_region, METH_VARARGS,
+     "dlpack_region(region, code, itemsize, shape, versioned, /)\n--\n\nA capsule of a region."},
     {"dlpack_import", dlpack_import, METH_VARARGS,
      "dlpack_import(kind, capsule, /)\n--\n\nA buffer of a capsule."},
     {NULL, NULL, 0, NULL}};

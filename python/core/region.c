@@ -98,6 +98,13 @@ static bool region_is_open(const region_t *self) {
     return true;
 }
 
+static void exports_add(hold_t *hold, Py_ssize_t count) {
+    hold->exports += count;
+    if (hold->outer) {
+        hold->outer->exports += count;
+    }
+}
+
 static int region_get_view(PyObject *object, void *view, int flags) {
     region_t *self = (region_t *)object;
     ((view_t *)view)->obj = NULL;
@@ -105,20 +112,33 @@ static int region_get_view(PyObject *object, void *view, int flags) {
         PyBuffer_FillInfo(view, object, self->ptr, self->size, !self->is_writable, flags) < 0) {
         return -1;
     }
-    self->hold->exports++;
-    if (self->hold->outer) {
-        self->hold->outer->exports++;
-    }
+    exports_add(self->hold, 1);
     return 0;
 }
 
 static void region_release_view(PyObject *object, void *view) {
-    hold_t *hold = ((region_t *)object)->hold;
     (void)view;
-    hold->exports--;
-    if (hold->outer) {
-        hold->outer->exports--;
+    exports_add(((region_t *)object)->hold, -1);
+}
+
+bool umf_py_region_export(PyObject *object, umf_py_region_view_t *view) {
+    if (!PyObject_TypeCheck(object, region_type)) {
+        PyErr_SetString(PyExc_TypeError, "not a Region");
+        return false;
     }
+    region_t *self = (region_t *)object;
+    if (!region_is_open(self)) {
+        return false;
+    }
+    *view = (umf_py_region_view_t){self->ptr, self->size, !self->is_writable};
+    exports_add(self->hold, 1);
+    Py_INCREF(object);
+    return true;
+}
+
+void umf_py_region_unexport(PyObject *object) {
+    exports_add(((region_t *)object)->hold, -1);
+    Py_DECREF(object);
 }
 
 static Py_ssize_t region_length(PyObject *object) {

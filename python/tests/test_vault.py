@@ -71,6 +71,45 @@ def test_a_folder_needs_no_service(tmp_path, monkeypatch):
     assert sorted(one.name for one in (tmp_path / "model").iterdir()) == ["1.vault", "lock"]
 
 
+def test_dlpack(tmp_path):
+    with vault.Vault(f"file:{tmp_path / 'model'}") as model:
+        with model.draft() as draft:
+            draft.put("weight", numpy.arange(6, dtype="float32").reshape(2, 3))
+            draft.put("empty", numpy.empty((0, 3), "int16"))
+            draft.put("raw", b"abc", note=b"text")
+            draft.put("own", numpy.ones(3, "uint64"), private=True)
+            draft.put("brain", b"\0\0\x80?", note=b'{"dtype": "BF16", "shape": [2]}')
+            draft.put("lies", b"abc", note=b'{"dtype": "F64", "shape": [2]}')
+            draft.put("huge", b"abc", note=b'{"dtype": "F64", "shape": [0, 4611686018427387904, 8]}')
+        view = model.attach()
+        entry = view["weight"]
+        weight = numpy.from_dlpack(entry)
+        assert weight.dtype == "float32" and weight.tolist() == [[0, 1, 2], [3, 4, 5]] and not weight.flags.writeable
+        assert numpy.from_dlpack(view["empty"]).shape == (0, 3)
+        assert bytes(numpy.from_dlpack(view["raw"])) == bytes(numpy.from_dlpack(view["lies"])) == b"abc"
+        own = numpy.from_dlpack(view["own"])
+        own[0] = 5
+        assert view["own"].numpy().tolist() == [5, 1, 1] and view["own"].__dlpack_device__() == (1, 0)
+        with pytest.raises((BufferError, RuntimeError)):  # NumPy has no such type
+            numpy.from_dlpack(view["brain"])
+        for refused in ({}, {"copy": True}, {"stream": 1}, {"dl_device": (2, 0)}):
+            with pytest.raises(BufferError):
+                entry.__dlpack__(**refused)
+        with pytest.raises(BufferError, match="larger"):
+            view["huge"].__dlpack__(max_version=(1, 0))
+        with pytest.raises(BufferError, match="2 views"):
+            view.close()
+        del weight, own
+        view.close()
+        with pytest.raises(ValueError):
+            entry.__dlpack__(max_version=(1, 0))
+        for wrong in ((entry, 2, 0, (1,)), (entry, 256, 1, (1,)), (entry, 1, 1, (1,) * 65)):
+            with pytest.raises(ValueError):
+                umf._core.dlpack_region(*wrong, True)
+        with pytest.raises(TypeError):
+            umf._core.dlpack_region(b"abc", 1, 1, (1,), True)
+
+
 def test_a_writer_and_a_reader(model, service):
     with model.draft(identity=b"v1") as draft:
         draft.put("array", numpy.arange(1000, dtype="float32").reshape(10, 100))

@@ -27,6 +27,18 @@ _TYPES: Dict[str, Tuple[int, Optional[str]]] = {
     "F6_E2M3": (6, None),
     "F6_E3M2": (6, None),
 }
+# Codes of DLPack for types whose elements are whole bytes.
+_DLPACK: Dict[str, int] = {
+    **{f"I{bits}": 0 for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": 1 for bits in (8, 16, 32, 64)},
+    **{f"F{bits}": 2 for bits in (16, 32, 64)},
+    "BF16": 4,
+    "C64": 5,
+    "BOOL": 6,
+    "F8_E4M3": 10,
+    "F8_E5M2": 12,
+    "F8_E8M0": 14,
+}
 _MOST_HEAD = 100_000_000  # bytes, as the format says
 
 
@@ -41,6 +53,11 @@ class Tensor(NamedTuple):
         for length in self.shape:
             bits *= length
         return -(-bits // 8)
+
+    def dlpack(self) -> Optional[Tuple[int, int]]:
+        """Code and bytes of an element; None: DLPack has none of whole bytes."""
+        code = _DLPACK.get(self.dtype)
+        return None if code is None else (code, _TYPES[self.dtype][0] // 8)
 
     def note(self) -> bytes:
         return json.dumps({"dtype": self.dtype, "shape": self.shape}).encode()

@@ -84,14 +84,15 @@ def _path(folder: Optional[_Path]) -> Optional[str]:
 
 
 class Entry(_core.Region):
-    """Memory of a name. It has the buffer protocol: ``memoryview(entry)``, ``bytes(entry)``.
+    """Memory of a name. It has the buffer protocol, ``memoryview(entry)``, ``bytes(entry)``, and DLPack.
 
     A view of it keeps the draft or view where it is, which then cannot end.
     """
 
-    __slots__ = ("_owner", "flags", "key", "note")
+    __slots__ = ("_is_writable", "_owner", "flags", "key", "note")
 
     _owner: object
+    _is_writable: bool
     key: str
     note: bytes
     flags: int
@@ -99,7 +100,7 @@ class Entry(_core.Region):
     @classmethod
     def _of(cls, owner: Any, found: Tuple[bytes, int, int, bytes, int], is_writable: bool) -> "Entry":
         entry = cls(owner._hold, found[1], found[2], is_writable)
-        entry._owner = owner
+        entry._owner, entry._is_writable = owner, is_writable
         entry.key, entry.note, entry.flags = _text(found[0]), found[3], found[4]
         return entry
 
@@ -112,6 +113,55 @@ class Entry(_core.Region):
     def tensor(self) -> Optional[Tensor]:
         """Type and shape, if the note has them."""
         return tensor_of_note(self.note)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return 1, 0  # memory of the host
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Optional[int] = None,
+        max_version: Optional[Tuple[int, int]] = None,
+        dl_device: Optional[Tuple[int, int]] = None,
+        copy: Optional[bool] = None,
+    ) -> object:
+        """A capsule of the tensor of the note, or of the bytes if it has none.
+
+        Args:
+            stream: memory of the host has none
+            max_version: (1, 0) and above get a versioned capsule, as read-only memory needs
+            dl_device: where the consumer wants it, which is the host
+            copy: True is refused: nothing is copied
+
+        Raises:
+            BufferError: a request cannot be met.
+        """
+        if dl_device is not None and tuple(dl_device) != (1, 0):
+            raise BufferError(f"the memory is of the host, not on device {tuple(dl_device)}")
+        if copy:
+            raise BufferError("umf does not copy for DLPack: copy the memory yourself")
+        if stream not in (None, -1):
+            raise BufferError(f"memory of the host has no streams, not {stream}")
+        versioned = max_version is not None and max_version[0] >= 1
+        if not versioned and not self._is_writable:
+            raise BufferError("the memory is read-only, which only versioned DLPack can say")
+        return self._capsule(self.tensor, versioned)
+
+    def _capsule(self, tensor: Optional[Tensor], versioned: bool) -> object:
+        kind = tensor.dlpack() if tensor and tensor.nbytes() <= self.nbytes else None
+        if tensor is None or kind is None:
+            return _core.dlpack_region(self, *Tensor("U8", ()).dlpack() or (1, 1), (self.nbytes,), versioned)
+        return _core.dlpack_region(self, *kind, tensor.shape, versioned)
+
+    def torch(self) -> Any:
+        """A tensor of PyTorch on the memory, with type and shape of the note.
+
+        PyTorch has no read-only tensors: a write to one of an entry that is not `private` ends the process
+        with SIGSEGV.
+        """
+        from ._vault_torch import tensor_of_entry
+
+        return tensor_of_entry(self)
 
     def numpy(self, dtype: Any = None, shape: Optional[Tuple[int, ...]] = None) -> Any:
         """A NumPy array on the memory.
@@ -167,6 +217,26 @@ class View(_Closing, Mapping[str, Entry]):
     def entries(self, prefix: str = "") -> List[Entry]:
         """The entries whose names begin so, by name."""
         return [self._entry(found) for found in self._each(prefix)]
+
+    def module(self, module: Any, prefix: str = "") -> Any:
+        """Gives a module of PyTorch the tensors of this view, without a copy, and returns it.
+
+        Parameters become tensors on the shared memory, which require no gradient and must not be written: PyTorch
+        has no read-only tensors, and a write ends the process with SIGSEGV. Buffers become such
+        tensors too, or memory of their own if their entry is `private`, as `Draft.put_module` makes it. The module may have been
+        made on the device ``meta``. The view cannot be closed while tensors of it live.
+
+        Args:
+            module: a ``torch.nn.Module``
+            prefix: of the names
+
+        Raises:
+            KeyError: a parameter, or a buffer on ``meta``, has no entry.
+            ValueError: an entry has another type or shape. In both cases nothing was changed.
+        """
+        from ._vault_torch import fill_module
+
+        return fill_module(self, module, prefix)
 
     def verify(self, prefix: str = "") -> int:
         """Reads the entries whose names begin so, compares them with the sums of the commit, and returns how many.
@@ -232,15 +302,21 @@ class Draft:
         self.generation: Optional[int] = None
 
     def put(self, key: str, data: Any, *, note: Optional[bytes] = None, private: bool = False) -> None:
-        """Copies contiguous memory, such as an array or bytes, into an entry.
+        """Copies memory, such as an array, a tensor or bytes, into an entry.
 
         Args:
             key: its name, 1 to 255 bytes
-            data: anything with the buffer protocol; of NumPy arrays the note has type and shape
+            data: a tensor of PyTorch, on any device, or anything contiguous with the buffer protocol; of tensors
+                and NumPy arrays the note has type and shape
             note: up to 65535 bytes for readers
             private: each reader may write its own copy
         """
         tensor = None
+        if hasattr(data, "untyped_storage"):
+            from ._vault_torch import put_tensor
+
+            put_tensor(self, key, data, note, private)
+            return
         if hasattr(data, "__array_interface__"):
             tensor = tensor_of_array(data)
             data = bytes_of_array(data)
@@ -281,6 +357,19 @@ class Draft:
         """Takes over entries of the generation `from_generation`, without a copy."""
         with self._call() as number:
             _core.vault_keep(number, _bytes(prefix))
+
+    def put_module(self, module: Any, prefix: str = "") -> int:
+        """Copies parameters and buffers of a module of PyTorch into entries, and returns how many names they have.
+
+        Buffers are `private`. Tensors that have two names, such as tied weights, are there once.
+
+        Args:
+            module: a ``torch.nn.Module``
+            prefix: of the names
+        """
+        from ._vault_torch import put_module
+
+        return put_module(self, module, prefix)
 
     def load_safetensors(self, path: _Path, prefix: str = "") -> int:
         """Reads a safetensors file, or all of a folder, into entries; returns how many.
