@@ -129,6 +129,9 @@ unsigned umf_py_process(void);
 void umf_py_uses_begin(umf_py_uses_t *uses);
 void umf_py_uses_end(umf_py_uses_t *uses);
 bool umf_py_uses_any(umf_py_uses_t *uses);
+/* Around the wait of a close. */
+void umf_py_uses_begin_close(umf_py_uses_t *uses);
+void umf_py_uses_end_close(umf_py_uses_t *uses);
 /* Waits for `is_over`, called with the GIL, in slices; signals are answered in between. 0: it is
  * over; 1: `seconds` have passed (below 0: no limit); -1 and an exception: a handler of a signal
  * has raised. */
@@ -165,6 +168,18 @@ void umf_py_buffer_unuse(umf_py_buffer_t *buffer);
 void umf_py_works_look(void);
 /* Waits until all are over, in slices; false and an exception. */
 bool umf_py_works_wait(void);
+
+/* --- objects that Python knows by their number (uses.c), and transfers of them (remote.c) --- */
+
+/* The number of a Uses, borrowed, for a call, which the other one ends; NULL and an exception if it
+ * is closed. */
+PyObject *umf_py_number_use(PyObject *uses);
+void umf_py_number_unuse(PyObject *uses);
+/* Whether the Uses is `outer`, or inside of it. */
+bool umf_py_number_is_of(PyObject *uses, void *outer);
+/* Ends the transfers that belong to a Uses, those that can; and whether there are any. */
+void umf_py_transfers_cancel(void *uses);
+bool umf_py_transfers_any(void *uses);
 
 /* --- limits (limits.c) --- */
 
@@ -264,6 +279,7 @@ typedef struct umf_py_region_view_t {
 /* As a view of it: its owner cannot end. False and an exception. */
 bool umf_py_region_export(PyObject *region, umf_py_region_view_t *view);
 void umf_py_region_unexport(PyObject *region);
+bool umf_py_add_uses(PyObject *module);
 /* Makes a heap type of `spec`, keeps it in `*type` and adds it to the module. */
 bool umf_py_add_type(PyObject *module, PyType_Spec *spec, const char *name, PyTypeObject **type);
 

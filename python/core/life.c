@@ -52,6 +52,18 @@ bool umf_py_uses_any(umf_py_uses_t *uses) {
     return uses->count > 0;
 }
 
+void umf_py_uses_begin_close(umf_py_uses_t *uses) {
+    uses_of_process(uses);
+    uses->closing++;
+}
+
+void umf_py_uses_end_close(umf_py_uses_t *uses) {
+    uses_of_process(uses);
+    if (uses->closing > 0) {
+        uses->closing--;
+    }
+}
+
 /* --- waits ------------------------------------------------------------------------------------ */
 
 enum { SLICE_LEAST_NS = 20 * 1000, SLICE_MOST_NS = 10 * 1000 * 1000 };
@@ -124,12 +136,9 @@ bool umf_py_close_wait(umf_py_uses_t *uses, bool (*is_idle)(void *arg), void *ar
             "in a call that uses it");
         return false;
     }
-    uses->closing++;
+    umf_py_uses_begin_close(uses);
     int failed = umf_py_wait(is_idle, arg, -1);
-    uses_of_process(uses);
-    if (uses->closing > 0) {
-        uses->closing--;
-    }
+    umf_py_uses_end_close(uses);
     return failed == 0;
 }
 

@@ -43,7 +43,7 @@ PyMODINIT_FUNC PyInit__core(void) {
         PyModule_AddStringConstant(module, "VERSION", UMF_VERSION_STRING) < 0 ||
         !umf_py_add_provider(module) || !umf_py_add_pool(module) || !umf_py_add_buffer(module) ||
         !umf_py_add_job(module) || !umf_py_add_counters(module) || !umf_py_add_recording(module) ||
-        !umf_py_add_region(module)) {
+        !umf_py_add_region(module) || !umf_py_add_uses(module)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -4,6 +4,7 @@
 
 typedef struct hold_t {
     PyObject_HEAD struct hold_t *outer; /* of the vault; NULL: it is that */
+    PyObject *uses; /* of the object that has the memory: open until the last region */
     Py_ssize_t exports;
     bool is_over;
 } hold_t;
@@ -21,19 +22,21 @@ static bool hold_is_over(const hold_t *hold) {
     return hold->is_over || (hold->outer && hold->outer->is_over);
 }
 
-/* Hold(outer or None) */
+/* Hold(outer or None, Uses) */
 static PyObject *hold_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    PyObject *outer;
+    PyObject *outer, *uses;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "O:Hold", &outer)) {
-        return NULL;
-    }
-    if (outer != Py_None && !PyObject_TypeCheck(outer, hold_type)) {
-        PyErr_SetString(PyExc_TypeError, "not a Hold");
+    if (!PyArg_ParseTuple(args, "OO:Hold", &outer, &uses) ||
+        (outer != Py_None && !umf_py_check(outer, hold_type, "Hold or None"))) {
         return NULL;
     }
     hold_t *self = umf_py_alloc(type);
-    if (self && outer != Py_None) {
+    if (!self) {
+        return NULL;
+    }
+    Py_INCREF(uses);
+    self->uses = uses;
+    if (outer != Py_None) {
         Py_INCREF(outer);
         self->outer = (hold_t *)outer;
     }
@@ -42,6 +45,7 @@ static PyObject *hold_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
 
 static void hold_dealloc(PyObject *object) {
     Py_XDECREF((PyObject *)((hold_t *)object)->outer);
+    Py_XDECREF(((hold_t *)object)->uses);
     umf_py_dealloc(object);
 }
 
@@ -54,12 +58,6 @@ static PyObject *hold_end(PyObject *object, PyObject *what) {
                             self->exports, what);
     }
     self->is_over = true;
-    Py_RETURN_NONE;
-}
-
-static PyObject *hold_undo(PyObject *object, PyObject *unused) {
-    (void)unused;
-    ((hold_t *)object)->is_over = false;
     Py_RETURN_NONE;
 }
 
@@ -157,9 +155,7 @@ static PyObject *region_nbytes(PyObject *object, void *unused) {
 }
 
 bool umf_py_add_region(PyObject *module) {
-    static PyMethodDef hold_methods[] = {{"end", hold_end, METH_O, NULL},
-                                         {"undo", hold_undo, METH_NOARGS, NULL},
-                                         {NULL, NULL, 0, NULL}};
+    static PyMethodDef hold_methods[] = {{"end", hold_end, METH_O, NULL}, {NULL, NULL, 0, NULL}};
     static PyType_Slot hold_slots[] = {{Py_tp_new, (void *)hold_new},
                                        {Py_tp_dealloc, (void *)hold_dealloc},
                                        {Py_tp_methods, hold_methods},

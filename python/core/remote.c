@@ -103,73 +103,130 @@ static PyObject *remote_open(PyObject *module, PyObject *args) {
                : umf_py_raise_last(result, "the range of another process cannot be opened");
 }
 
-/* --- transfers: capsules, which hold the view of the buffer ------------------------------------
+/* --- transfers: capsules, which hold the view of the buffer, and use their range ---------------
  */
 
 #define TRANSFER "umf.remote.transfer"
 
+enum { PATIENCE_MS = 100 };
+
 typedef struct transfer_t {
     umf_remote_op_handle_t op; /* NULL: it has ended */
     bool is_waited;            /* by a thread, which ends it */
-    unsigned process;          /* of that thread (umf_py_process): a child of fork has it not */
+    bool is_canceled;
+    bool is_left;     /* there is no capsule */
+    unsigned process; /* that began it (umf_py_process): a child of fork has it not */
+    PyObject *uses;   /* of the range */
     view_t view;
+    struct transfer_t *next, **link; /* of those under way */
 } transfer_t;
 
-static bool is_waited(const transfer_t *transfer) {
-    return transfer->is_waited && transfer->process == umf_py_process();
-}
+static transfer_t *under_way;
 
-static void set_waited(transfer_t *transfer, bool is) {
-    transfer->is_waited = is;
-    transfer->process = umf_py_process();
-}
-
-static void transfer_release(transfer_t *transfer) {
-    if (transfer->view.obj) {
-        PyBuffer_Release(&transfer->view);
-        transfer->view = (view_t){0};
+static void transfer_add(transfer_t *transfer) {
+    transfer->next = under_way;
+    transfer->link = &under_way;
+    if (under_way) {
+        under_way->link = &transfer->next;
     }
+    under_way = transfer;
 }
 
-/* The memory must not go before the transfer has ended, which its deadline bounds. */
-static void transfer_cancel(transfer_t *transfer) {
-    umf_remote_op_handle_t op = transfer->op;
-    if (op) {
-        set_waited(transfer, true);
+/* Of one whose operation has ended. May run code of Python. */
+static void transfer_end(transfer_t *transfer) {
+    PyObject *uses = transfer->uses;
+    view_t view = transfer->view;
+    if (transfer->process == umf_py_process()) {
+        umf_py_number_unuse(uses);
+    }
+    *transfer->link = transfer->next;
+    if (transfer->next) {
+        transfer->next->link = transfer->link;
+    }
+    transfer->op = NULL;
+    if (transfer->is_left) {
+        PyMem_Free(transfer);
+    }
+    PyBuffer_Release(&view);
+    Py_DECREF(uses);
+}
+
+/* Keeps the GIL if it does not wait. */
+static bool is_over(transfer_t *transfer, uint64_t patience_ms) {
+    umfRemoteCancel(transfer->op);
+    umf_result_t result = umfRemoteWait(transfer->op, 0);
+    if (result == UMF_RESULT_ERROR_NOT_SUPPORTED && patience_ms) {
+        transfer->is_waited = true;
         Py_BEGIN_ALLOW_THREADS;
-        umfRemoteCancel(op);
-        umfRemoteWait(op, UINT64_MAX);
+        result = umfRemoteWait(transfer->op, patience_ms);
         Py_END_ALLOW_THREADS;
-        transfer->op = NULL;
-        set_waited(transfer, false);
+        transfer->is_waited = false;
     }
-    transfer_release(transfer);
+    return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
+/* Asks for its end; true if it has ended. A thread that waits for it asks by itself, since its wait
+ * may end the operation at any time. */
+static bool transfer_cancel(transfer_t *transfer, uint64_t patience_ms) {
+    bool is_of_process = transfer->process == umf_py_process();
+    transfer->is_canceled = true;
+    if (is_of_process && transfer->is_waited) {
+        return false;
+    }
+    if (is_of_process && !is_over(transfer, patience_ms)) {
+        return false;
+    }
+    transfer_end(transfer);
+    return true;
+}
+
+void umf_py_transfers_cancel(void *uses) {
+    for (transfer_t *each = under_way, *next; each; each = next) {
+        bool is_meant = each->is_left || umf_py_number_is_of(each->uses, uses);
+        next = is_meant && transfer_cancel(each, 0) ? under_way : each->next;
+    }
+}
+
+bool umf_py_transfers_any(void *uses) {
+    for (const transfer_t *each = under_way; each; each = each->next) {
+        if (umf_py_number_is_of(each->uses, uses)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What cannot end soon goes on without a capsule; a later call of a range ends it. */
 static void transfer_destroy(PyObject *capsule) {
     transfer_t *transfer = PyCapsule_GetPointer(capsule, TRANSFER);
-    transfer_cancel(transfer);
-    PyMem_Free(transfer);
+    if (!transfer->op || transfer_cancel(transfer, PATIENCE_MS)) {
+        PyMem_Free(transfer);
+    } else {
+        transfer->is_left = true;
+    }
 }
 
-/* remote_begin(opened range, is it a put?, offset, object with a buffer) -> transfer */
+/* remote_begin(Uses of an opened range, is it a put?, offset, object with a buffer) -> transfer */
 static PyObject *remote_begin(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *number, *object;
+    PyObject *uses, *object;
     int is_put;
     Py_ssize_t offset;
     void *memory;
-    if (!PyArg_ParseTuple(args, "OpnO:remote_begin", &number, &is_put, &offset, &object) ||
-        !umf_py_address(number, &memory)) {
+    if (!PyArg_ParseTuple(args, "OpnO:remote_begin", &uses, &is_put, &offset, &object)) {
         return NULL;
     }
+    umf_py_transfers_cancel(NULL);
     transfer_t *made = PyMem_Calloc(1, sizeof(*made));
-    if (!made) {
+    PyObject *capsule = made ? PyCapsule_New(made, TRANSFER, transfer_destroy) : NULL;
+    if (!capsule) {
+        PyMem_Free(made);
         return PyErr_NoMemory();
     }
-    if (PyObject_GetBuffer(object, &made->view, is_put ? 0 : VIEW_WRITABLE) < 0) {
-        PyMem_Free(made);
-        return NULL;
+    PyObject *number = NULL;
+    if (PyObject_GetBuffer(object, &made->view, is_put ? 0 : VIEW_WRITABLE) < 0 ||
+        !(number = umf_py_number_use(uses)) || !umf_py_address(number, &memory)) {
+        goto failed;
     }
     size_t size = (size_t)made->view.len;
     umf_result_t result;
@@ -177,17 +234,24 @@ static PyObject *remote_begin(PyObject *module, PyObject *args) {
     result = is_put ? umfRemotePut(memory, (size_t)offset, made->view.buf, size, &made->op)
                     : umfRemoteGet(memory, (size_t)offset, made->view.buf, size, &made->op);
     Py_END_ALLOW_THREADS;
-    PyObject *capsule = NULL;
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_py_raise_last(result, "the transfer cannot begin");
-    } else {
-        capsule = PyCapsule_New(made, TRANSFER, transfer_destroy);
+    if (result == UMF_RESULT_SUCCESS) {
+        Py_INCREF(uses);
+        made->uses = uses;
+        made->process = umf_py_process();
+        transfer_add(made);
+        return capsule;
     }
-    if (!capsule) {
-        transfer_cancel(made);
-        PyMem_Free(made);
+    umf_py_raise_last(result, "the transfer cannot begin");
+failed:
+    made->op = NULL;
+    if (number) {
+        umf_py_number_unuse(uses);
     }
-    return capsule;
+    if (made->view.obj) {
+        PyBuffer_Release(&made->view);
+    }
+    Py_DECREF(capsule);
+    return NULL;
 }
 
 /* remote_wait(transfer, ms) -> whether it has ended, well; another end is raised */
@@ -202,40 +266,33 @@ static PyObject *remote_wait(PyObject *module, PyObject *args) {
     if (!transfer) {
         return NULL;
     }
-    umf_remote_op_handle_t op = transfer->op;
-    if (!op || is_waited(transfer)) {
-        PyErr_SetString(PyExc_ValueError, "the transfer has ended, or another thread waits for it");
+    if (!transfer->op || transfer->process != umf_py_process() || transfer->is_waited) {
+        PyErr_SetString(PyExc_ValueError, !transfer->op ? "the transfer has ended"
+                                          : transfer->process != umf_py_process()
+                                              ? "the transfer is that of the parent process"
+                                              : "another thread waits for the transfer");
         return NULL;
     }
-    set_waited(transfer, true);
+    transfer->is_waited = true;
     umf_result_t result;
     Py_BEGIN_ALLOW_THREADS;
-    result = umfRemoteWait(op, timeout);
+    result = umfRemoteWait(transfer->op, timeout);
     Py_END_ALLOW_THREADS;
-    set_waited(transfer, false);
+    transfer->is_waited = false;
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        if (transfer->is_canceled) {
+            umfRemoteCancel(transfer->op);
+        }
         Py_RETURN_FALSE;
     }
-    transfer->op = NULL;
-    transfer_release(transfer);
     if (result != UMF_RESULT_SUCCESS) {
-        return umf_py_raise_last(result, "the transfer failed");
+        umf_py_raise_last(result, "the transfer failed");
     }
-    Py_RETURN_TRUE;
-}
-
-/* remote_cancel(transfer) -> whether it has ended; False if another thread waits for it */
-static PyObject *remote_cancel(PyObject *module, PyObject *capsule) {
-    (void)module;
-    transfer_t *transfer = PyCapsule_GetPointer(capsule, TRANSFER);
-    if (!transfer) {
-        return NULL;
-    }
-    if (is_waited(transfer)) {
-        Py_RETURN_FALSE;
-    }
-    transfer_cancel(transfer);
-    Py_RETURN_TRUE;
+    PyObject *kind, *value, *trace;
+    PyErr_Fetch(&kind, &value, &trace);
+    transfer_end(transfer);
+    PyErr_Restore(kind, value, trace);
+    return result == UMF_RESULT_SUCCESS ? PyBool_FromLong(1) : NULL;
 }
 
 PyMethodDef umf_py_remote_functions[] = {
@@ -250,8 +307,7 @@ PyMethodDef umf_py_remote_functions[] = {
     {"remote_open", remote_open, METH_VARARGS, "remote_open(remote, handle, /)\n--\n\n"},
     {"remote_close", remote_close, METH_O, "remote_close(memory, /)\n--\n\n"},
     {"remote_begin", remote_begin, METH_VARARGS,
-     "remote_begin(memory, is_put, offset, data, /)\n--\n\n"},
+     "remote_begin(uses, is_put, offset, data, /)\n--\n\n"},
     {"remote_wait", remote_wait, METH_VARARGS, "remote_wait(transfer, timeout_ms, /)\n--\n\n"},
-    {"remote_cancel", remote_cancel, METH_O, "remote_cancel(transfer, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };

@@ -6,23 +6,31 @@
 #include <umf/reason.h>
 #include <umf/vault.h>
 
-#define SLICE_MS 1000 /* so often a wait lets handlers of signals run */
+#include <time.h>
+
+#define SLICE_MS 100 /* so often a wait lets handlers of signals run */
+
+static uint64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
 
 /* A call that may wait, in slices that end with `reason`. Between two of them handlers of signals
- * run; false: one has raised. */
+ * run; false: one has raised. A slice takes longer where the service does not answer. */
 typedef umf_result_t (*step_t)(void *vault, void *params, void *out);
 
 static bool patiently(umf_result_t *result, step_t step, void *vault, void *params,
                       uint64_t *timeout_ms, void *out, umf_reason_t reason) {
-    uint64_t left = *timeout_ms;
-    for (;;) {
+    uint64_t all = *timeout_ms, start = now_ms();
+    for (uint64_t passed = 0;; passed = now_ms() - start) {
+        uint64_t left = passed < all ? all - passed : 0;
         *timeout_ms = left < SLICE_MS ? left : SLICE_MS;
-        left -= *timeout_ms;
         Py_BEGIN_ALLOW_THREADS;
         *result = step(vault, params, out);
         Py_END_ALLOW_THREADS;
         if (*result != UMF_RESULT_ERROR_OUT_OF_RESOURCES || umfLastReason() != reason ||
-            left == 0) {
+            left <= SLICE_MS) {
             return true;
         }
         if (PyErr_CheckSignals() < 0) {
@@ -237,10 +245,15 @@ static PyObject *vault_find(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "Oy:vault_find", &number, &key) || !umf_py_address(number, &view)) {
         return NULL;
     }
-    if (umfVaultFind(view, key, &entry) != UMF_RESULT_SUCCESS) {
-        Py_RETURN_NONE;
+    umfLastErrorClear();
+    umf_result_t result = umfVaultFind(view, key, &entry);
+    if (result == UMF_RESULT_SUCCESS) {
+        return entry_tuple(&entry);
     }
-    return entry_tuple(&entry);
+    if (*umfLastErrorText()) { /* in a child of fork, whatever the key */
+        return umf_py_raise_last(result, "the view cannot be read");
+    }
+    Py_RETURN_NONE;
 }
 
 static int add_entry(const umf_vault_entry_t *entry, void *list) {

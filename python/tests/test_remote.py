@@ -117,14 +117,51 @@ def test_a_close_ends_transfers(pair):
     gc.collect()
 
 
+def test_a_close_cancels_what_another_thread_waits_for(pair):
+    published, _, _ = pair
+    with remote.Remote(limit_in_flight=4096) as other:
+        memory = other.open(published.handle)
+        into, ends = bytearray(SIZE), []
+
+        def wait():
+            try:
+                while True:  # each is long enough for a close in between
+                    transfer = memory.get_async(into)
+                    begun.set()
+                    transfer.wait()
+            except (ValueError, umf.Error) as error:
+                ends.append(str(error))
+
+        begun = threading.Event()
+        thread = threading.Thread(target=wait)
+        thread.start()
+        begun.wait()
+        memory.close()
+        thread.join()
+        assert len(ends) == 1 and ("canceled" in ends[0] or "closed" in ends[0] or "ended" in ends[0])
+        into.append(0)  # nothing holds it
+
+
+def test_objects_end_with_their_last_reference(pair):
+    published, memory, buffer = pair
+    with remote.Remote() as other:
+        mine = other.publish(buffer)
+        opened = memory_of_other = other.open(mine.handle)
+        del mine, memory_of_other
+        with pytest.raises(umf.Error, match="withdrawn"):
+            opened.get(0, 1)
+        transfer = other.open(published.handle).get_async(bytearray(SIZE))  # keeps its range
+        assert transfer.wait()
+
+
 def test_no_close_under_a_call(pair, monkeypatch):
     published, memory, _ = pair
     monkeypatch.setattr(remote, "_PATIENCE", 0.05)
     for one in (memory, published):
-        with one._uses(), pytest.raises(BufferError, match="another thread"):
+        with one._uses, pytest.raises(BufferError, match="in progress"):
             one.close()
     with remote.Remote() as other:
-        with other._uses(), pytest.raises(BufferError, match="another thread"):
+        with other._uses, pytest.raises(BufferError, match="in progress"):
             other.close()
         assert other.is_open
     assert memory.get(0, 1) == b"o"
@@ -166,7 +203,7 @@ def test_a_child_of_fork_of_a_wait_ends(pair):
     started.wait()
     child = os.fork()
     if child == 0:
-        memory._remote.close()  # without an end it would wait for a thread of the parent
+        memory.close()  # without an end it would wait for a thread of the parent
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     thread.join()

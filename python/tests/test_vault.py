@@ -1,8 +1,12 @@
 """Vaults: umf.vault, with a real service in a folder of its own."""
 
+import contextlib
+import gc
 import json
 import os
+import random
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -207,15 +211,16 @@ def test_views_keep_memory(model):
     array[:] = 1
     del array
     assert draft.commit() == 1
-    entry = draft_entry = model.attach()["a"]  # keeps its view
+    view = model.attach()
+    entry = draft_entry = view["a"]
     array = entry.numpy()
     with pytest.raises(BufferError):
         model.close()
     with pytest.raises(BufferError):
-        entry._owner.close()
+        view.close()
     assert array.sum() == 100
     del array
-    entry._owner.close()
+    view.close()
     with pytest.raises(ValueError):
         memoryview(draft_entry)
     with pytest.raises(ValueError):
@@ -361,10 +366,10 @@ def test_a_close_beside_a_call_is_refused(model):
     thread = threading.Thread(target=wait)
     thread.start()
     begun.wait()
-    while not model._uses:
+    while not model._uses.in_use:
         pass
-    with pytest.raises(BufferError, match="another thread"):
-        while model._uses:
+    with pytest.raises(BufferError, match="in progress"):
+        while model._uses.in_use:
             model.close()
     with model.draft() as draft:
         draft.put("a", b"x")
@@ -384,7 +389,7 @@ def test_no_close_under_a_call_of_a_draft(model):
 
     thread = threading.Thread(target=commit)
     thread.start()
-    while not model._uses and thread.is_alive():
+    while not model._uses.in_use and thread.is_alive():
         pass
     with pytest.raises(BufferError):
         while thread.is_alive():
@@ -404,12 +409,12 @@ def test_no_close_under_a_call_of_a_view(model):
     view = model.attach()
     thread = threading.Thread(target=lambda: [view.verify() for _ in range(20)])
     thread.start()
-    while not view._uses and thread.is_alive():
+    while not view._uses.in_use and thread.is_alive():
         pass
     refused = 0
     while thread.is_alive():
         for one in (model, view):
-            with view._call():  # as the other thread is in one
+            with view._uses:  # as the other thread is in one
                 with pytest.raises(BufferError):
                     one.close()
                 refused += 1
@@ -463,7 +468,7 @@ def test_a_child_of_fork_ends_while_its_parent_commits(model):
         target=lambda: pytest.raises(umf.Error, draft.commit, group="alone", group_count=2, timeout=1)
     )
     thread.start()
-    while not model._uses and thread.is_alive():
+    while not model._uses.in_use and thread.is_alive():
         pass
     child = os.fork()
     if child == 0:
@@ -472,7 +477,7 @@ def test_a_child_of_fork_ends_while_its_parent_commits(model):
             with pytest.raises(ValueError):
                 draft.put("b", b"x")
         finally:
-            os._exit(0 if draft._number is None else 1)
+            os._exit(0 if not draft._uses.is_open else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     thread.join()
     draft.abort()
@@ -495,6 +500,112 @@ def test_a_child_of_fork_reads(model):
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     assert bytes(entry) == b"kept" and model.state().current == 1
+
+
+class _Signal(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def _alarms(handler):
+    """A function that lets a signal come soon, which `handler` gets."""
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        yield lambda: signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 5e-4))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _raise(*_):
+    raise _Signal
+
+
+def test_signals_leave_no_call_counted_and_lose_no_draft(model):
+    with model.draft() as draft:
+        draft.put("a", b"x")
+    view = model.attach()
+    with _alarms(_raise) as alarm:
+        for one in (lambda: view["a"], lambda: model.draft().abort(), lambda: model.attach().close()):
+            for _ in range(200):
+                with contextlib.suppress(_Signal):
+                    alarm()
+                    while True:
+                        one()
+    model.draft().abort()  # the place of the writer is free
+    view.close()
+    model.close()  # no call is counted
+
+
+def test_a_handler_that_aborts_a_draft_under_a_put_is_refused(model):
+    refused = []
+
+    def abort(*_):
+        try:
+            draft.abort()
+        except BufferError as error:
+            refused.append(str(error))
+
+    with _alarms(abort) as alarm:
+        for _ in range(10000):
+            with model.draft() as draft:
+                alarm()
+                with contextlib.suppress(ValueError):
+                    for i in range(50):
+                        draft.put(str(i), b"x" * 100)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                draft.abort()
+            if refused:
+                break
+    assert "a call of the draft is in progress" in refused[0]
+
+
+def test_a_child_of_fork_leaves_all_to_its_parent(model):
+    with model.draft() as draft:
+        draft.put("a", b"kept")
+    view, draft = model.attach(), model.draft()
+    child = os.fork()
+    if child == 0:
+        try:
+            with pytest.raises(umf.InvalidArgumentError, match="parent process"):
+                view["a"]
+            with pytest.raises(umf.InvalidArgumentError, match="parent process"):
+                "other" in view
+            for one in (view, draft, model):
+                one.close()
+                one.close()
+            with pytest.raises(ValueError, match="closed"):
+                view["a"]
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert bytes(view["a"]) == b"kept"
+    draft.put("a", b"new")
+    assert draft.commit() == 2
+    with pytest.raises(ValueError, match="closed"):
+        draft.commit()
+
+
+def test_cycles_with_arrays_are_collected(model, service):
+    with model.draft() as draft:
+        draft.put("a", numpy.ones(100))
+    sums = []
+
+    class Last(list):
+        def __del__(self):
+            sums.append(self[0].sum())
+
+    def make():
+        own = vault.Vault(model.name, folder=service)
+        cycle = Last([own.attach()["a"].numpy(), own])
+        draft = own.draft()
+        cycle += [draft, draft.empty("b", 100), cycle]
+
+    make()
+    gc.collect()
+    assert sums == [100]
+    model.draft().abort()
 
 
 def test_the_writer_ends(service):

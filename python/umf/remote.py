@@ -16,18 +16,16 @@ UCX is found at run time; :func:`probe` reports it. Importing loads nothing.
 """
 
 import asyncio
-import time
-from typing import Any, Callable, Dict, Generator, Optional, Tuple, Union
+from typing import Any, Generator, Optional, Tuple
 
 from . import _core
 from ._memory import Buffer, _Closing
-from ._uses import Uses
 
 __all__ = ["Memory", "Published", "Remote", "Transfer", "probe"]
 
 _GET, _PUT = 1, 2
 _PATIENCE = 1.0  # seconds for calls of other threads, at a close
-_SLICE_MS = 200  # so often a wait lets handlers of signals run
+_SLICE_MS = 100  # so often a wait lets handlers of signals run
 
 
 def probe() -> Tuple[bool, str]:
@@ -42,14 +40,10 @@ class Transfer:
     closed, it is canceled.
     """
 
-    __slots__ = ("_memory", "_transfer")
+    __slots__ = ("_transfer",)
 
-    def __init__(self, memory: "Memory", transfer: Any) -> None:
-        self._memory = memory
+    def __init__(self, transfer: Any) -> None:
         self._transfer = transfer
-
-    def __del__(self) -> None:
-        _end_transfer(self._memory._remote, self._transfer)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Waits until it has ended.
@@ -79,35 +73,36 @@ class Transfer:
 
 
 class Published(_Closing):
-    """A published buffer, until it is closed. It keeps the buffer alive."""
+    """A published buffer, until it is closed, or without a reference. It keeps the buffer alive."""
 
-    __slots__ = ("_remote", "_uses", "buffer")
+    __slots__ = ("_uses", "buffer")
 
-    def __init__(self, remote: "Remote", number: int, buffer: Buffer) -> None:
-        self._remote = remote
-        self._uses = Uses("range", number)
+    def __init__(self, remote: "Remote", buffer: Buffer, rights: int) -> None:
         self.buffer = buffer
+        self._uses = _core.Uses("range", _core.remote_withdraw, remote._uses)
+        with remote._uses as context:
+            self._uses.open(_core.remote_publish, context, buffer, rights)
 
     @property
     def handle(self) -> bytes:
         """The bytes by which others open it. They contain its secret."""
-        with self._remote._uses(), self._uses() as number:
+        with self._uses as number:
             return _core.remote_handle(number)
 
     def close(self) -> None:
         """Refuses new requests and waits for those under way."""
-        _close(self, _core.remote_withdraw)
+        self._uses.end(_PATIENCE, None, "", None)
 
 
 class Memory(_Closing):
     """An opened range of another process."""
 
-    __slots__ = ("_remote", "_uses", "nbytes")
+    __slots__ = ("_uses", "nbytes")
 
-    def __init__(self, remote: "Remote", number: int, nbytes: int) -> None:
-        self._remote = remote
-        self._uses = Uses("range", number)
-        self.nbytes = nbytes
+    def __init__(self, remote: "Remote", handle: bytes) -> None:
+        self._uses = _core.Uses("range", _core.remote_close, remote._uses)
+        with remote._uses as context:
+            self.nbytes: int = self._uses.open(_core.remote_open, context, handle)
 
     def get(self, offset: int = 0, nbytes: Optional[int] = None, into: Any = None) -> Any:
         """Reads a part.
@@ -138,13 +133,7 @@ class Memory(_Closing):
 
     def close(self) -> None:
         """Cancels its transfers, and closes it."""
-        _close(self, self._end)
-
-    def _end(self, number: int) -> None:
-        for transfer, of in list(self._remote._transfers.items()):
-            if of == number:
-                _end_transfer(self._remote, transfer)
-        _core.remote_close(number)
+        self._uses.end(_PATIENCE, None, "", None)
 
     def _target(self, offset: int, nbytes: Optional[int], into: Any) -> Any:
         if into is None:
@@ -159,10 +148,7 @@ class Memory(_Closing):
     def _begin(self, is_put: bool, offset: int, data: Any) -> Transfer:
         if offset < 0:
             raise ValueError("the offset is negative")
-        with self._remote._uses(), self._uses() as number:
-            transfer = _core.remote_begin(number, is_put, offset, data)
-            self._remote._transfers[transfer] = number
-        return Transfer(self, transfer)
+        return Transfer(_core.remote_begin(self._uses, is_put, offset, data))
 
 
 class Remote(_Closing):
@@ -175,7 +161,7 @@ class Remote(_Closing):
         limit_in_flight: bytes in transfer at once in each direction; 0: 64 MiB
     """
 
-    __slots__ = ("_transfers", "_uses")
+    __slots__ = ("_uses",)
 
     def __init__(
         self,
@@ -184,54 +170,24 @@ class Remote(_Closing):
         deadline: float = 10.0,
         limit_in_flight: int = 0,
     ) -> None:
-        self._uses = Uses("context")
-        self._transfers: Dict[Any, int] = {}  # under way, and the number of their range
+        self._uses = _core.Uses("context", _core.remote_destroy, None)
         milliseconds = max(1, int(deadline * 1000))
-        self._uses.number = _core.remote_create(devices, key_file, milliseconds, limit_in_flight)
+        self._uses.open(_core.remote_create, devices, key_file, milliseconds, limit_in_flight)
 
     @property
     def is_open(self) -> bool:
         """Whether it was not closed."""
-        return self._uses.number is not None
+        return self._uses.is_open
 
     def publish(self, buffer: Buffer, get: bool = True, put: bool = False) -> Published:
         """Lets others read (`get`) or write (`put`) a buffer of a pool."""
         rights = (_GET if get else 0) | (_PUT if put else 0)
-        with self._uses() as context:
-            return Published(self, _core.remote_publish(context, buffer, rights), buffer)
+        return Published(self, buffer, rights)
 
     def open(self, handle: bytes) -> Memory:
         """Opens a range by the handle of :attr:`Published.handle`."""
-        with self._uses() as context:
-            return Memory(self, *_core.remote_open(context, bytes(handle)))
+        return Memory(self, bytes(handle))
 
     def close(self) -> None:
         """Cancels transfers, closes connections, withdraws published ranges, ends the thread."""
-        number = self._uses.take(_PATIENCE)
-        if number is not None:
-            for transfer in list(self._transfers):
-                _end_transfer(self, transfer)
-            _core.remote_destroy(number)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_uses"):  # also after arguments that were refused
-            self.close()
-
-
-def _close(which: Union[Published, Memory], end: Callable[[int], None]) -> None:
-    if which._remote._uses.begin() is None:  # that end was its own, too
-        which._uses.number = None
-        return
-    try:
-        number = which._uses.take(_PATIENCE)
-        if number is not None:
-            end(number)
-    finally:
-        which._remote._uses.end()
-
-
-def _end_transfer(remote: Remote, transfer: Any) -> None:
-    while not _core.remote_cancel(transfer):  # another thread waits for it, a slice at a time
-        time.sleep(0.01)
-    remote._transfers.pop(transfer, None)
-
+        self._uses.end(_PATIENCE, None, "", None)

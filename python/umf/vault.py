@@ -19,8 +19,8 @@ The first `Vault` starts the service, `umfd`, if none runs. Importing does nothi
 
 import os
 import threading
-from contextlib import contextmanager, suppress
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from . import _core
 from ._errors import Error, NotSupportedError
@@ -36,7 +36,6 @@ from ._tensors import (
     tensor_of_array,
     tensor_of_note,
 )
-from ._uses import Uses
 
 __all__ = ["Draft", "Entry", "Event", "State", "Vault", "View", "list_vaults", "load_safetensors", "stop"]
 
@@ -89,18 +88,17 @@ class Entry(_core.Region):
     A view of it keeps the draft or view where it is, which then cannot end.
     """
 
-    __slots__ = ("_is_writable", "_owner", "flags", "key", "note")
+    __slots__ = ("_is_writable", "flags", "key", "note")
 
-    _owner: object
     _is_writable: bool
     key: str
     note: bytes
     flags: int
 
     @classmethod
-    def _of(cls, owner: Any, found: Tuple[bytes, int, int, bytes, int], is_writable: bool) -> "Entry":
-        entry = cls(owner._hold, found[1], found[2], is_writable)
-        entry._owner, entry._is_writable = owner, is_writable
+    def _of(cls, hold: _core.Hold, found: Tuple[bytes, int, int, bytes, int], is_writable: bool) -> "Entry":
+        entry = cls(hold, found[1], found[2], is_writable)
+        entry._is_writable = is_writable
         entry.key, entry.note, entry.flags = _text(found[0]), found[3], found[4]
         return entry
 
@@ -193,16 +191,17 @@ class View(_Closing, Mapping[str, Entry]):
 
     __slots__ = ("_hold", "_uses", "_vault", "generation")
 
-    def __init__(self, vault: "Vault", number: int, generation: int) -> None:
+    def __init__(self, vault: "Vault", generation: int, timeout: float, identity: Optional[bytes]) -> None:
         self._vault = vault
-        self._hold = _core.Hold(vault._hold)
-        self._uses = Uses("view", number)
-        self.generation = generation
+        self._uses = _core.Uses("view", _core.vault_detach, vault._uses)
+        self._hold = _core.Hold(vault._hold, self._uses)
+        with vault._uses as number:
+            self.generation: int = self._uses.open(_core.vault_attach, number, generation, _ms(timeout), identity)
 
     def __getitem__(self, key: str) -> Entry:
         found = None
         if isinstance(key, str) and "\0" not in key:
-            with self._call() as number:
+            with self._uses as number:
                 found = _core.vault_find(number, _bytes(key))
         if found is None:
             raise KeyError(key)
@@ -246,7 +245,7 @@ class View(_Closing, Mapping[str, Entry]):
         count = 0
         entry: Any
         for entry in self.entries(prefix):
-            with memoryview(entry), self._call() as number:
+            with memoryview(entry), self._uses as number:
                 try:
                     _core.vault_verify(number, _bytes(entry.key))
                     count += 1
@@ -258,30 +257,14 @@ class View(_Closing, Mapping[str, Entry]):
 
     def close(self) -> None:
         """Unmaps it. BufferError while arrays or other views of its memory, or calls, are in use."""
-        if self._vault._uses.begin() is None:  # that end was its own, too
-            self._uses.number = None
-            return
-        try:
-            number = self._uses.take(before=lambda: self._hold.end("detached"))
-            if number is not None:
-                _core.vault_detach(number)
-        finally:
-            self._vault._uses.end()
-
-    def __del__(self) -> None:
-        _close_quietly(self)
-
-    @contextmanager
-    def _call(self) -> Iterator[int]:
-        with self._vault._uses(), self._uses() as number:
-            yield number
+        self._uses.end(0.0, self._hold, "detached", None)
 
     def _each(self, prefix: str) -> List[Tuple[bytes, int, int, bytes, int]]:
-        with self._call() as number:
+        with self._uses as number:
             return _core.vault_each(number, _bytes(prefix))
 
     def _entry(self, found: Tuple[bytes, int, int, bytes, int]) -> Entry:
-        return Entry._of(self, found, found[4] != 0)
+        return Entry._of(self._hold, found, found[4] != 0)
 
 
 class Draft:
@@ -290,16 +273,20 @@ class Draft:
     The end of a ``with`` commits it; an exception that leaves the block aborts it.
     """
 
-    __slots__ = ("_hold", "_lock", "_number", "_pools", "_process", "_vault", "generation")
+    __slots__ = ("_hold", "_lock", "_pools", "_process", "_uses", "_vault", "generation")
 
-    def __init__(self, vault: "Vault", number: int) -> None:
+    def __init__(
+        self, vault: "Vault", timeout: float, from_generation: int, replace: bool, identity: Optional[bytes]
+    ) -> None:
         self._vault = vault
-        self._hold = _core.Hold(vault._hold)
-        self._number: Optional[int] = number
+        self._uses = _core.Uses("draft", _core.vault_abort, vault._uses)
+        self._hold = _core.Hold(vault._hold, self._uses)
         self._pools: Dict[int, int] = {}
         self._lock = threading.RLock()
         self._process = os.getpid()
         self.generation: Optional[int] = None
+        with vault._uses as number:
+            self._uses.open(_core.vault_begin, number, _ms(timeout), from_generation, replace, identity)
 
     def put(self, key: str, data: Any, *, note: Optional[bytes] = None, private: bool = False) -> None:
         """Copies memory, such as an array, a tensor or bytes, into an entry.
@@ -403,31 +390,23 @@ class Draft:
         BufferError while views of its memory are in use. After an error entries that were filled in place
         are over, and a draft whose group has ended can only be aborted.
         """
-        with self._call() as number:
-            self._hold.end("committed")
+        with self._locked():
             try:
-                generation = _core.vault_commit(number, group, group_count, _ms(timeout), digest)
-            except BaseException:  # memory of these pools may be sealed by now
-                self._hold, self._pools = _core.Hold(self._vault._hold), {}
+                generation: Optional[int] = self._uses.end(
+                    0.0, self._hold, "committed", _core.vault_commit, group, group_count, _ms(timeout), digest
+                )
+            except Error:  # memory of these pools may be sealed by now
+                self._hold, self._pools = _core.Hold(self._vault._hold, self._uses), {}
                 raise
-            self._number, self.generation = None, generation
+            if generation is None:
+                raise ValueError("the draft is closed")
+            self.generation = generation
             return generation
 
     def abort(self) -> None:
         """Ends it without a commit. BufferError while views of its memory are in use."""
-        if self._process != os.getpid():  # it is the parent's
-            self._number = None
-            return
-        with self._lock:
-            if self._number is None:
-                return
-            self._hold.end("aborted")
-            number, self._number = self._number, None
-            if self._vault._uses.begin() is not None:
-                try:
-                    _core.vault_abort(number)
-                finally:
-                    self._vault._uses.end()
+        with self._locked():
+            self._uses.end(0.0, self._hold, "aborted", None)
 
     close = abort
 
@@ -435,7 +414,7 @@ class Draft:
         return self
 
     def __exit__(self, kind: Optional[object], *error: object) -> None:
-        if kind is None and self._number is not None:
+        if kind is None and self._uses.is_open:
             try:
                 self.commit()
             except BaseException:
@@ -444,17 +423,16 @@ class Draft:
         elif kind is not None:
             _close_quietly(self)
 
-    def __del__(self) -> None:
-        _close_quietly(self)
+    def _locked(self) -> ContextManager[Any]:
+        """One thread at a time; a child of fork has no threads of its parent."""
+        return self._lock if self._process == os.getpid() else nullcontext()
 
     @contextmanager
     def _call(self) -> Iterator[int]:
         if self._process != os.getpid():
             raise ValueError("the draft is that of another process")
-        with self._lock, self._vault._uses():
-            if self._number is None:
-                raise ValueError("the draft has ended")
-            yield self._number
+        with self._lock, self._uses as number:
+            yield number
 
     def _make(self, number: int, key: str, nbytes: int, note: bytes, flags: int) -> Entry:
         if nbytes <= 0:
@@ -462,7 +440,7 @@ class Draft:
         if flags not in self._pools:  # entries of different flags come from different pools
             self._pools[flags] = _core.vault_pool(number, "coalescing over linux_vmm")
         ptr = _core.vault_allocate(self._pools[flags], nbytes, _ALIGNMENT)
-        return Entry._of(self, (_bytes(key), ptr, nbytes, note, flags), True)
+        return Entry._of(self._hold, (_bytes(key), ptr, nbytes, note, flags), True)
 
     def _put(self, number: int, entry: Entry) -> None:
         _core.vault_put(number, _bytes(entry.key), entry.ptr, entry.nbytes, entry.note, entry.flags)
@@ -501,10 +479,10 @@ class Vault(_Closing):
         limit: int = 0,
         keep: int = 0,
     ) -> None:
-        self._uses = Uses("vault")
-        self._hold = _core.Hold(None)
+        self._uses = _core.Uses("vault", _core.vault_close, None)
+        self._hold = _core.Hold(None, self._uses)
         self.name = name
-        self._uses.number = _core.vault_open(name, _path(folder), start, _ms(timeout), limit, keep)
+        self._uses.open(_core.vault_open, name, _path(folder), start, _ms(timeout), limit, keep)
 
     def draft(
         self,
@@ -522,8 +500,7 @@ class Vault(_Closing):
             replace: the current generation goes first, where there is no room for two
             identity: bytes that readers may compare, such as model and revision
         """
-        with self._uses() as number:
-            return Draft(self, _core.vault_begin(number, _ms(timeout), from_generation, replace, identity))
+        return Draft(self, timeout, from_generation, replace, identity)
 
     def attach(
         self, generation: int = 0, *, timeout: float = 0.0, identity: Optional[bytes] = None
@@ -535,12 +512,11 @@ class Vault(_Closing):
             timeout: seconds to wait for it
             identity: that it must have; None: any
         """
-        with self._uses() as number:
-            return View(self, *_core.vault_attach(number, generation, _ms(timeout), identity))
+        return View(self, generation, timeout, identity)
 
     def state(self) -> State:
         """Its state now."""
-        with self._uses() as number:
+        with self._uses as number:
             return State(*_core.vault_stat(number))
 
     def wait(self, after: int, timeout: float) -> Optional[Event]:
@@ -553,18 +529,18 @@ class Vault(_Closing):
         Returns:
             None if there was none in time
         """
-        with self._uses() as number:
+        with self._uses as number:
             found = _core.vault_wait(number, after, _ms(timeout))
             return Event(found[0], _EVENTS.get(found[1], "unknown"), found[2]) if found else None
 
     def drop(self, generation: int = 0) -> None:
         """Drops a generation, or with 0 all of them and the draft. Readers keep what they have."""
-        with self._uses() as number:
+        with self._uses as number:
             _core.vault_drop(number, generation)
 
     def drop_draft(self) -> None:
         """Ends the draft of another process."""
-        with self._uses() as number:
+        with self._uses as number:
             _core.vault_drop_draft(number)
 
     def close(self) -> None:
@@ -572,17 +548,11 @@ class Vault(_Closing):
 
         BufferError while memory of them is in use, or another thread is in a call of any of them.
         """
-        number = self._uses.take(before=lambda: self._hold.end("closed"))
-        if number is not None:
-            _core.vault_close(number)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_uses"):  # also after arguments that were refused
-            _close_quietly(self)
+        self._uses.end(0.0, self._hold, "closed", None)
 
 
 def _close_quietly(which: Any) -> None:
-    """Of an object that goes. In a child of fork it is the parent's."""
+    """Beside an exception, which matters more; the last reference ends it then."""
     with suppress(BufferError, Error):
         which.close()
 
