@@ -77,6 +77,10 @@ endif()
 
 if(TARGET umfd)
     install(TARGETS umfd DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT umf_tools)
+    # For users of systemd; the place of the units is the same for all architectures.
+    configure_file("${PROJECT_SOURCE_DIR}/packaging/systemd/umfd.service.in" "${PROJECT_BINARY_DIR}/umfd/umfd.service" @ONLY)
+    install(FILES "${PROJECT_BINARY_DIR}/umfd/umfd.service" "${PROJECT_SOURCE_DIR}/packaging/systemd/umfd.socket"
+        DESTINATION lib/systemd/user COMPONENT umf_tools)
 endif()
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"

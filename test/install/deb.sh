@@ -92,6 +92,8 @@ file "$lib/libumf.so.$version" | grep -q ', stripped' || fail "the library is no
     fail "a search path in the files above: below /usr the system knows where libraries are"
 ! find root -path '*/man/*' -type f ! -name '*.gz' | grep . || fail "manual pages that are not compressed"
 need_file root/usr/share/man/man1/umfctl.1.gz
+need_file root/usr/lib/systemd/user/umfd.socket
+need_file root/usr/lib/systemd/user/umfd.service
 
 # apt tells whether this system could satisfy the dependencies. Nothing is installed.
 if command -v apt-get >/dev/null && [ -n "$(apt-cache policy libc6 2>/dev/null)" ]; then

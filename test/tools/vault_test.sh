@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# umfctl vault over a real service: vault_test.sh <umfctl> <umfd> <work folder>
+# umfctl vault over a real service: vault_test.sh <umfctl> <umfd> <work folder> <folder of the units>
 set -euo pipefail
 
 umfctl=$1
 export UMF_UMFD=$2
 work=$3
+units=$4
 rm -rf "$work"
 mkdir -p "$work"
 place=$(mktemp -d /tmp/umf_vault_tool_XXXXXX)
@@ -107,4 +108,16 @@ for _ in $(seq 1 200); do
     sleep 0.05
 done
 [ ! -e "$place/vault" ] || fail "the service did not end"
+
+# The units of systemd.
+if command -v systemd-analyze >/dev/null; then
+    mkdir -p "$work/units" "$work/run"
+    sed "s,@CMAKE_INSTALL_FULL_BINDIR@,$(dirname "$UMF_UMFD"),g" "$units/umfd.service.in" >"$work/units/umfd.service"
+    cp "$units/umfd.socket" "$work/units"
+    expect_status 0 env XDG_RUNTIME_DIR="$work/run" systemd-analyze verify --user --man=no \
+        "$work/units/umfd.service" "$work/units/umfd.socket"
+    ! grep -q umfd "$work/err" || fail "systemd-analyze has remarks about the units"
+else
+    echo "no systemd-analyze: the units are not verified"
+fi
 echo "umfctl vault works"

@@ -597,6 +597,80 @@ TEST_F(Vaults, NothingIsStartedThatNobodyAskedFor) {
     EXPECT_TRUE(processes().empty());
 }
 
+// A listening socket at `name`, as a service manager makes it, and the service over it.
+class Activated {
+  public:
+    explicit Activated(const std::string &name, int type = SOCK_SEQPACKET)
+        : listener(socket(AF_UNIX, type | SOCK_CLOEXEC, 0)) {
+        sockaddr_un address = {};
+        address.sun_family = AF_UNIX;
+        snprintf(address.sun_path, sizeof(address.sun_path), "%s", name.c_str());
+        EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof(address)), 0);
+        EXPECT_EQ(listen(listener, 16), 0);
+    }
+    ~Activated() {
+        close(listener);
+    }
+    Activated(const Activated &) = delete;
+    Activated &operator=(const Activated &) = delete;
+
+    // Its exit code: it detaches.
+    int start(const std::string &place) const {
+        std::string folder = "--dir=" + place, variable = "UMF_VAULT_DIR=" + place;
+        char process[32], count[] = "LISTEN_FDS=1";
+        char *environment[] = {process, count, &variable[0], nullptr};
+        pid_t child = fork();
+        if (child == 0) { // other threads run: nothing here allocates
+            dup2(listener, 3);
+            fcntl(3, F_SETFD, 0);
+            snprintf(process, sizeof(process), "LISTEN_PID=%d", int(getpid()));
+            execle(UMF_TEST_UMFD, "umfd", "--detach", folder.c_str(), nullptr, environment);
+            _exit(127);
+        }
+        int status = 0;
+        EXPECT_EQ(waitpid(child, &status, 0), child);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+
+  private:
+    int listener;
+};
+
+TEST_F(Vaults, AServiceManagerStartsIt) {
+    std::string name = place + "/vault";
+    Activated socket(name);
+    umf_vault_params_t params = UMF_VAULT_PARAMS_INIT;
+    params.start = 0;
+    for (uint64_t round = 1; round <= 2; round++) { // the socket outlives the service
+        umf_vault_handle_t vault = nullptr;
+        std::thread client([&] { // it waits in the socket
+            EXPECT_EQ(umfVaultOpen("model", &params, &vault), UMF_RESULT_SUCCESS);
+        });
+        EXPECT_EQ(socket.start(place), 0);
+        client.join();
+        ASSERT_NE(vault, nullptr);
+        EXPECT_EQ(umfVaultClose(vault), UMF_RESULT_SUCCESS);
+        Vault model;
+        EXPECT_EQ(write_generation(model, 3, round), 1u);
+        ASSERT_TRUE(until([&] { return keeper() && daemon(); }));
+        pid_t former = keeper();
+        kill(former, SIGKILL); // the next one does not know how it was started
+        EXPECT_TRUE(until([&] { return keeper() && keeper() != former; }));
+        EXPECT_EQ(View(model).wrong(3, round), 0u);
+        EXPECT_EQ(socket.start(place), 3); // another one has the place
+        EXPECT_EQ(umfVaultStop(nullptr, 1), UMF_RESULT_SUCCESS);
+        EXPECT_TRUE(until([&] { return processes().empty(); }));
+        EXPECT_EQ(access(name.c_str(), F_OK), 0);
+    }
+}
+
+TEST_F(Vaults, ASocketOfAnotherPlaceIsRefused) {
+    EXPECT_EQ(Activated(place + "/other").start(place), 1);
+    EXPECT_EQ(Activated(place + "/vault", SOCK_STREAM).start(place), 1);
+    EXPECT_TRUE(processes().empty());
+    ASSERT_EQ(unlink((place + "/vault").c_str()), 0);
+}
+
 TEST_F(Vaults, AFolderThatOthersMayEnterIsRefused) {
     ASSERT_EQ(chmod(place.c_str(), 0755), 0);
     umf_vault_handle_t handle;

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "ext/vault/protocol.h"
+#include "given.h"
 
 /* How long a request may wait for a daemon that does not answer, in ms. It doubles with each daemon
  * in a row that did not: a busy machine may need the time. */
@@ -137,7 +138,9 @@ static void daemon_start(const char *idle) {
 }
 
 static _Noreturn void everything_ends(void) {
-    unlink(UMF_VAULT_SOCKET); /* in the place, which is the current folder */
+    if (!umfd_given_is(slots[UMFD_SLOT_LISTEN].fd)) {
+        unlink(UMF_VAULT_SOCKET); /* in the place, which is the current folder */
+    }
     umfd_message_t message = {.op = UMFD_EXIT};
     if (daemon_pair != -1) {
         umfd_pair_send(daemon_pair, &message, -1);
@@ -323,12 +326,13 @@ static int open_socket(void) {
 }
 
 int umfd_open(const char *folder, bool detaches) {
-    int null;
+    int null, given = umfd_given();
     do { /* 0 stands for no descriptor */
         null = open("/dev/null", O_RDWR);
     } while (null != -1 && null < 3);
-    if (syscall(SYS_close_range, 3u, ~0u, 0u) != 0) {
-        for (int i = 3; i < 1024; i++) {
+    unsigned first = given == -1 ? 3u : (unsigned)given + 1;
+    if (syscall(SYS_close_range, first, ~0u, 0u) != 0) {
+        for (int i = (int)first; i < 1024; i++) {
             close(i);
         }
     }
@@ -353,7 +357,14 @@ int umfd_open(const char *folder, bool detaches) {
     if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
         return UMFD_RUNS_ALREADY;
     }
-    int listener = open_socket();
+    if (given != -1 && !umfd_given_is(given)) {
+        fprintf(stderr,
+                "umfd: the socket that was handed over is not " UMF_VAULT_SOCKET
+                " of %s, with packets in sequence\n",
+                folder);
+        return 1;
+    }
+    int listener = given != -1 ? given : open_socket();
     int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     int state = memfd_create("umf_vault_state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (listener == -1 || program == -1 || state == -1) {
