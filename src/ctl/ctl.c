@@ -121,22 +121,18 @@ static umf_result_t ctl_walk(umf_ctl_query_t *query, const char *path) {
     return node ? node(query, path) : UMF_RESULT_ERROR_INVALID_CTL_PATH;
 }
 
+/* One walk: a setting of several objects with one name may be unknown to the last of them only. */
 static umf_result_t ctl_query(umf_ctl_query_type_t type, const char *path, void *arg, size_t size,
                               va_list *args) {
-    va_list again;
-    va_copy(again, *args);
     umf_ctl_query_t query = {CTL_QUERY_PROGRAMMATIC, type, arg, size, args};
+    umf_ctl_nearest_begin();
     umf_result_t result = ctl_walk(&query, path);
+    const char *nearest = umf_ctl_nearest_end();
     if (result == UMF_RESULT_ERROR_INVALID_CTL_PATH) {
-        query.args = &again;
-        umf_ctl_nearest_begin();
-        result = ctl_walk(&query, path);
-        const char *nearest = umf_ctl_nearest_end();
         UMF_LOG_ERROR("no setting \"%s\"%s%s%s", umf_text_show(path, strlen(path)).text,
                       nearest ? "; the nearest name is \"" : "", nearest ? nearest : "",
                       nearest ? "\"" : "");
     }
-    va_end(again);
     return result;
 }
 

@@ -58,9 +58,9 @@ void umf_ctl_defaults_init(umf_ctl_defaults_t *defaults);
 void umf_ctl_defaults_forget(umf_ctl_defaults_t *defaults);
 
 /*
- * The name that exists and is near to one that does not. A query that failed is made again between
- * begin and end; nodes and fields then call umf_ctl_nearest_try with their names. Queries of other
- * threads meanwhile may take the hint, which is only a text.
+ * The name that exists and is near to one that does not. Where a query between begin and end finds
+ * no name, nodes and fields call umf_ctl_nearest_try with theirs. Queries of other threads
+ * meanwhile may take the hint, which is only a text.
  */
 void umf_ctl_nearest_begin(void);
 const char *umf_ctl_nearest_end(void); /* static text; NULL: there is none */

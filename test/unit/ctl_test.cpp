@@ -241,6 +241,15 @@ TEST(by_handle, every_node_can_be_an_argument) {
     EXPECT_EQ(pool.object->queries.back().path, "{}.{}") << "not resolved for a user's pool";
 }
 
+// Of two pools with one name, one may have run what the other does not know.
+TEST(by_name, a_query_that_fails_is_made_once) {
+    toy::Pool knows("two_of_one_name"), knows_not("two_of_one_name");
+    knows_not.object->answer = InvalidPath;
+    EXPECT_EQ(umfCtlExec("umf.pool.by_name.two_of_one_name.run", nullptr, 0), InvalidPath);
+    EXPECT_EQ(knows.object->queries.size(), 1U);
+    EXPECT_EQ(knows_not.object->queries.size(), 1U);
+}
+
 TEST(by_handle, paths_that_are_none) {
     toy::Pool pool;
     size_t count;
