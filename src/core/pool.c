@@ -130,24 +130,36 @@ static inline void *counted(umf_memory_pool_handle_t pool, void *ptr) {
     return umf_likely(try_count(pool, 1)) ? ptr : count_malloc_slow(pool, ptr);
 }
 
+/* A pool that helps itself after a refusal leaves the mark of it. */
+static inline void begin_counted(void) {
+    umf_thread_slot_tls.is_refused = false;
+}
+
 static void *malloc_counted(umf_memory_pool_handle_t pool, size_t size) {
+    begin_counted();
     return counted(pool, malloc_by_pool(pool, size));
 }
 
 static void *aligned_malloc_counted(umf_memory_pool_handle_t pool, size_t size, size_t alignment) {
+    begin_counted();
     return counted(pool, aligned_malloc_by_pool(pool, size, alignment));
 }
 
 static void *calloc_counted(umf_memory_pool_handle_t pool, size_t num, size_t size) {
+    begin_counted();
     return counted(pool, calloc_by_pool(pool, num, size));
 }
 
 static void *realloc_counted(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
+    begin_counted();
     void *moved = realloc_by_pool(pool, ptr, size);
-    if (!ptr && moved) {
-        count(pool, 1);
-    } else if (ptr && !moved && size == 0) {
+    if (!ptr) {
+        return counted(pool, moved);
+    }
+    if (!moved && size == 0) {
         count(pool, -1);
+    } else if (!moved) {
+        return refused_by_user_pool(pool);
     }
     return moved;
 }

@@ -514,6 +514,54 @@ TEST(Refusals, ByAPoolOfTheProgramIsTheLastError) {
     EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
 }
 
+static umf_memory_provider_handle_t refusing; // as the pool sees it
+
+// The pool helps itself after the provider's refusal, which is no reason of a later failure.
+TEST(Refusals, ThatAPoolOfTheProgramOvercameAreForgotten) {
+    umf_memory_pool_ops_t ops = toy::poolOps();
+    ops.initialize = [](umf_memory_provider_handle_t provider, const void *, void **self) {
+        refusing = provider;
+        return toy::make(self);
+    };
+    ops.malloc = [](void *, size_t size) {
+        void *none = nullptr;
+        EXPECT_NE(umfMemoryProviderAlloc(refusing, size, 0, &none), OK);
+        return malloc(size);
+    };
+    ops.calloc = [](void *, size_t, size_t) -> void * { return nullptr; };
+    ops.aligned_malloc = [](void *, size_t, size_t) -> void * { return nullptr; };
+    ops.realloc = [](void *, void *, size_t size) -> void * {
+        void *none = nullptr;
+        return size == 1 ? nullptr : (umfMemoryProviderAlloc(refusing, size, 0, &none), nullptr);
+    };
+    FakeProvider source;
+    source.alloc_fails = true;
+    umf_memory_provider_handle_t provider = source.create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(&ops, provider, nullptr, 0, &pool), OK);
+    const auto begins_with = [](const std::string &text) {
+        EXPECT_EQ(std::string(umfLastErrorText()).find(text), 0u) << umfLastErrorText();
+    };
+    const std::string own = "pool toy returns no memory: ", of_provider = "provider FAKE refuses ";
+    void *p = umfPoolMalloc(pool, 8);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(umfPoolCalloc(pool, 1, 8), nullptr);
+    begins_with(own);
+    EXPECT_EQ(umfPoolRealloc(pool, p, 64), nullptr);
+    begins_with(of_provider);
+    EXPECT_EQ(umfPoolAlignedMalloc(pool, 8, 64), nullptr);
+    begins_with(own);
+    umfLastErrorClear();
+    EXPECT_EQ(umfPoolRealloc(pool, p, 1), nullptr);
+    begins_with(own);
+    umfLastErrorClear();
+    EXPECT_EQ(umfPoolRealloc(pool, nullptr, 1), nullptr);
+    begins_with(own);
+    EXPECT_EQ(umfPoolFree(pool, p), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
 TEST(NotOffered, IsLoggedOnceOfEachKind) {
     LogFile log;
     for (const char *kind : {"proxy", "disjoint"}) {
