@@ -40,11 +40,6 @@ static void block_give_up(umf_recording_t *r, umf_record_thread_t *thread) {
     thread->block = NULL;
 }
 
-static void drop(umf_recording_t *r, uint64_t events) {
-    uint64_t before = atomic_fetch_add_explicit(&r->dropped, events, memory_order_relaxed);
-    __atomic_store_n(&r->header->dropped, before + events, __ATOMIC_RELAXED);
-}
-
 /* As the file says, where another program may have written. */
 static uint32_t events_of(const umf_record_block_t *block) {
     uint32_t count = __atomic_load_n(&block->count, __ATOMIC_RELAXED);
@@ -83,7 +78,7 @@ static void block_begin_locked(umf_recording_t *r, umf_record_thread_t *thread, 
     umf_assert_locked(umf_record_lock());
     umf_record_block_t *block = &r->blocks[index];
     if (index < umf_record_count(r, UMF_RECORD_BLOCKS)) {
-        drop(r, events_of(block));
+        umf_record_add(&r->header->dropped, &r->dropped, events_of(block));
     }
     /* Before all that follows; an exchange, because ThreadSanitizer does not support fences. */
     (void)__atomic_exchange_n(&block->number, 0, __ATOMIC_ACQ_REL);
@@ -123,7 +118,7 @@ UMF_INLINE void put(umf_recording_t *r, umf_record_thread_t *thread,
                     const umf_record_event_t *event) {
     bool has_room = thread->block && thread->count < EVENTS;
     if (umf_unlikely(!has_room) && !block_next(r, thread)) {
-        drop(r, 1);
+        umf_record_add(&r->header->dropped, &r->dropped, 1);
         return;
     }
     umf_record_event_t *to = &thread->block->events[thread->count];

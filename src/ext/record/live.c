@@ -88,10 +88,8 @@ static bool is_gone(const umf_recording_t *r, const umf_record_event_t *item) {
 /* Adds an allocation to the sums of those that lived when their pool was destroyed, before another
  * one takes its item. */
 static void count_ended(umf_recording_t *r, const umf_record_event_t *item) {
-    uint64_t count = atomic_fetch_add_explicit(&r->ended_count, 1, memory_order_relaxed) + 1;
-    uint64_t bytes = atomic_fetch_add_explicit(&r->ended_bytes, item->size, memory_order_relaxed);
-    __atomic_store_n(&r->header->ended_count, count, __ATOMIC_RELAXED);
-    __atomic_store_n(&r->header->ended_bytes, bytes + item->size, __ATOMIC_RELAXED);
+    umf_record_add(&r->header->ended_count, &r->ended_count, 1);
+    umf_record_add(&r->header->ended_bytes, &r->ended_bytes, item->size);
 }
 
 /* Room for another item, from one whose pool is gone. */
@@ -136,8 +134,7 @@ void umf_record_live_add(umf_recording_t *r, const umf_record_event_t *event) {
     bool is_added = add_locked(r, &window, event);
     umf_record_unspin(&window.state->is_locked);
     if (!is_added) {
-        uint64_t before = atomic_fetch_add_explicit(&r->live_dropped, 1, memory_order_relaxed);
-        __atomic_store_n(&r->header->live_dropped, before + 1, __ATOMIC_RELAXED);
+        umf_record_add(&r->header->live_dropped, &r->live_dropped, 1);
     }
 }
 

@@ -134,6 +134,17 @@ static inline void umf_record_unspin(_Atomic bool *lock) {
     atomic_store_explicit(lock, false, memory_order_release);
 }
 
+/* Adds to a number that the file shows. Of several threads, the last to write has read the latest
+ * value. */
+static inline void umf_record_add(uint64_t *in_file, _Atomic uint64_t *own, uint64_t change) {
+    atomic_fetch_add(own, change);
+    uint64_t value;
+    do {
+        value = atomic_load(own);
+        __atomic_store_n(in_file, value, __ATOMIC_SEQ_CST);
+    } while (atomic_load(own) != value);
+}
+
 /* --- record.c, options.c --- */
 
 /* Options of a recording. Its `path` is NULL or `path_room`; `pools` is a copy. */
