@@ -3,6 +3,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -332,6 +333,41 @@ TEST_P(Paged, MemoryThatGoesToTheProviderHasNoRecords) {
     EXPECT_EQ(led_back, 0);
     EXPECT_EQ(umfPoolDestroy(over), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(looking), OK);
+}
+
+constexpr size_t LARGE = 64u << 20;
+std::map<uintptr_t, size_t> refused; // what a provider does not take back: the first, and a large
+
+umf_result_t refuse_two(void *provider, void *ptr, size_t size) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(ptr);
+    if (refused.empty() || (refused.size() == 1 && size >= LARGE) || refused.count(at) != 0) {
+        refused[at] = size;
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    return FakeProvider::table().free(provider, ptr, size);
+}
+
+// Another pool may get the number of the one that ended.
+TEST_P(Paged, WhatAProviderRefusesAtTheEndHasNoRecordsAndKeepsNothingElse) {
+    FakeProvider source;
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    ops.free = refuse_two;
+    umf_memory_provider_handle_t refusing = nullptr;
+    umf_memory_pool_handle_t over = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &source, &refusing), OK);
+    ASSERT_EQ(umfPoolCreate(GetParam().ops(), refusing, nullptr, 0, &over), OK);
+    refused.clear();
+    take(over, LARGE, 3); // they and the next live
+    take(over, 48, 100000);
+    ASSERT_GT(source.live(), 2U);
+    (void)umfPoolDestroy(over);
+    EXPECT_EQ(source.live(), refused.size());
+    for (const auto &span : refused) {
+        for (size_t at = 0; at < span.second; at += PAGE) {
+            ASSERT_EQ(shim_page_pool(span.first + at), 0U) << at << " of " << span.second;
+        }
+    }
+    EXPECT_EQ(umfMemoryProviderDestroy(refusing), OK);
 }
 
 std::vector<PoolKind> paged_kinds() {

@@ -91,18 +91,53 @@ static bool note_lost(umf_span_t *span, void *found) {
     return !is_lost;
 }
 
-static void spans_give(umf_scalable_pool_t *pool, bool (*note)(umf_span_t *, void *)) {
+void umf_scalable_spans_give_lost(umf_scalable_pool_t *pool) {
     umf_span_t *span;
     do {
         span = NULL;
-        umf_tracked_each_span(pool->tracked, note, &span);
+        umf_tracked_each_span(pool->tracked, note_lost, &span);
     } while (span && span_return(pool, span) == UMF_RESULT_SUCCESS);
 }
 
-void umf_scalable_spans_give_lost(umf_scalable_pool_t *pool) {
-    spans_give(pool, note_lost);
+static bool is_lost(const umf_span_t *span) {
+    const umf_scalable_record_t *record = umf_scalable_record_of(span);
+    return umf_scalable_is_direct(span) ? record == &umf_scalable_direct_lost.record
+                                        : atomic_load(&record->is_lost);
+}
+
+/* All spans are offered to the provider once more. */
+static bool forget_lost(umf_span_t *span, void *unused) {
+    umf_span_t *found;
+    (void)unused;
+    (void)note_lost(span, &found);
+    return true;
+}
+
+static bool note_not_lost(umf_span_t *span, void *found) {
+    return is_lost(span) || umf_tracked_find_any(span, found);
+}
+
+/* Frees of what the provider has refused are frees of a pool that is gone. */
+static bool withdraw(umf_span_t *span, void *arg) {
+    umf_scalable_pool_t *pool = arg;
+    umf_scalable_record_t *record = umf_scalable_record_of(span);
+    if (!umf_scalable_is_direct(span)) {
+        umf_starts_withdraw(record->pages,
+                            atomic_load_explicit(&record->made, memory_order_relaxed), span->base,
+                            umf_scalable_index_of(pool, span->base, span->size));
+    }
+    return true;
 }
 
 void umf_scalable_spans_give_all(umf_scalable_pool_t *pool) {
-    spans_give(pool, umf_tracked_find_any);
+    umf_span_t *span;
+    umf_tracked_each_span(pool->tracked, forget_lost, NULL);
+    do {
+        span = NULL;
+        umf_tracked_each_span(pool->tracked, note_not_lost, &span);
+        if (span) {
+            (void)span_return(pool, span);
+        }
+    } while (span);
+    umf_tracked_each_span(pool->tracked, withdraw, pool);
 }
