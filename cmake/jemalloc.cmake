@@ -58,6 +58,20 @@ string(JOIN " " umf_jemalloc_cflags
     -falign-labels=1 -falign-jumps=1 -falign-loops=1 -fno-reorder-blocks-and-partition
     -Dpthread_atfork=umf_fork_below)
 
+# The flags of umf_hardening.cmake that the compiler of jemalloc has, which may be another one than that of the library.
+function(umf_jemalloc_harden cc)
+    separate_arguments(cc UNIX_COMMAND "${cc}")
+    set(flags "${umf_jemalloc_cflags} -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2")
+    foreach(flag IN LISTS umf_hardening_candidates)
+        execute_process(COMMAND ${cc} -Werror ${flag} -c -x c /dev/null -o /dev/null
+            RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+        if(NOT failed)
+            string(APPEND flags " ${flag}")
+        endif()
+    endforeach()
+    set(umf_jemalloc_cflags "${flags}" PARENT_SCOPE)
+endfunction()
+
 function(umf_jemalloc_find_source out)
     if(UMF_JEMALLOC_SOURCE_DIR)
         set(dir "${UMF_JEMALLOC_SOURCE_DIR}")
@@ -162,6 +176,9 @@ else()
     find_program(umf_jemalloc_cc NAMES cc gcc clang REQUIRED)
 endif()
 mark_as_advanced(umf_jemalloc_cc)
+if(UMF_HARDENING) # with sanitizers, too: they share the archive
+    umf_jemalloc_harden("${umf_jemalloc_cc}")
+endif()
 
 file(MAKE_DIRECTORY "${UMF_DEPS_DIR}")
 file(LOCK "${UMF_DEPS_DIR}/lock" GUARD FILE TIMEOUT 900)

@@ -3,10 +3,11 @@
 
 option(UMF_HARDENING "Build with stack protection, checked string functions, branch protection and early binding" ON)
 
+set(umf_hardening_candidates -fstack-protector-strong -fstack-clash-protection -fcf-protection -mbranch-protection=standard)
 set(umf_hardening_flags)
 if(UMF_HARDENING AND NOT UMF_SANITIZED AND NOT UMF_USE_COVERAGE AND NOT UMF_BUILD_FUZZTESTS)
     include(CheckCCompilerFlag)
-    foreach(flag IN ITEMS -fstack-protector-strong -fstack-clash-protection -fcf-protection -mbranch-protection=standard)
+    foreach(flag IN LISTS umf_hardening_candidates)
         string(MAKE_C_IDENTIFIER "UMF_HAVE${flag}" have)
         check_c_compiler_flag("-Werror ${flag}" ${have})
         if(${have})
