@@ -71,10 +71,20 @@ static void process_rows(top_t *top, uint32_t process, const umf_reader_t *reade
         bool is_shown = object->kind && !(object->flags & UMF_RECORD_OBJECT_IS_GONE);
         top_row_t *row = is_shown ? row_add(top) : NULL;
         if (row) {
-            *row = (top_row_t){.process = process, .number = i, .object = *object};
+            *row = (top_row_t){
+                .process = process, .number = i, .object = *object, .refusals = UMF_RECORD_UNKNOWN};
             growth_set(top, row, seconds, from);
         }
     }
+}
+
+static void view_copy(top_row_t *row, const umf_view_row_t *from) {
+    memcpy(row->kind, from->kind, sizeof(row->kind));
+    row->has_pages = from->has_pages;
+    row->spare = from->spare;
+    row->stale = from->stale;
+    row->moved = from->moved;
+    row->refusals = from->refusals;
 }
 
 static void view_rows(top_t *top, uint32_t process, const umf_view_rows_t *rows, double seconds,
@@ -84,12 +94,21 @@ static void view_rows(top_t *top, uint32_t process, const umf_view_rows_t *rows,
         top_row_t *row = is_gone ? NULL : row_add(top);
         if (row) {
             *row = (top_row_t){.process = process, .number = i + 1, .object = rows->rows[i].object};
-            memcpy(row->kind, rows->rows[i].kind, sizeof(row->kind));
-            row->has_pages = rows->rows[i].has_pages;
-            row->spare = rows->rows[i].spare;
-            row->stale = rows->rows[i].stale;
-            row->moved = rows->rows[i].moved;
+            view_copy(row, &rows->rows[i]);
             growth_set(top, row, seconds, from);
+        }
+    }
+}
+
+/* What a process with an attach socket does not send. */
+static void view_complete(top_t *top, uint32_t process, const umf_view_rows_t *rows) {
+    for (size_t i = 0; i < top->count; i++) {
+        top_row_t *row = &top->rows[i];
+        for (uint32_t at = 0; row->process == process && at < rows->count; at++) {
+            if (rows->rows[at].object.kind == row->object.kind &&
+                top_is_same(&rows->rows[at].object, &row->object)) {
+                view_copy(row, &rows->rows[at]);
+            }
         }
     }
 }
@@ -102,7 +121,13 @@ static void note_set(top_t *top, const char *text) {
 static void view_take(top_t *top, uint32_t process, double seconds, size_t *from) {
     static umf_view_rows_t rows;
     uint32_t pid = top->targets[process].pid;
-    if (umf_view_end(&top->with[process].view, pid, &rows)) {
+    bool is_read = umf_view_end(&top->with[process].view, pid, &rows);
+    top->with[process].has_view = false;
+    if (!top->with[process].is_viewed) {
+        if (is_read) {
+            view_complete(top, process, &rows);
+        }
+    } else if (is_read) {
         view_rows(top, process, &rows, seconds, from);
         if (rows.is_cut || rows.is_out) {
             snprintf(top->note, sizeof(top->note), "process %u has more than could be read%s", pid,
@@ -132,9 +157,11 @@ static void answer_take(top_t *top, uint32_t process, double seconds, size_t *fr
 static void all_ask(top_t *top, unsigned ms) {
     for (uint32_t i = 0; i < top->target_count; i++) {
         attach_t *target = &top->targets[i];
-        if (top->with[i].is_viewed) {
+        if (top_is_open(top, i)) {
             top->with[i].view = umf_view_begin(target->pid, ms < VIEW_MS ? ms : VIEW_MS);
-        } else if (target->fd != -1 && !top->with[i].is_asked) {
+            top->with[i].has_view = true;
+        }
+        if (!top->with[i].is_viewed && target->fd != -1 && !top->with[i].is_asked) {
             top->with[i].is_asked = attach_snapshot_ask(target, UMF_ATTACH_FIGURES);
             if (!top->with[i].is_asked) {
                 note_set(top, target->error);
@@ -263,7 +290,7 @@ bool top_sample(top_t *top) {
     all_ask(top, ms);
     all_take(top, time + ms / 1e3, seconds, &from);
     for (uint32_t i = 0; i < top->target_count; i++) {
-        if (top->with[i].is_viewed) {
+        if (top->with[i].has_view) {
             view_take(top, i, seconds, &from);
         }
     }

@@ -22,9 +22,11 @@ typedef struct top_row_t {
     umf_record_object_t object;
     char kind[16]; /* of the object; "": it is not known */
     bool has_growth;
-    double growth;  /* bytes in use in a second, since the last sample */
-    bool has_pages; /* an arena, in a process that is viewed; then also */
+    double growth; /* bytes in use in a second, since the last sample */
+    /* What the view has, whatever the rest comes from: */
+    bool has_pages; /* an arena; then also */
     uint64_t spare, stale, moved;
+    uint64_t refusals; /* of a pool, so far */
 } top_row_t;
 
 /* Of one process: another object may have got the handle. */
@@ -35,6 +37,7 @@ static inline bool top_is_same(const umf_record_object_t *a, const umf_record_ob
 typedef struct top_target_t {
     bool is_viewed; /* it has no attach socket: its memory is read */
     bool is_asked;  /* and has not answered so far */
+    bool has_view;  /* `view` goes on */
     umf_view_child_t view;
     char name[32]; /* as it may be written */
 } top_target_t;

@@ -44,6 +44,7 @@ static void row_members(const top_t *top, const top_row_t *row) {
         {"spare", figure(row->has_pages ? row->spare : UMF_RECORD_UNKNOWN)},
         {"stale", figure(row->has_pages ? row->stale : UMF_RECORD_UNKNOWN)},
         {"moved", figure(row->has_pages ? row->moved : UMF_RECORD_UNKNOWN)},
+        {"refusals", figure(row->refusals)},
     };
     report_members(top_label(top, row, label, sizeof(label)), members,
                    sizeof(members) / sizeof(members[0]));
@@ -191,56 +192,123 @@ static void label_write(const char *text, size_t most) {
 
 typedef struct metric_t {
     const char *name, *help;
-    uint64_t (*value)(const umf_record_object_t *object);
+    uint64_t (*value)(const top_row_t *row);
+    bool is_counter;
 } metric_t;
 
-static uint64_t live(const umf_record_object_t *object) {
-    return object->live;
+static uint64_t live(const top_row_t *row) {
+    return row->object.live;
 }
-static uint64_t live_count(const umf_record_object_t *object) {
-    return object->live_count;
+static uint64_t live_count(const top_row_t *row) {
+    return row->object.live_count;
 }
-static uint64_t held(const umf_record_object_t *object) {
-    return object->held;
+static uint64_t held(const top_row_t *row) {
+    return row->object.held;
 }
-static uint64_t peak(const umf_record_object_t *object) {
-    return object->peak;
+static uint64_t peak(const top_row_t *row) {
+    return row->object.peak;
 }
-static uint64_t away(const umf_record_object_t *object) {
-    return object->away;
+static uint64_t cached(const top_row_t *row) {
+    return top_cached(&row->object);
+}
+static uint64_t away(const top_row_t *row) {
+    return row->object.away;
+}
+static uint64_t spare(const top_row_t *row) {
+    return row->has_pages ? row->spare : UMF_RECORD_UNKNOWN;
+}
+static uint64_t stale(const top_row_t *row) {
+    return row->has_pages ? row->stale : UMF_RECORD_UNKNOWN;
+}
+static uint64_t moved(const top_row_t *row) {
+    return row->has_pages ? row->moved : UMF_RECORD_UNKNOWN;
+}
+static uint64_t refusals(const top_row_t *row) {
+    return row->refusals;
 }
 
 static const metric_t metrics[] = {
-    {"umf_live_bytes", "Bytes that the program has allocated from a pool.", live},
-    {"umf_live_allocations", "Allocations that the program has from a pool.", live_count},
-    {"umf_held_bytes", "Bytes that a pool has from its provider, or a provider gave out.", held},
-    {"umf_peak_bytes", "The most bytes that were held so far.", peak},
-    {"umf_cached_bytes", "Bytes that a pool holds and the program does not use.", top_cached},
-    {"umf_away_bytes", "Bytes without physical memory, because the pool is suspended.", away},
+    {"umf_live_bytes", "Bytes that the program has allocated from a pool.", live, false},
+    {"umf_live_allocations", "Allocations that the program has from a pool.", live_count, false},
+    {"umf_held_bytes", "Bytes that a pool has from its provider, or a provider gave out.", held,
+     false},
+    {"umf_peak_bytes", "The most bytes that were held so far.", peak, false},
+    {"umf_cached_bytes", "Bytes that a pool holds and the program does not use.", cached, false},
+    {"umf_away_bytes", "Bytes without physical memory, because the pool is suspended.", away,
+     false},
+    {"umf_spare_bytes", "Bytes of the pages of an arena that are mapped nowhere.", spare, false},
+    {"umf_stale_bytes", "Bytes of addresses of an arena whose page is mapped elsewhere, too.",
+     stale, false},
+    {"umf_moved_bytes", "Bytes of pages of an arena that were mapped elsewhere.", moved, true},
+    {"umf_refusals",
+     "Requests of a pool that its provider or its group refused, also if they were served after "
+     "memory was reclaimed.",
+     refusals, true},
 };
 
-static void sample_write(const top_t *top, const metric_t *metric, const top_row_t *row) {
-    const umf_record_object_t *object = &row->object;
-    uint64_t value = metric->value(object);
-    if (value == UMF_RECORD_UNKNOWN) {
-        return;
+/* The order of labels. Rows with the same labels are one sample, which has their sum. */
+static const top_t *of_rows;
+
+static int labels_compare(const void *left, const void *right) {
+    const top_row_t *a = *(const top_row_t *const *)left, *b = *(const top_row_t *const *)right;
+    int order = strcmp(of_rows->with[a->process].name, of_rows->with[b->process].name);
+    order = order ? order : (a->object.kind > b->object.kind) - (a->object.kind < b->object.kind);
+    order = order ? order : strncmp(a->object.name, b->object.name, sizeof(a->object.name));
+    if (order == 0 && umfctl_words.each) {
+        order = (a->process > b->process) - (a->process < b->process);
+        order = order ? order : (a->number > b->number) - (a->number < b->number);
     }
-    printf("%s{pid=\"%u\",process=\"", metric->name, top->targets[row->process].pid);
+    return order;
+}
+
+static void sample_write(const top_t *top, const metric_t *metric, const top_row_t *row,
+                         uint64_t value) {
+    const umf_record_object_t *object = &row->object;
+    printf("%s%s{process=\"", metric->name, metric->is_counter ? "_total" : "");
     label_write(top->with[row->process].name, sizeof(top->with[0].name));
-    printf("\",kind=\"%s\",number=\"%u\",name=\"",
-           object->kind == UMF_RECORD_OBJECT_POOL ? "pool" : "provider", row->number);
+    printf("\",kind=\"%s\",name=\"", object->kind == UMF_RECORD_OBJECT_POOL ? "pool" : "provider");
     label_write(object->name, sizeof(object->name));
+    if (umfctl_words.each) {
+        printf("\",pid=\"%u\",number=\"%u", top->targets[row->process].pid, row->number);
+    }
     printf("\"} %" PRIu64 "\n", value);
 }
 
-static void metrics_write(const top_t *top) {
-    for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
-        printf("# HELP %s %s\n# TYPE %s gauge\n", metrics[i].name, metrics[i].help,
-               metrics[i].name);
-        for (size_t row = 0; row < top->count; row++) {
-            sample_write(top, &metrics[i], &top->rows[row]);
+static void samples_write(const top_t *top, const metric_t *metric, const top_row_t **rows) {
+    for (size_t i = 0, next; i < top->count; i = next) {
+        uint64_t sum = UMF_RECORD_UNKNOWN;
+        for (next = i; next < top->count && labels_compare(&rows[i], &rows[next]) == 0; next++) {
+            uint64_t value = metric->value(rows[next]);
+            if (value != UMF_RECORD_UNKNOWN) {
+                sum = value + (sum == UMF_RECORD_UNKNOWN ? 0 : sum);
+            }
+        }
+        if (sum != UMF_RECORD_UNKNOWN) {
+            sample_write(top, metric, rows[i], sum);
         }
     }
+}
+
+/* As OpenMetrics has it, which Prometheus' older format reads as well. */
+static bool metrics_write(const top_t *top) {
+    const top_row_t **rows = calloc(top->count + 1, sizeof(*rows));
+    if (!rows) {
+        return false;
+    }
+    for (size_t i = 0; i < top->count; i++) {
+        rows[i] = &top->rows[i];
+    }
+    of_rows = top;
+    qsort(rows, top->count, sizeof(*rows), labels_compare);
+    for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+        const metric_t *metric = &metrics[i];
+        printf("# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name,
+               metric->is_counter ? "counter" : "gauge");
+        samples_write(top, metric, rows);
+    }
+    printf("# EOF\n");
+    free(rows);
+    return true;
 }
 
 int umfctl_metrics(void) {
@@ -253,8 +321,10 @@ int umfctl_metrics(void) {
     if (is_open && report_is_json()) {
         show(&top);
     } else if (is_open) {
-        metrics_write(&top);
-        if (top.note[0]) {
+        is_open = metrics_write(&top);
+        if (!is_open) {
+            print_message("there is no memory for the samples");
+        } else if (top.note[0]) {
             print_message("%s", top.note);
         }
     } else {

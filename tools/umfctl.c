@@ -40,7 +40,9 @@ static const char usage[] =
     "             --interval SECONDS  between two looks; by default 1\n"
     "             -n COUNT     so many looks, as plain text\n"
     "  metrics [PID]\n"
-    "             the same as text for Prometheus\n"
+    "             the same as text for Prometheus (OpenMetrics)\n"
+    "             --each       a series for each process and object, with their numbers;\n"
+    "                          else one for all with the same names, which is their sum\n"
     "  snapshot PID\n"
     "             what there is now, down to each block, into a file\n"
     "             -o FILE      by default umf-PID.umfsnap\n"
@@ -125,6 +127,7 @@ static const struct {
     {"--collapsed", " trace ", NULL, &umfctl_words.collapsed, NULL},
     {"--speedscope", " trace ", NULL, &umfctl_words.speedscope, NULL},
     {"--pprof", " trace ", NULL, &umfctl_words.pprof, NULL},
+    {"--each", " metrics ", &umfctl_words.each, NULL, NULL},
     {"--largest", " leaks ", &umfctl_words.largest, NULL, NULL},
     {"--fail", " leaks ", &umfctl_words.fail, NULL, NULL},
     {"--allow-destroyed", " leaks ", &umfctl_words.allow_destroyed, NULL, NULL},

@@ -34,6 +34,7 @@ typedef struct umfctl_words_t {
     bool events, largest, fail, allow_destroyed;
     const char *html, *chrome, *pytorch, *collapsed, *speedscope, *pprof; /* files to write */
     bool stacks, leaks;
+    bool each;                /* of metrics */
     const char *output;       /* of -o */
     double seconds, interval; /* 0: not given */
     unsigned times;           /* of -n */

@@ -28,7 +28,7 @@ extern "C" {
 /// @brief The first member of the table.
 #define UMF_VIEW_MAGIC UINT64_C(0x0a57454956464d55)
 /// @brief The version of the table that this header describes.
-#define UMF_VIEW_VERSION 2u
+#define UMF_VIEW_VERSION 3u
 
 /// @brief How the live bytes of a pool follow from its structures.
 typedef enum umf_view_how_t {
@@ -157,15 +157,16 @@ typedef struct umf_view_t {
 
     /// @name In a provider
     /// @{
-    uint32_t provider_size;  ///< Bytes.
-    uint32_t provider_birth; ///< 32 bits: the number of its creation.
-    uint32_t provider_root;  ///< Address of the provider itself, of a tracked one that of the
-                             ///< provider below.
-    uint32_t provider_kind;  ///< Address of the descriptor; or 0.
-    uint32_t provider_name;  ///< Text with a zero at its end.
-    uint32_t tracked_set;    ///< Of a tracked one: its set of spans, whose address spans have.
-    uint32_t tracked_inner;  ///< Address of the first tracked one that records for it.
-    uint32_t tracked_next;   ///< Address of the next one.
+    uint32_t provider_size;    ///< Bytes.
+    uint32_t provider_birth;   ///< 32 bits: the number of its creation.
+    uint32_t provider_root;    ///< Address of the provider itself, of a tracked one that of the
+                               ///< provider below.
+    uint32_t provider_kind;    ///< Address of the descriptor; or 0.
+    uint32_t provider_name;    ///< Text with a zero at its end.
+    uint32_t tracked_set;      ///< Of a tracked one: its set of spans, whose address spans have.
+    uint32_t tracked_inner;    ///< Address of the first tracked one that records for it.
+    uint32_t tracked_next;     ///< Address of the next one.
+    uint32_t tracked_refusals; ///< Of a tracked one, 64 bits: requests that failed.
     /// @}
     uint32_t descriptor_name; ///< In both descriptors: address of text.
 

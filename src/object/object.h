@@ -56,6 +56,7 @@ struct umf_memory_provider_t {
     _Atomic(umf_pool_group_handle_t) group; /* reclaim/group.c; NULL: none */
     _Atomic(umf_memory_watch_t *) watch;    /* object/provider/memory_watch.c; NULL: none */
     _Atomic size_t unbacked;                /* bytes of ranges (tracked_range.c) without pages */
+    _Atomic uint64_t refusals;              /* requests that failed; counted for object/view.c */
     umf_span_set_t spans;
 };
 

@@ -26,6 +26,7 @@ static bool is_logged(umf_memory_provider_handle_t provider, umf_result_t result
 void umf_refusal_by_provider(umf_memory_provider_handle_t provider, size_t size,
                              umf_result_t result) {
     umf_thread_slot_tls.is_refused = true;
+    atomic_fetch_add_explicit(&provider->refusals, 1, memory_order_relaxed);
     if (is_logged(provider, result)) {
         return;
     }
@@ -46,7 +47,8 @@ void umf_refusal_by_function(umf_memory_provider_handle_t provider, const char *
     }
 }
 
-void umf_refusal_by_group(size_t size) {
+void umf_refusal_by_group(umf_tracked_provider_t *tracked, size_t size) {
+    atomic_fetch_add_explicit(&tracked->refusals, 1, memory_order_relaxed);
     umf_thread_slot_tls.is_refused = true;
     umf_last_error_set("the limit of the pool's group has no room for %zu bytes", size);
     umf_last_reason_set(UMF_REASON_LIMIT);

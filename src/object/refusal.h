@@ -16,7 +16,7 @@ UMF_COLD void umf_refusal_by_provider(umf_memory_provider_handle_t provider, siz
 UMF_COLD void umf_refusal_by_function(umf_memory_provider_handle_t provider, const char *function,
                                       umf_result_t result);
 
-/* Stores that the limit of the pools of a group is reached. */
-UMF_COLD void umf_refusal_by_group(size_t size);
+/* Stores that the limit of the pools of the provider's group is reached. */
+UMF_COLD void umf_refusal_by_group(umf_tracked_provider_t *tracked, size_t size);
 
 #endif

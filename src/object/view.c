@@ -51,6 +51,7 @@ __attribute__((used)) UMF_HIDDEN const umf_view_t umf_view = {
     .tracked_set = AT(umf_memory_provider_t, spans),
     .tracked_inner = AT(umf_memory_provider_t, inner),
     .tracked_next = AT(umf_memory_provider_t, next),
+    .tracked_refusals = AT(umf_memory_provider_t, refusals),
     .descriptor_name = AT(umf_memory_pool_descriptor_t, name),
 
     .name_size = UMF_NAMES_LENGTH + 1,

@@ -74,8 +74,8 @@ def test_top_as_text(sample):
     text = run("top", sample.pid)
     check(max(map(len, text.splitlines())) <= 80, "wider than 80 columns")
     check("\033" not in text, "colours without a terminal")
-    check(re.search(r"^  small #\d+ +\d", text, re.M), text)
-    check(re.search(r"^  large #\d+ +5\.0M ", text, re.M), text)
+    check(re.search(r"^  small disjoint #\d+ +\d", text, re.M), text)
+    check(re.search(r"^  large coalescing #\d+ +5\.0M ", text, re.M), text)
     check(text.index("large") < text.index("small"), "not sorted by held bytes")
     check(text.count("POOL OR PROVIDER") == 1)
     check(run("top", sample.pid, "-n", 2, "--interval", 0.1).count("POOL OR PROVIDER") == 2)
@@ -89,6 +89,7 @@ def test_json(sample):
     large = next(row for row in rows.values() if row["name"] == "large")
     check(small["live_count"] == 100 and small["live"] >= 100000, small)
     check(large["live"] == 5 << 20 and large["held"] >= large["live"], large)
+    check(small["type"] == "disjoint" and small["refusals"] == 0, "what the view has", small)
     parents = {row["number"]: row for row in rows.values()}
     check(parents[large["parent"]]["kind"] == "provider", rows)
     check(document["process %d" % sample.pid] == json.loads(run("metrics", sample.pid, "--json"))[
@@ -101,8 +102,11 @@ def test_json(sample):
 
 def test_metrics(sample):
     text = run("metrics", sample.pid)
-    check(re.search(r'^umf_live_allocations\{pid="%d",process="[^"]*",kind="pool",number="\d+",name="small"\} 100$'
-                    % sample.pid, text, re.M), text)
+    check(re.search(r'^umf_live_allocations\{process="[^"]*",kind="pool",name="small"\} 100$', text, re.M), text)
+    each = run("metrics", sample.pid, "--each")
+    check(re.search(r'^umf_live_allocations\{process="[^"]*",kind="pool",name="small",pid="%d",number="\d+"\} 100$'
+                    % sample.pid, each, re.M), each)
+    check(text.endswith("\n# EOF\n"), text)
     python = python_with("prometheus_client")
     if not python:
         note("skipped: Prometheus' own parser; python3-prometheus-client is not installed")
@@ -111,12 +115,13 @@ def test_metrics(sample):
     families = json.loads(parse.stdout)
     check(families["umf_live_bytes"]["type"] == "gauge", families)
     check({"large": 5 << 20}.items() <= families["umf_live_bytes"]["values"].items(), families)
+    check(families["umf_refusals"]["type"] == "counter", families)
 
 
-# Prometheus' own parser reads what comes in.
+# Prometheus' own parser of OpenMetrics, which accepts nothing else.
 PARSE_METRICS = """
 import json, sys
-from prometheus_client.parser import text_string_to_metric_families as parse
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 print(json.dumps({family.name: {"type": family.type,
                                 "values": {one.labels["name"]: one.value for one in family.samples}}
                   for family in parse(sys.stdin.read())}))
@@ -314,7 +319,7 @@ def test_processes_that_do_not_answer(sample):
     """They do not block the others: each would have cost fifteen seconds."""
     silent = silent_processes(4)
     with Sample(UMF_RECORD_ATTACH="no") as unprepared:
-        for command in (["top", "-n", 1], ["metrics"]):
+        for command in (["top", "-n", 1], ["metrics", "--each"]):
             began = time.monotonic()
             text = run(*command)
             check(time.monotonic() - began < 25, command, time.monotonic() - began)
@@ -511,13 +516,13 @@ def choose(screen, name):
 
 def test_screen(sample):
     screen = Screen(["top", sample.pid, "--interval", 0.2])
-    screen.wait_for(r"^  large #\d+ +5\.0M")
+    screen.wait_for(r"^  large coalescing #\d+ +5\.0M")
     screen.wait_for(r"q quit")
     check(screen.text().index("large") < screen.text().index("small"), screen.text())
     screen.send("n")
-    screen.wait_for(r"(?s)OS #.*small #|small #.*OS #|LINUX_VMM")
+    screen.wait_for(r"(?s)OS.*small |small .*OS|LINUX_VMM")
     sample.grow()
-    screen.wait_for(r"^  large #\d+ +15\.0M")
+    screen.wait_for(r"^  large coalescing #\d+ +15\.0M")
     screen.send("?")
     screen.wait_for(r"allocations that live")
     screen.send("q")
@@ -529,18 +534,18 @@ def test_screen(sample):
     screen.send("q")
     screen.wait_for("POOL OR PROVIDER")
     screen.send("t")
-    screen.wait_for(r"large #\d+ is trimmed")
+    screen.wait_for(r"large coalescing #\d+ is trimmed")
     screen.send("s")
-    screen.wait_for(r"suspend large #\d+\?.*\(y/n\)")
+    screen.wait_for(r"suspend large coalescing #\d+\?.*\(y/n\)")
     screen.send("n")
     screen.wait_for("not suspended")
     screen.send("s")
     screen.wait_for(r"\(y/n\)")
     screen.send("y")
-    screen.wait_for(r"large #\d+ is suspended")
-    screen.wait_for(r"^  large #\d+ .* 1[56]\.0M +15 ")
+    screen.wait_for(r"large coalescing #\d+ is suspended")
+    screen.wait_for(r"^  large coalescing #\d+ .* 1[56]\.0M +15 ")
     screen.send("w")
-    screen.wait_for(r"large #\d+ is resumed")
+    screen.wait_for(r"large coalescing #\d+ is resumed")
     screen.resize(12, 60)
     screen.wait_for("POOL OR PROVIDER")
     screen.resize(30, 100)
@@ -553,7 +558,7 @@ def test_screen(sample):
 def test_screen_of_a_process_that_ends():
     with Sample() as sample:
         screen = Screen(["top", sample.pid, "--interval", 0.1])
-        screen.wait_for(r"^  large #")
+        screen.wait_for(r"^  large coalescing #")
         sample.process.kill()
         sample.process.wait()
         check(screen.end() == 1)
@@ -563,7 +568,7 @@ def test_screen_of_a_process_that_ends():
 def test_signals_restore_the_terminal(sample):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         screen = Screen(["top", sample.pid])
-        screen.wait_for(r"^  large #")
+        screen.wait_for(r"^  large coalescing #")
         os.kill(screen.pid, number)
         check(screen.end() == 0, number)
         check(is_restored(screen), number)
@@ -572,7 +577,7 @@ def test_signals_restore_the_terminal(sample):
 def test_a_terminal_without_colours(sample):
     os.environ["NO_COLOR"] = "1"
     screen = Screen(["top", sample.pid])
-    screen.wait_for(r"^  large #")
+    screen.wait_for(r"^  large coalescing #")
     screen.send("q")
     check(screen.end() == 0)
     check(not re.search(r"\033\[3[0-7]m", screen.written), "colours in spite of NO_COLOR")

@@ -77,6 +77,7 @@ __attribute__((used)) umf_view_t umf_view = {
     .tracked_set = AT(provider_t, set),
     .tracked_inner = AT(provider_t, inner),
     .tracked_next = AT(provider_t, next),
+    .tracked_refusals = AT(provider_t, set),
     .descriptor_name = 0,
     .name_size = 65,
     .span_size = sizeof(span_t),

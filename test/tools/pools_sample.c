@@ -1,7 +1,8 @@
 /*
  * A program to look at: pools with known content. It says "ready" and its number, then obeys the
  * lines that it reads: "grow" allocates more, "end" ends it. Each word on the command line is the
- * creation text of a further pool, with 51 allocations: 50 of 1,000 bytes and one of 1 MiB.
+ * creation text of a further pool, with 51 allocations: 50 of 1,000 bytes and one of 1 MiB, and
+ * a request that is refused.
  */
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +39,7 @@ static int fill_in_part(umf_memory_pool_handle_t pool) {
     for (unsigned i = 0; i < 100; i += 2) {
         umfFree(blocks[i]);
     }
-    return fill(pool, 1 << 20, 1);
+    return fill(pool, 1 << 20, 1) || umfPoolMalloc(pool, (size_t)1 << 55) != NULL;
 }
 
 int main(int argc, char **argv) {

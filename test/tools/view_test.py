@@ -76,12 +76,14 @@ def test_figures():
         check(large["type"] == "coalescing" and large["live_count"] == 5 and large["live"] == 5 << 20, large)
         check(large["held"] >= large["live"] and large["peak"] is None, large)
         check({rows["LINUX_VMM"]["number"], rows["OS"]["number"]} >= {large["parent"]}, rows)
+        check(small["refusals"] == 0 and rows["OS"]["refusals"] is None, rows)
         check(rows["LINUX_VMM"]["held"] == large["held"] and rows["LINUX_VMM"]["live"] is None, rows)
         check(rows["proxy"]["live_count"] == 51, rows["proxy"])
         check(rows["under_proxy"]["type"] == "os", rows)
         for kind in ["disjoint", "coalescing", *kinds]:
             row = rows["p_" + kind]
             check(row["type"] == kind and row["held"] >= (1 << 20) + 50000, row)
+            check(row["refusals"] >= (kind != "jemalloc"), "jemalloc refuses such a size itself", row)
             if kind == "scalable":  # blocks of unknown size inside oneTBB
                 check(row["live"] is None and row["live_count"] is None and row["cached"] is None, row)
             else:
@@ -96,8 +98,8 @@ def test_figures():
 
 def test_an_arena():
     """Its span is addresses; what it holds is pages."""
-    text = "coalescing:name=moving,arena=yes,arena_page=64K,arena_size=1G over linux_vmm"
-    with Program(SAMPLE, text) as sample:
+    arena = "coalescing:name=moving,arena=yes,arena_page=64K,arena_size=1G over linux_vmm"
+    with Program(SAMPLE, arena) as sample:
         rows = rows_of(sample.pid)
         moving = rows["moving"]
         check(moving["type"] == "coalescing" and moving["live_count"] == 51, moving)
@@ -107,6 +109,22 @@ def test_an_arena():
         text = run("top", sample.pid)
         check(re.search(r"^    pages: 0B? spare, 0B? stale, 0B? moved so far$", text, re.M), text)
         check(max(map(len, text.splitlines())) <= 80, text)
+    with Program(SAMPLE, arena, UMF_RECORD_ATTACH="yes") as sample:
+        moving = rows_of(sample.pid)["moving"]
+        check(moving["spare"] == moving["stale"] == moving["moved"] == 0, "with an attach socket", moving)
+        check(re.search(r'^umf_moved_bytes_total\{.*name="moving"\} 0$', run("metrics", sample.pid), re.M))
+
+
+def test_metrics_of_objects_with_the_same_names():
+    with Program(SAMPLE, "disjoint:name=twin over os", "coalescing:name=twin over os") as sample:
+        metrics = run("metrics", sample.pid)
+        check(re.search(r'^umf_live_allocations\{process="[^"]+",kind="pool",name="twin"\} 102$', metrics, re.M), metrics)
+        check(int(re.search(r'^umf_refusals_total\{.*name="twin"\} (\d+)$', metrics, re.M)[1]) >= 2, metrics)
+        samples = [line.split("}")[0] for line in metrics.splitlines() if line[0] != "#"]
+        check(len(samples) == len(set(samples)), metrics)
+        each = run("metrics", sample.pid, "--each")
+        check(len(re.findall(r'^umf_live_allocations\{.*name="twin",pid="%d",number="\d+"\} 51$' % sample.pid, each,
+                             re.M)) == 2, each)
 
 
 def test_as_text_and_metrics():
@@ -117,8 +135,9 @@ def test_as_text_and_metrics():
         check("no attach socket" in text and "UMF_RECORD_ATTACH=yes" in text, text)
         check(str(sample.pid) in run("top"), "not among all processes")
         metrics = run("metrics", sample.pid)
-        check(re.search(r'^umf_live_allocations\{pid="%d",.*name="small"\} 100$' % sample.pid, metrics, re.M), metrics)
-        check(re.search(r'^umf_cached_bytes\{pid="%d",.*name="large"\} \d+$' % sample.pid, metrics, re.M), metrics)
+        check(re.search(r'^umf_live_allocations\{process="[^"]+",kind="pool",name="small"\} 100$', metrics, re.M), metrics)
+        check(re.search(r'^umf_cached_bytes\{.*name="large"\} \d+$', metrics, re.M), metrics)
+        check(re.search(r'^umf_refusals_total\{.*name="small"\} 0$', metrics, re.M), metrics)
         for command in ("snapshot", "record", "leaks"):
             said = run(command, sample.pid, status=1)
             check("does not listen" in said and "umfctl record -- PROGRAM" in said, said)
@@ -227,7 +246,7 @@ def test_top_of_a_program():
     shown = subprocess.Popen([UMFCTL, "top", "--interval", "0.05", "--", SAMPLE], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=WORK)
     text = ""
-    while not re.search(r"large #\d+ +5\.0M", text):
+    while not re.search(r"large (coalescing )?#\d+ +5\.0M", text):
         line = shown.stdout.readline()
         check(line, "it ended:", text)
         text += line

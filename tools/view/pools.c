@@ -51,6 +51,7 @@ static bool offsets_are_right(const umf_view_t *table) {
         {table->tracked_set, 1, table->provider_size},
         {table->tracked_inner, 8, table->provider_size},
         {table->tracked_next, 8, table->provider_size},
+        {table->tracked_refusals, 8, table->provider_size},
         {table->fast_view, 8, STRUCT_MAX},
         {table->descriptor_name, 8, STRUCT_MAX},
         {table->span_bytes, 8, table->span_size},
@@ -168,6 +169,7 @@ static uint32_t row_add(view_t *view, umf_record_object_kind_t kind, uint64_t ha
                    .held = UMF_RECORD_UNKNOWN,
                    .peak = UMF_RECORD_UNKNOWN,
                    .away = UMF_RECORD_UNKNOWN},
+        .refusals = UMF_RECORD_UNKNOWN,
     };
     return rows->count++;
 }
@@ -214,14 +216,23 @@ static void set_add(view_t *view, uint64_t tracked, uint32_t row, bool is_inner)
     }
 }
 
+static void refusals_add(view_t *view, uint64_t tracked, uint32_t row) {
+    uint64_t *sum = &view->rows->rows[row].refusals, more = 0;
+    if (umf_view_get(view->source, tracked + view->table.tracked_refusals, &more, 8)) {
+        *sum = (*sum == UMF_RECORD_UNKNOWN ? 0 : *sum) + more;
+    }
+}
+
 /* The sets of the pools that a pool calls count as its own. */
 static void sets_add(view_t *view, uint64_t tracked, uint32_t row) {
     uint32_t offset = view->table.tracked_inner;
     set_add(view, tracked, row, false);
+    refusals_add(view, tracked, row);
     for (unsigned i = 0;
          i < INNER_MAX && umf_view_get(view->source, tracked + offset, &tracked, 8) && tracked;
          i++) {
         set_add(view, tracked, row, true);
+        refusals_add(view, tracked, row);
         offset = view->table.tracked_next;
     }
 }

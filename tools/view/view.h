@@ -22,6 +22,7 @@ typedef struct umf_view_row_t {
     char kind[16];
     bool has_pages; /* they move; the rest is theirs */
     uint64_t spare, stale, moved;
+    uint64_t refusals; /* of a pool: requests that its provider or its group refused */
 } umf_view_row_t;
 
 typedef struct umf_view_rows_t {

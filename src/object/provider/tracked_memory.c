@@ -33,7 +33,7 @@ static UMF_COLD bool count(umf_tracked_provider_t *tracked, size_t size) {
     bool has_room = umf_group_take(umf_group_of(tracked), size);
     if (!has_room) {
         umf_tracked_refuse(size, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-        umf_refusal_by_group(size);
+        umf_refusal_by_group(tracked, size);
     }
     return has_room;
 }
