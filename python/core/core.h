@@ -253,6 +253,9 @@ PyObject *umf_py_buffer_iter(PyObject *buffer);
 PyObject *umf_py_buffer_tobytes(PyObject *buffer, PyObject *unused);
 /* Raises the error of a copy or fill with `done` right bytes. NULL always. */
 PyObject *umf_py_raise_copy(umf_result_t result, size_t done);
+/* Converters of arguments ("O&"): OverflowError for what does not fit, and for what is negative. */
+int umf_py_u64(PyObject *number, void *value);
+int umf_py_u32(PyObject *number, void *value);
 /* The address of a number; false and an exception. */
 bool umf_py_address(PyObject *number, void **address);
 

@@ -27,6 +27,30 @@ bool umf_py_address(PyObject *number, void **address) {
     return !PyErr_Occurred();
 }
 
+static int bounded(PyObject *number, unsigned long long most, unsigned long long *value) {
+    PyObject *index = PyNumber_Index(number);
+    *value = index ? PyLong_AsUnsignedLongLong(index) : 0;
+    if (index && !PyErr_Occurred() && *value > most) {
+        PyErr_Format(PyExc_OverflowError, "%R is greater than %llu", index, most);
+    }
+    Py_XDECREF(index);
+    return !PyErr_Occurred();
+}
+
+int umf_py_u64(PyObject *number, void *value) {
+    unsigned long long found;
+    int is_right = bounded(number, UINT64_MAX, &found);
+    *(uint64_t *)value = found;
+    return is_right;
+}
+
+int umf_py_u32(PyObject *number, void *value) {
+    unsigned long long found;
+    int is_right = bounded(number, UINT32_MAX, &found);
+    *(uint32_t *)value = (uint32_t)found;
+    return is_right;
+}
+
 /* --- items ------------------------------------------------------------------------------------ */
 
 PyObject *umf_py_buffer_item(PyObject *buffer, PyObject *key) {

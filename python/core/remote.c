@@ -21,13 +21,11 @@ static PyObject *remote_create(PyObject *module, PyObject *args) {
     (void)module;
     umf_remote_params_t params = UMF_REMOTE_PARAMS_INIT;
     umf_remote_handle_t remote = NULL;
-    unsigned long long deadline;
-    Py_ssize_t limit;
-    if (!PyArg_ParseTuple(args, "zzKn:remote_create", &params.devices, &params.key_file, &deadline,
-                          &limit)) {
+    uint64_t limit;
+    if (!PyArg_ParseTuple(args, "zzO&O&:remote_create", &params.devices, &params.key_file,
+                          umf_py_u64, &params.deadline_ms, umf_py_u64, &limit)) {
         return NULL;
     }
-    params.deadline_ms = deadline;
     params.limit_in_flight = (size_t)limit;
     umf_result_t result;
     Py_BEGIN_ALLOW_THREADS;
@@ -258,8 +256,8 @@ failed:
 static PyObject *remote_wait(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *capsule;
-    unsigned long long timeout;
-    if (!PyArg_ParseTuple(args, "OK:remote_wait", &capsule, &timeout)) {
+    uint64_t timeout;
+    if (!PyArg_ParseTuple(args, "OO&:remote_wait", &capsule, umf_py_u64, &timeout)) {
         return NULL;
     }
     transfer_t *transfer = PyCapsule_GetPointer(capsule, TRANSFER);

@@ -45,13 +45,11 @@ static PyObject *vault_open(PyObject *module, PyObject *args) {
     umf_vault_params_t params = UMF_VAULT_PARAMS_INIT;
     umf_vault_handle_t vault = NULL;
     const char *name;
-    unsigned long long timeout, limit;
-    if (!PyArg_ParseTuple(args, "szpKKI:vault_open", &name, &params.folder, &params.start, &timeout,
-                          &limit, &params.keep)) {
+    if (!PyArg_ParseTuple(args, "szpO&O&O&:vault_open", &name, &params.folder, &params.start,
+                          umf_py_u64, &params.timeout_ms, umf_py_u64, &params.limit, umf_py_u32,
+                          &params.keep)) {
         return NULL;
     }
-    params.timeout_ms = timeout;
-    params.limit = limit;
     umf_result_t result;
     Py_BEGIN_ALLOW_THREADS;
     result = umfVaultOpen(name, &params, &vault);
@@ -77,8 +75,8 @@ static PyObject *vault_begin(PyObject *module, PyObject *args) {
     PyObject *number;
     Py_ssize_t size;
     void *vault;
-    if (!PyArg_ParseTuple(args, "OKKpz#:vault_begin", &number, &params.timeout_ms, &params.from,
-                          &params.replace, &params.identity, &size) ||
+    if (!PyArg_ParseTuple(args, "OO&O&pz#:vault_begin", &number, umf_py_u64, &params.timeout_ms,
+                          umf_py_u64, &params.from, &params.replace, &params.identity, &size) ||
         !umf_py_address(number, &vault)) {
         return NULL;
     }
@@ -181,15 +179,13 @@ static PyObject *vault_commit(PyObject *module, PyObject *args) {
     (void)module;
     umf_vault_commit_params_t params = UMF_VAULT_COMMIT_PARAMS_INIT;
     PyObject *number;
-    unsigned long long timeout;
     uint64_t generation = 0;
     void *draft;
-    if (!PyArg_ParseTuple(args, "OzIKp:vault_commit", &number, &params.group, &params.group_count,
-                          &timeout, &params.digest) ||
+    if (!PyArg_ParseTuple(args, "OzO&O&p:vault_commit", &number, &params.group, umf_py_u32,
+                          &params.group_count, umf_py_u64, &params.timeout_ms, &params.digest) ||
         !umf_py_address(number, &draft)) {
         return NULL;
     }
-    params.timeout_ms = timeout;
     umf_result_t result;
     Py_BEGIN_ALLOW_THREADS;
     result = umfVaultCommit(draft, &params, &generation);
@@ -211,8 +207,8 @@ static PyObject *vault_attach(PyObject *module, PyObject *args) {
     Py_ssize_t identity_size;
     uint64_t generation = 0;
     void *vault;
-    if (!PyArg_ParseTuple(args, "OKKz#:vault_attach", &number, &params.generation,
-                          &params.timeout_ms, &params.identity, &identity_size) ||
+    if (!PyArg_ParseTuple(args, "OO&O&z#:vault_attach", &number, umf_py_u64, &params.generation,
+                          umf_py_u64, &params.timeout_ms, &params.identity, &identity_size) ||
         !umf_py_address(number, &vault)) {
         return NULL;
     }
@@ -329,7 +325,8 @@ static PyObject *vault_wait(PyObject *module, PyObject *args) {
     umf_result_t result;
     PyObject *number;
     void *vault;
-    if (!PyArg_ParseTuple(args, "OKK:vault_wait", &number, &wait.after, &wait.ms) ||
+    if (!PyArg_ParseTuple(args, "OO&O&:vault_wait", &number, umf_py_u64, &wait.after, umf_py_u64,
+                          &wait.ms) ||
         !umf_py_address(number, &vault) ||
         !patiently(&result, wait_step, vault, &wait, &wait.ms, &event, UMF_REASON_TIMEOUT)) {
         return NULL;
@@ -348,9 +345,9 @@ static PyObject *vault_wait(PyObject *module, PyObject *args) {
 static PyObject *vault_drop(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *number;
-    unsigned long long generation;
+    uint64_t generation;
     void *vault;
-    if (!PyArg_ParseTuple(args, "OK:vault_drop", &number, &generation) ||
+    if (!PyArg_ParseTuple(args, "OO&:vault_drop", &number, umf_py_u64, &generation) ||
         !umf_py_address(number, &vault)) {
         return NULL;
     }

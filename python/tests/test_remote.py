@@ -76,6 +76,9 @@ def test_mistakes(pair):
         memory.get(-1, 1)
     with pytest.raises(umf.InvalidArgumentError):
         remote.Remote(devices="eth0")
+    for limit in (-1, 1 << 64):
+        with pytest.raises(OverflowError):
+            remote.Remote(limit_in_flight=limit)
     handle = bytearray(published.handle)
     handle[100] ^= 1
     with remote.Remote() as other, pytest.raises(umf.InvalidArgumentError):

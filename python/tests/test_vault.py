@@ -272,6 +272,28 @@ def test_mistakes(model, service):
             call()
 
 
+@pytest.mark.parametrize("number", [-1, 1 << 64, (1 << 64) + 1])
+def test_a_number_that_does_not_fit_is_refused(model, service, number):
+    with model.draft() as draft:
+        draft.put("a", b"x")
+    for call in (
+        lambda: model.attach(number),
+        lambda: model.drop(number),
+        lambda: model.draft(from_generation=number),
+        lambda: model.wait(number, 0),
+        lambda: vault.Vault("other", folder=service, limit=number),
+        lambda: vault.Vault("other", folder=service, keep=number),
+        lambda: vault.Vault("other", folder=service, keep=1 << 32),
+    ):
+        with pytest.raises(OverflowError):
+            call()
+    with model.draft() as draft:
+        draft.put("a", b"y")
+        with pytest.raises(OverflowError):
+            draft.commit(group="all", group_count=number)
+    assert model.attach(timeout=float("inf")).generation == 2
+
+
 def test_safetensors(model, tmp_path):
     weights = numpy.arange(12, dtype="float32")
     tensors_of(

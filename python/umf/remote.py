@@ -57,7 +57,7 @@ class Transfer:
         Raises:
             umf.Error: it failed
         """
-        left = None if timeout is None else max(0, int(timeout * 1000))
+        left = None if timeout is None else int(min(max(0.0, timeout), 1e15) * 1000)
         while True:
             step = _SLICE_MS if left is None else min(left, _SLICE_MS)
             if _core.remote_wait(self._transfer, step):
@@ -171,7 +171,7 @@ class Remote(_Closing):
         limit_in_flight: int = 0,
     ) -> None:
         self._uses = _core.Uses("context", _core.remote_destroy, None)
-        milliseconds = max(1, int(deadline * 1000))
+        milliseconds = int(min(max(0.001, deadline), 1e15) * 1000)
         self._uses.open(_core.remote_create, devices, key_file, milliseconds, limit_in_flight)
 
     @property

@@ -67,7 +67,7 @@ class Event(NamedTuple):
 
 
 def _ms(seconds: float) -> int:
-    return min(max(0, int(seconds * 1000)), 1 << 62)
+    return int(min(max(0.0, seconds), 1e15) * 1000)
 
 
 def _bytes(key: str) -> bytes:

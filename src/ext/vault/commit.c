@@ -76,18 +76,23 @@ static bool is_sealed(int fd) {
     return seals != -1 && (seals & F_SEAL_WRITE) != 0;
 }
 
-/* After a failure: everything that is not sealed is as it was. */
-static void slabs_restore(umf_vault_draft_handle_t draft) {
+/* After a failure: everything that is not sealed is as it was. Memory that cannot be mapped is left
+ * to the next commit, which reads it. The first result that is none. */
+static umf_result_t slabs_restore(umf_vault_draft_handle_t draft) {
+    umf_result_t first = UMF_RESULT_SUCCESS;
     for (size_t i = 0; i < draft->slabs.count; i++) {
         umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         if (!slab->is_away || slab->is_shown) {
             continue;
         }
         bool was_sealed = is_sealed(slab->fd);
-        if (umf_vault_slab_map(slab, was_sealed) == UMF_RESULT_SUCCESS && !was_sealed) {
+        umf_result_t result = umf_vault_slab_map(slab, was_sealed);
+        if (result == UMF_RESULT_SUCCESS && !was_sealed) {
             slab_close(slab);
         }
+        first = first ? first : result;
     }
+    return first;
 }
 
 static umf_result_t ask(umf_vault_draft_handle_t draft, umf_link_call_t *call, const char *what) {
@@ -308,7 +313,11 @@ static void written_add(umf_vault_draft_handle_t draft, umf_vault_written_t *wri
 
 static umf_result_t commit_steps(umf_vault_draft_handle_t draft, umf_vault_content_t *content,
                                  const umf_vault_commit_params_t *params) {
-    umf_result_t result = umf_vault_content_init(draft, content);
+    umf_result_t result = slabs_restore(draft);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = umf_vault_content_init(draft, content);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("no memory for the entries of a commit");
         return result;

@@ -101,6 +101,9 @@ static const char *check_entries(const umf_table_t *table, size_t room) {
         if (entry->flags != flags) {
             return "an entry has other flags than its slab";
         }
+        if ((flags & UMF_VAULT_ZERO) && table->digests && table->digests[i]) {
+            return "an entry without content has a sum"; /* which would read all of its size */
+        }
     }
     return NULL;
 }
