@@ -21,42 +21,42 @@
 #include "system/common.h"
 
 typedef enum umf_lock_rank_t {
-    UMF_RANK_INIT,        /* umf.c: start and stop of the library */
-    UMF_RANK_TOPOLOGY,    /* topology/topology.c: reading the machine, which allocates */
-    UMF_RANK_BROKER,      /* peer/server.c: start and stop of a thread, which allocates */
-    UMF_RANK_BACKGROUND,  /* reclaim/reclaim_thread.c: start and stop of its thread, which allocates
-                           */
-    UMF_RANK_RECORDER,    /* record/: start and stop of recordings */
-    UMF_RANK_REGISTRY,    /* kinds of providers and pools */
-    UMF_RANK_CTL,         /* stored defaults */
-    UMF_RANK_POOLS,       /* list of pools by name */
-    UMF_RANK_SUSPEND,     /* suspend: states of pools, retained pinned memory */
-    UMF_RANK_VAULTS,      /* ext/vault: connections, views */
-    UMF_RANK_REMOTE,      /* ext/remote: commands and published ranges of a context */
-    UMF_RANK_IMPORT,      /* ipc/import.c: cache of opened handles */
-    UMF_RANK_EXPORT,      /* ipc/export.c */
-    UMF_RANK_LANES,       /* queue/: the list of the lanes of one pool */
-    UMF_RANK_LANE,        /* queue/: blocks allocated and freed on one queue */
-    UMF_RANK_DEPOT,       /* cache/depot.c */
-    UMF_RANK_BIN,         /* pools: the slabs of one size */
-    UMF_RANK_ARENA,       /* pools: arenas, or records, of one pool */
-    UMF_RANK_JEMALLOC,    /* the rank of jemalloc's own locks; ours do not use it */
-    UMF_RANK_PAGES,       /* pools: page cache below an allocator */
-    UMF_RANK_LIMITS,      /* shared limits; reclaim/pressure.c */
-    UMF_RANK_GROW,        /* providers: growth of one file */
-    UMF_RANK_PROVIDER,    /* state of one provider */
-    UMF_RANK_VIEW,        /* spans of one pool */
-    UMF_RANK_LAYER,       /* object/layer.c: layers of pools */
-    UMF_RANK_MAP_NEST,    /* pointer map: spans inside of others */
-    UMF_RANK_MAP,         /* pointer map: lists */
-    UMF_RANK_MAP_ROOT,    /* pointer map: tables of 1 GiB */
-    UMF_RANK_SPANS,       /* span descriptors */
-    UMF_RANK_RECORD,      /* record/: tables of a recording; taken at an event */
-    UMF_RANK_THREAD_SLOT, /* table of per-thread blocks */
-    UMF_RANK_EXPORTED,    /* peer/: exported descriptors, connections */
-    UMF_RANK_HANDLES,     /* base/handle.c: live handles */
-    UMF_RANK_META,        /* metadata arena */
-    UMF_RANK_LOG,         /* logger */
+    UMF_RANK_INIT,       /* umf.c: start and stop of the library */
+    UMF_RANK_TOPOLOGY,   /* topology/topology.c: reading the machine, which allocates */
+    UMF_RANK_BROKER,     /* peer/server.c: start and stop of a thread, which allocates */
+    UMF_RANK_BACKGROUND, /* reclaim/reclaim_thread.c: start and stop of its thread, which allocates
+                          */
+    UMF_RANK_RECORDER,   /* record/: start and stop of recordings */
+    UMF_RANK_REGISTRY,   /* kinds of providers and pools */
+    UMF_RANK_CTL,        /* stored defaults */
+    UMF_RANK_POOLS,      /* list of pools by name */
+    UMF_RANK_SUSPEND,    /* suspend: states of pools, retained pinned memory */
+    UMF_RANK_VAULTS,     /* ext/vault: connections, views */
+    UMF_RANK_REMOTE,     /* ext/remote: commands and published ranges of a context */
+    UMF_RANK_IMPORT,     /* ipc/import.c: cache of opened handles */
+    UMF_RANK_EXPORT,     /* ipc/export.c */
+    UMF_RANK_STREAM_CACHES, /* queue/: the list of the stream caches of one pool */
+    UMF_RANK_STREAM_CACHE,  /* queue/: blocks allocated and freed on one queue */
+    UMF_RANK_DEPOT,         /* cache/depot.c */
+    UMF_RANK_BIN,           /* pools: the slabs of one size */
+    UMF_RANK_ARENA,         /* pools: arenas, or records, of one pool */
+    UMF_RANK_JEMALLOC,      /* the rank of jemalloc's own locks; ours do not use it */
+    UMF_RANK_PAGES,         /* pools: page cache below an allocator */
+    UMF_RANK_LIMITS,        /* shared limits; reclaim/pressure.c */
+    UMF_RANK_GROW,          /* providers: growth of one file */
+    UMF_RANK_PROVIDER,      /* state of one provider */
+    UMF_RANK_VIEW,          /* spans of one pool */
+    UMF_RANK_LAYER,         /* object/layer.c: layers of pools */
+    UMF_RANK_MAP_NEST,      /* pointer map: spans inside of others */
+    UMF_RANK_MAP,           /* pointer map: lists */
+    UMF_RANK_MAP_ROOT,      /* pointer map: tables of 1 GiB */
+    UMF_RANK_SPANS,         /* span descriptors */
+    UMF_RANK_RECORD,        /* record/: tables of a recording; taken at an event */
+    UMF_RANK_THREAD_SLOT,   /* table of per-thread blocks */
+    UMF_RANK_EXPORTED,      /* peer/: exported descriptors, connections */
+    UMF_RANK_HANDLES,       /* base/handle.c: live handles */
+    UMF_RANK_META,          /* metadata arena */
+    UMF_RANK_LOG,           /* logger */
     UMF_RANK_COUNT
 } umf_lock_rank_t;
 

@@ -95,9 +95,9 @@ struct umf_memory_pool_t {
     uint32_t birth;              /* umf_birth_next. Immutable after create */
 
     /* object/hold.c: */
-    umf_hold_t *holds;     /* Sync: its lock; a hint if read without it */
-    _Atomic size_t aside;  /* freed objects that are set aside */
-    _Atomic(void *) lanes; /* ext/queue/lanes.c; Sync: atomic, published once */
+    umf_hold_t *holds;             /* Sync: its lock; a hint if read without it */
+    _Atomic size_t aside;          /* freed objects that are set aside */
+    _Atomic(void *) stream_caches; /* ext/queue/stream_caches.c; Sync: atomic, published once */
 
     umf_named_t named;                /* object/names.c */
     umf_thread_slot_owner_t counters; /* pools without `fast` */

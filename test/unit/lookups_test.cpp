@@ -88,7 +88,7 @@ class Lookups : public testing::TestWithParam<const char *> {
         if (!umf_map_global_flat) {
             GTEST_SKIP() << "the table is not reserved";
         }
-        void *warm = umfPoolMallocOn(pool, SIZE, 0, &first); // makes the lanes
+        void *warm = umfPoolMallocOn(pool, SIZE, 0, &first); // makes the stream caches
         EXPECT_EQ(umfFreeOn(warm, &first), OK);
         EXPECT_EQ(umfFreeOn(umfPoolMallocOn(pool, SIZE, 0, &second), &second), OK);
     }

@@ -108,7 +108,7 @@ TEST_P(QueuePool, AQueueThatFindsNoMemoryForAMarkKeepsItsBlocks) {
     }
 }
 
-// Its lane has nothing of its own, but a block names it.
+// Its stream cache has nothing of its own, but a block names it.
 TEST_P(QueuePool, ABlockWaitsForAQueueThatWasLostAlthoughOthersBegin) {
     DeviceQueue *doomed = device.open(), *next = device.open();
     void *ptr = make(1000, first);

@@ -2,7 +2,7 @@
 #include <umf/queue.h>
 
 #include "base/log.h"
-#include "ext/queue/lanes.h"
+#include "ext/queue/stream_caches.h"
 #include "object/recorded.h"
 
 /* From this size on the memory matters more than the time: blocks that others have freed are used
@@ -19,69 +19,70 @@ typedef struct want_t {
     umf_queue_t queue;
 } want_t;
 
-static umf_lane_block_t *take_own(umf_lanes_t *lanes, umf_lane_t *lane, const want_t *want) {
-    if (umf_lane_is_waiting(lane)) {
-        umf_lanes_update(lanes, false);
+static umf_stream_cache_block_t *take_own(umf_stream_caches_t *caches, umf_stream_cache_t *cache,
+                                          const want_t *want) {
+    if (umf_stream_cache_is_waiting(cache)) {
+        umf_stream_caches_update(caches, false);
     }
-    umf_lock(&lane->lock);
-    umf_lane_block_t *block =
-        umf_lane_take_locked(lane, want->class, want->last, want->alignment, false);
-    umf_unlock(&lane->lock);
+    umf_lock(&cache->lock);
+    umf_stream_cache_block_t *block =
+        umf_stream_cache_take_locked(cache, want->class, want->last, want->alignment, false);
+    umf_unlock(&cache->lock);
     return block;
 }
 
-/* Takes the record of a block out of the lane that has it. */
-static void disown(umf_lane_t *lane, umf_lane_block_t *block) {
-    umf_lock(&lane->lock);
-    umf_lane_remove_locked(lane, block);
-    umf_unlock(&lane->lock);
+/* Takes the record of a block out of the cache that has it. */
+static void disown(umf_stream_cache_t *cache, umf_stream_cache_block_t *block) {
+    umf_lock(&cache->lock);
+    umf_stream_cache_remove_locked(cache, block);
+    umf_unlock(&cache->lock);
 }
 
-/* Has the lane free blocks of such sizes? A hint. */
-static bool has_some(umf_lane_t *lane, const want_t *want) {
+/* Has the cache free blocks of such sizes? A hint. */
+static bool has_some(umf_stream_cache_t *cache, const want_t *want) {
     bool has = false;
-    umf_lock(&lane->lock);
+    umf_lock(&cache->lock);
     for (uint32_t class = want->class; class <= want->last && !has; class ++) {
-        has = class < UMF_LANE_CLASSES && umf_lane_has_filled(lane, class);
+        has = class < UMF_STREAM_CACHE_CLASSES && umf_stream_cache_has_filled(cache, class);
     }
-    umf_unlock(&lane->lock);
+    umf_unlock(&cache->lock);
     return has;
 }
 
-static umf_lane_block_t *take_completed_of(umf_lane_t *lane, const want_t *want) {
-    umf_lane_update(lane, false);
-    umf_lock(&lane->lock);
-    umf_lane_block_t *block =
-        umf_lane_take_locked(lane, want->class, want->last, want->alignment, true);
+static umf_stream_cache_block_t *take_completed_of(umf_stream_cache_t *cache, const want_t *want) {
+    umf_stream_cache_update(cache, false);
+    umf_lock(&cache->lock);
+    umf_stream_cache_block_t *block =
+        umf_stream_cache_take_locked(cache, want->class, want->last, want->alignment, true);
     if (block) {
-        umf_lane_remove_locked(lane, block);
+        umf_stream_cache_remove_locked(cache, block);
     }
-    umf_unlock(&lane->lock);
+    umf_unlock(&cache->lock);
     return block;
 }
 
 /* Blocks freed on other queues, whose work has completed. */
-static umf_lane_block_t *take_completed(umf_lanes_t *lanes, const umf_lane_t *own,
-                                        const want_t *want) {
-    umf_lane_block_t *block = NULL;
-    UMF_LANES_EACH(lanes, lane) {
-        if (!block && lane != own && has_some(lane, want)) {
-            block = take_completed_of(lane, want);
+static umf_stream_cache_block_t *take_completed(umf_stream_caches_t *caches,
+                                                const umf_stream_cache_t *own, const want_t *want) {
+    umf_stream_cache_block_t *block = NULL;
+    UMF_STREAM_CACHES_EACH(caches, cache) {
+        if (!block && cache != own && has_some(cache, want)) {
+            block = take_completed_of(cache, want);
         }
     }
     return block;
 }
 
 /* Blocks freed on other queues; this queue waits for them on the device. */
-static umf_lane_block_t *take_behind(umf_lanes_t *lanes, const umf_lane_t *own,
-                                     const want_t *want) {
-    umf_lane_block_t *block = NULL;
-    UMF_LANES_EACH(lanes, lane) {
-        if (!block && lane != own && has_some(lane, want)) {
-            block =
-                umf_lane_take_behind(lane, want->queue, want->class, want->last, want->alignment);
+static umf_stream_cache_block_t *take_behind(umf_stream_caches_t *caches,
+                                             const umf_stream_cache_t *own, const want_t *want) {
+    umf_stream_cache_block_t *block = NULL;
+    UMF_STREAM_CACHES_EACH(caches, cache) {
+        if (!block && cache != own && has_some(cache, want)) {
+            block = umf_stream_cache_take_behind(cache, want->queue, want->class, want->last,
+                                                 want->alignment);
             if (block) {
-                disown(lane, block);
+                disown(cache, block);
             }
         }
     }
@@ -92,101 +93,106 @@ static void *pool_malloc(umf_memory_pool_handle_t pool, size_t size, size_t alig
     return alignment ? umfPoolAlignedMalloc(pool, size, alignment) : umfPoolMalloc(pool, size);
 }
 
-static umf_lane_block_t *take_new(umf_lanes_t *lanes, const want_t *want) {
-    void *ptr = pool_malloc(lanes->pool, want->size, want->alignment);
+static umf_stream_cache_block_t *take_new(umf_stream_caches_t *caches, const want_t *want) {
+    void *ptr = pool_malloc(caches->pool, want->size, want->alignment);
     if (!ptr) {
         return NULL;
     }
     umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
-    umf_lane_block_t *block = umf_lanes_record(lanes, ptr, span, want->class, want->size);
+    umf_stream_cache_block_t *block =
+        umf_stream_caches_record(caches, ptr, span, want->class, want->size);
     if (!block) {
-        umf_pool_free_at(lanes->pool, ptr);
+        umf_pool_free_at(caches->pool, ptr);
     }
     return block;
 }
 
-/* Large blocks of any lane whose work has completed go back to the pool, where they merge. */
-static void merge_completed(umf_lanes_t *lanes) {
-    umf_lanes_update(lanes, false);
-    umf_lanes_give_back(lanes, LARGE);
+/* Large blocks of any cache whose work has completed go back to the pool, where they merge. */
+static void merge_completed(umf_stream_caches_t *caches) {
+    umf_stream_caches_update(caches, false);
+    umf_stream_caches_give_back(caches, LARGE);
 }
 
 /* Would the pool grow although more than a quarter of the bytes in use was freed, and only device
- * work keeps them? Free bytes of the pool = held bytes minus bytes of all lanes (exact if the pool
+ * work keeps them? Free bytes of the pool = held bytes minus bytes of all caches (exact if the pool
  * is used on queues only). */
-static bool must_wait(umf_lanes_t *lanes, const want_t *want) {
-    size_t bytes = 0, free_bytes = 0, held = umf_tracked_bytes(lanes->pool->tracked);
-    UMF_LANES_EACH(lanes, lane) {
-        umf_lock(&lane->lock);
-        bytes += lane->bytes;
-        free_bytes += lane->free_bytes;
-        umf_unlock(&lane->lock);
+static bool must_wait(umf_stream_caches_t *caches, const want_t *want) {
+    size_t bytes = 0, free_bytes = 0, held = umf_tracked_bytes(caches->pool->tracked);
+    UMF_STREAM_CACHES_EACH(caches, cache) {
+        umf_lock(&cache->lock);
+        bytes += cache->bytes;
+        free_bytes += cache->free_bytes;
+        umf_unlock(&cache->lock);
     }
     return free_bytes > (bytes - free_bytes) / 4 && held < bytes + want->size;
 }
 
-static umf_lane_block_t *take_large(umf_lanes_t *lanes, const umf_lane_t *own, const want_t *want) {
-    merge_completed(lanes);
-    umf_lane_block_t *block = take_behind(lanes, own, want);
-    if (!block && must_wait(lanes, want)) {
-        umf_lanes_update(lanes, true);
-        umf_lanes_give_back(lanes, LARGE);
+static umf_stream_cache_block_t *take_large(umf_stream_caches_t *caches,
+                                            const umf_stream_cache_t *own, const want_t *want) {
+    merge_completed(caches);
+    umf_stream_cache_block_t *block = take_behind(caches, own, want);
+    if (!block && must_wait(caches, want)) {
+        umf_stream_caches_update(caches, true);
+        umf_stream_caches_give_back(caches, LARGE);
     }
-    return block ? block : take_new(lanes, want);
+    return block ? block : take_new(caches, want);
 }
 
 /* In-tree pools have reclaimed already (reclaim/reclaim.h); user pools have not. */
-static umf_lane_block_t *take_last(umf_lanes_t *lanes, const umf_lane_t *own, const want_t *want) {
-    umf_lane_block_t *block = take_behind(lanes, own, want);
-    if (!block && !lanes->pool->fast) {
-        umf_lanes_update(lanes, true);
-        block = umf_lanes_give_back(lanes, 0) ? take_new(lanes, want) : NULL;
+static umf_stream_cache_block_t *take_last(umf_stream_caches_t *caches,
+                                           const umf_stream_cache_t *own, const want_t *want) {
+    umf_stream_cache_block_t *block = take_behind(caches, own, want);
+    if (!block && !caches->pool->fast) {
+        umf_stream_caches_update(caches, true);
+        block = umf_stream_caches_give_back(caches, 0) ? take_new(caches, want) : NULL;
     }
     return block;
 }
 
-/* The record is in no lane. */
-static umf_lane_block_t *take_elsewhere(umf_lanes_t *lanes, const umf_lane_t *own,
-                                        const want_t *want) {
-    umf_lane_block_t *block = take_completed(lanes, own, want);
+/* The record is in no cache. */
+static umf_stream_cache_block_t *take_elsewhere(umf_stream_caches_t *caches,
+                                                const umf_stream_cache_t *own, const want_t *want) {
+    umf_stream_cache_block_t *block = take_completed(caches, own, want);
     if (!block) {
-        block = want->size >= LARGE ? take_large(lanes, own, want) : take_new(lanes, want);
+        block = want->size >= LARGE ? take_large(caches, own, want) : take_new(caches, want);
     }
-    return block ? block : take_last(lanes, own, want);
+    return block ? block : take_last(caches, own, want);
 }
 
-static void *adopt(umf_lanes_t *lanes, umf_lane_t *lane, umf_lane_block_t *block) {
+static void *adopt(umf_stream_caches_t *caches, umf_stream_cache_t *cache,
+                   umf_stream_cache_block_t *block) {
     void *ptr = (void *)block->addr;
-    if (!umf_lane_adopt(lane, block)) {
+    if (!umf_stream_cache_adopt(cache, block)) {
         UMF_LOG_ERROR("no memory for bookkeeping");
-        umf_lanes_forget(lanes, block);
-        umf_pool_free_at(lanes->pool, ptr);
+        umf_stream_caches_forget(caches, block);
+        umf_pool_free_at(caches->pool, ptr);
         return NULL;
     }
     return ptr;
 }
 
-static void *malloc_elsewhere(umf_lanes_t *lanes, umf_lane_t *lane, const want_t *want,
-                              bool is_captured) {
-    umf_lanes_captured_t captured = umf_lanes_announce(lanes, want->queue, is_captured);
-    umf_lane_block_t *block = take_elsewhere(lanes, lane, want);
-    umf_lanes_renounce(&captured);
-    return block ? adopt(lanes, lane, block) : NULL;
+static void *malloc_elsewhere(umf_stream_caches_t *caches, umf_stream_cache_t *cache,
+                              const want_t *want, bool is_captured) {
+    umf_stream_caches_captured_t captured =
+        umf_stream_caches_announce(caches, want->queue, is_captured);
+    umf_stream_cache_block_t *block = take_elsewhere(caches, cache, want);
+    umf_stream_caches_renounce(&captured);
+    return block ? adopt(caches, cache, block) : NULL;
 }
 
-static void *malloc_on(umf_lanes_t *lanes, const want_t *want) {
-    umf_lane_t *lane;
+static void *malloc_on(umf_stream_caches_t *caches, const want_t *want) {
+    umf_stream_cache_t *cache;
     bool is_captured;
-    if (umf_lanes_find(lanes, want->queue, &lane, &is_captured) != UMF_RESULT_SUCCESS) {
+    if (umf_stream_caches_find(caches, want->queue, &cache, &is_captured) != UMF_RESULT_SUCCESS) {
         return NULL;
     }
-    umf_lane_block_t *block = take_own(lanes, lane, want);
-    return block ? (void *)block->addr : malloc_elsewhere(lanes, lane, want, is_captured);
+    umf_stream_cache_block_t *block = take_own(caches, cache, want);
+    return block ? (void *)block->addr : malloc_elsewhere(caches, cache, want, is_captured);
 }
 
 static want_t want_of(size_t size, size_t alignment, umf_queue_t queue) {
-    uint32_t class = umf_lane_class(size);
-    want_t want = {.size = umf_lane_class_size(class), alignment, class, class, queue};
+    uint32_t class = umf_stream_cache_class(size);
+    want_t want = {.size = umf_stream_cache_class_size(class), alignment, class, class, queue};
     want.last += want.size >= LARGE ? LARGE_CLASSES : 0;
     return want;
 }
@@ -198,7 +204,7 @@ static void *malloc_queued(umf_memory_pool_handle_t pool, size_t size, size_t al
         return queued->malloc_on(pool->self, size, alignment, queue);
     }
     if (queue && !umf_pool_is_asleep(pool)) {
-        umf_lanes_refuse(pool, queue);
+        umf_stream_caches_refuse(pool, queue);
         return NULL;
     }
     return pool_malloc(pool, size, alignment);
@@ -206,42 +212,43 @@ static void *malloc_queued(umf_memory_pool_handle_t pool, size_t size, size_t al
 
 static UMF_COLD void *malloc_slow(umf_memory_pool_handle_t pool, size_t size, size_t alignment,
                                   umf_queue_t queue) {
-    umf_lanes_t *lanes;
+    umf_stream_caches_t *caches;
     if (!umf_pool_check(pool, "umfPoolMallocOn")) {
         return NULL;
     }
     if (umf_queued_of(pool)) {
         return malloc_queued(pool, size, alignment, queue);
     }
-    umf_result_t result = umf_lanes_get(pool, &lanes);
+    umf_result_t result = umf_stream_caches_get(pool, &caches);
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED && queue) {
-        umf_lanes_refuse(pool, queue);
+        umf_stream_caches_refuse(pool, queue);
         return NULL;
     }
     bool is_plain = result == UMF_RESULT_ERROR_NOT_SUPPORTED || size == 0 ||
-                    umf_lane_class(size) >= UMF_LANE_CLASSES ||
+                    umf_stream_cache_class(size) >= UMF_STREAM_CACHE_CLASSES ||
                     (alignment && !umf_is_pow2(alignment)) || umf_pool_is_asleep(pool);
     if (is_plain) {
         return pool_malloc(pool, size, alignment);
     }
     want_t want = want_of(size, alignment, queue);
-    return result == UMF_RESULT_SUCCESS ? malloc_on(lanes, &want) : NULL;
+    return result == UMF_RESULT_SUCCESS ? malloc_on(caches, &want) : NULL;
 }
 
 /* Takes a block that was freed on the queue itself. Hot. */
-UMF_INLINE void *malloc_cached(const umf_lanes_cached_t *cached, uint32_t class, size_t alignment) {
-    umf_lane_t *lane = cached->lane;
+UMF_INLINE void *malloc_cached(const umf_stream_caches_entry_t *cached, uint32_t class,
+                               size_t alignment) {
+    umf_stream_cache_t *cache = cached->cache;
     void *ptr = NULL;
-    umf_lock(&lane->lock);
-    umf_lane_block_t *block = umf_likely(lane->generation == cached->generation)
-                                  ? umf_lane_newest_locked(lane, class)
-                                  : NULL;
+    umf_lock(&cache->lock);
+    umf_stream_cache_block_t *block = umf_likely(cache->generation == cached->generation)
+                                          ? umf_stream_cache_newest_locked(cache, class)
+                                          : NULL;
     uintptr_t low = alignment ? alignment - 1 : 0;
     if (umf_likely(block != NULL) && ((block->addr | alignment) & low) == 0) { /* a power of two */
-        umf_lane_pull_locked(lane, block);
+        umf_stream_cache_pull_locked(cache, block);
         ptr = (void *)block->addr;
     }
-    umf_unlock(&lane->lock);
+    umf_unlock(&cache->lock);
     return ptr;
 }
 
@@ -258,11 +265,12 @@ UMF_API_EXT_1 void *umfPoolMallocOn(umf_memory_pool_handle_t pool, size_t size, 
     if (umf_likely(pool != NULL) && umf_is_recorded(pool)) {
         return recorded_malloc(pool, size, alignment, queue);
     }
-    umf_lanes_t *lanes = umf_likely(pool != NULL) ? umf_lanes_of(pool) : NULL;
-    if (umf_likely(lanes != NULL) && !umf_pool_is_asleep(pool)) {
-        const umf_lanes_cached_t *cached = umf_lanes_cached(lanes, queue);
-        uint32_t class = umf_lane_class(size);
-        if (umf_likely(umf_lanes_is_cached(cached, queue)) && class < UMF_LANE_CLASSES) {
+    umf_stream_caches_t *caches = umf_likely(pool != NULL) ? umf_stream_caches_of(pool) : NULL;
+    if (umf_likely(caches != NULL) && !umf_pool_is_asleep(pool)) {
+        const umf_stream_caches_entry_t *cached = umf_stream_caches_entry(caches, queue);
+        uint32_t class = umf_stream_cache_class(size);
+        if (umf_likely(umf_stream_caches_is_entry(cached, queue)) &&
+            class < UMF_STREAM_CACHE_CLASSES) {
             void *ptr = malloc_cached(cached, class, alignment);
             if (umf_likely(ptr != NULL)) {
                 return ptr;

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "ext/queue/lanes.h"
+#include "ext/queue/stream_caches.h"
 #include "object/recorded.h"
 #include "reclaim/reclaim.h"
 #include "system/pause.h"
@@ -21,28 +21,29 @@ static umf_memory_pool_handle_t find_pool(const void *ptr, umf_map_entry_t entry
     return pool;
 }
 
-/* The lanes of a block's pool and the lane of the queue. The result NOT_SUPPORTED with the queue
+/* The caches of a block's pool and the cache of the queue. The result NOT_SUPPORTED with the queue
  * NULL: the pool has no queues. */
-static umf_result_t find_all(umf_memory_pool_handle_t pool, umf_queue_t queue, umf_lanes_t **lanes,
-                             umf_lane_t **lane) {
-    umf_result_t result = umf_lanes_get(pool, lanes);
+static umf_result_t find_all(umf_memory_pool_handle_t pool, umf_queue_t queue,
+                             umf_stream_caches_t **caches, umf_stream_cache_t **cache) {
+    umf_result_t result = umf_stream_caches_get(pool, caches);
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
-        return queue ? umf_lanes_refuse(pool, queue) : result;
+        return queue ? umf_stream_caches_refuse(pool, queue) : result;
     }
-    return result == UMF_RESULT_SUCCESS ? umf_lanes_find_known(*lanes, queue, lane) : result;
+    return result == UMF_RESULT_SUCCESS ? umf_stream_caches_find_known(*caches, queue, cache)
+                                        : result;
 }
 
 /* A free that is recorded. */
 typedef struct free_call_t {
-    umf_lanes_t *lanes;
-    umf_lane_t *lane;
+    umf_stream_caches_t *caches;
+    umf_stream_cache_t *cache;
     umf_map_entry_t entry;
 } free_call_t;
 
 static umf_result_t free_recorded(umf_memory_pool_handle_t pool, void *ptr, const void *arg) {
     const free_call_t *call = arg;
     (void)pool;
-    return umf_lanes_free(call->lanes, call->lane, ptr, call->entry);
+    return umf_stream_caches_free(call->caches, call->cache, ptr, call->entry);
 }
 
 /* --- pools that order queues themselves --- */
@@ -50,7 +51,8 @@ static umf_result_t free_recorded(umf_memory_pool_handle_t pool, void *ptr, cons
 /* Has such a pool queues? If not, NULL is one. `result`: of a call that names another one. */
 static bool is_plain(umf_memory_pool_handle_t pool, umf_queue_t queue, umf_result_t *result) {
     bool has_queues = umf_queued_of(pool)->has_queues(pool->self);
-    *result = !has_queues && queue ? umf_lanes_refuse(pool, queue) : UMF_RESULT_ERROR_NOT_SUPPORTED;
+    *result = !has_queues && queue ? umf_stream_caches_refuse(pool, queue)
+                                   : UMF_RESULT_ERROR_NOT_SUPPORTED;
     return !has_queues;
 }
 
@@ -91,7 +93,7 @@ static UMF_COLD umf_result_t free_slow(void *ptr, umf_map_entry_t entry, umf_que
     if (umf_queued_of(pool)) {
         return free_queued(pool, ptr, queue);
     }
-    umf_result_t result = find_all(pool, queue, &call.lanes, &call.lane);
+    umf_result_t result = find_all(pool, queue, &call.caches, &call.cache);
     if (result != UMF_RESULT_SUCCESS) {
         return result == UMF_RESULT_ERROR_NOT_SUPPORTED && !queue ? umfFree(ptr) : result;
     }
@@ -100,23 +102,24 @@ static UMF_COLD umf_result_t free_slow(void *ptr, umf_map_entry_t entry, umf_que
 }
 
 /* Frees a block that was allocated on the same queue and is used there only. Hot. */
-UMF_INLINE bool free_cached(const umf_lanes_cached_t *cached, const void *ptr) {
-    umf_lane_t *lane = cached->lane;
-    umf_lock(&lane->lock);
-    umf_lane_block_t *block =
-        umf_likely(lane->generation == cached->generation) ? umf_lane_find_locked(lane, ptr) : NULL;
-    bool is_simple =
-        block && block->state == UMF_LANE_USED && !block->uses && block->class < UMF_LANE_CLASSES;
+UMF_INLINE bool free_cached(const umf_stream_caches_entry_t *cached, const void *ptr) {
+    umf_stream_cache_t *cache = cached->cache;
+    umf_lock(&cache->lock);
+    umf_stream_cache_block_t *block = umf_likely(cache->generation == cached->generation)
+                                          ? umf_stream_cache_find_locked(cache, ptr)
+                                          : NULL;
+    bool is_simple = block && block->state == UMF_STREAM_CACHE_USED && !block->uses &&
+                     block->class < UMF_STREAM_CACHE_CLASSES;
     if (umf_likely(is_simple)) {
-        umf_lane_push_locked(lane, block);
+        umf_stream_cache_push_locked(cache, block);
     }
-    umf_unlock(&lane->lock);
+    umf_unlock(&cache->lock);
     return is_simple;
 }
 
-static inline bool may_be_exported(const umf_lanes_t *lanes, umf_map_entry_t entry) {
-    if (!lanes->each_from_provider) {
-        return umf_unlikely(__atomic_load_n(&lanes->pool->holds, __ATOMIC_RELAXED) != NULL);
+static inline bool may_be_exported(const umf_stream_caches_t *caches, umf_map_entry_t entry) {
+    if (!caches->each_from_provider) {
+        return umf_unlikely(__atomic_load_n(&caches->pool->holds, __ATOMIC_RELAXED) != NULL);
     }
     const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
     return atomic_load_explicit(&span->export, memory_order_relaxed) != NULL;
@@ -131,10 +134,10 @@ UMF_API_EXT_1 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {
     if (umf_likely(pool != NULL) && umf_is_recorded(pool)) {
         return free_slow(ptr, entry, queue);
     }
-    umf_lanes_t *lanes = umf_likely(pool != NULL) ? umf_lanes_of(pool) : NULL;
-    if (umf_likely(lanes != NULL) && !may_be_exported(lanes, entry)) {
-        const umf_lanes_cached_t *cached = umf_lanes_cached(lanes, queue);
-        if (umf_likely(umf_lanes_is_cached(cached, queue)) && free_cached(cached, ptr)) {
+    umf_stream_caches_t *caches = umf_likely(pool != NULL) ? umf_stream_caches_of(pool) : NULL;
+    if (umf_likely(caches != NULL) && !may_be_exported(caches, entry)) {
+        const umf_stream_caches_entry_t *cached = umf_stream_caches_entry(caches, queue);
+        if (umf_likely(umf_stream_caches_is_entry(cached, queue)) && free_cached(cached, ptr)) {
             return UMF_RESULT_SUCCESS;
         }
     }
@@ -144,8 +147,8 @@ UMF_API_EXT_1 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {
 /* --- use --- */
 
 UMF_API_EXT_1 umf_result_t umfUseOn(const void *ptr, umf_queue_t queue) {
-    umf_lanes_t *lanes;
-    umf_lane_t *lane;
+    umf_stream_caches_t *caches;
+    umf_stream_cache_t *cache;
     /* Not the fast walk: the compiler inlines that in umfFreeOn if nothing else here calls it. */
     umf_map_entry_t entry = umf_map_find_slow(&umf_map_global, (uintptr_t)ptr);
     umf_memory_pool_handle_t pool = find_pool(ptr, entry);
@@ -155,28 +158,28 @@ UMF_API_EXT_1 umf_result_t umfUseOn(const void *ptr, umf_queue_t queue) {
     if (umf_queued_of(pool)) {
         return use_queued(pool, ptr, queue);
     }
-    umf_result_t result = find_all(pool, queue, &lanes, &lane);
+    umf_result_t result = find_all(pool, queue, &caches, &cache);
     if (result != UMF_RESULT_SUCCESS) {
         return result == UMF_RESULT_ERROR_NOT_SUPPORTED && !queue ? UMF_RESULT_SUCCESS : result;
     }
-    return umf_lanes_use(lanes, lane, (void *)(uintptr_t)ptr, entry);
+    return umf_stream_caches_use(caches, cache, (void *)(uintptr_t)ptr, entry);
 }
 
 /* --- the end of a queue --- */
 
 static bool end_in_pool(umf_memory_pool_handle_t pool, void *queue) {
-    umf_lanes_t *lanes = umf_lanes_of(pool);
+    umf_stream_caches_t *caches = umf_stream_caches_of(pool);
     if (umf_queued_of(pool)) {
         umf_queued_of(pool)->queue_ends(pool->self, queue);
     }
-    if (lanes) {
-        UMF_LANES_EACH(lanes, lane) {
-            umf_lock(&lane->lock);
-            bool is_it = lane->kind == UMF_LANE_OPEN && lane->queue == queue &&
-                         (lane->thread == 0 || lane->thread == umf_thread_slot_number());
-            umf_unlock(&lane->lock);
+    if (caches) {
+        UMF_STREAM_CACHES_EACH(caches, cache) {
+            umf_lock(&cache->lock);
+            bool is_it = cache->kind == UMF_STREAM_CACHE_OPEN && cache->queue == queue &&
+                         (cache->thread == 0 || cache->thread == umf_thread_slot_number());
+            umf_unlock(&cache->lock);
             if (is_it) {
-                umf_lane_end(lane, true);
+                umf_stream_cache_end(cache, true);
             }
         }
     }
@@ -196,24 +199,25 @@ static umf_result_t trim_pool(umf_memory_pool_handle_t pool, size_t keep) {
     return result;
 }
 
-static umf_result_t trim_on(umf_lanes_t *lanes, size_t keep, umf_queue_t queue) {
-    umf_lane_t *lane;
+static umf_result_t trim_on(umf_stream_caches_t *caches, size_t keep, umf_queue_t queue) {
+    umf_stream_cache_t *cache;
     bool is_captured;
-    umf_result_t result = umf_lanes_find(lanes, queue, &lane, &is_captured);
+    umf_result_t result = umf_stream_caches_find(caches, queue, &cache, &is_captured);
     if (result == UMF_RESULT_SUCCESS) {
-        umf_lock(&lane->lock);
-        lane->trimmed = lane->freed;
-        umf_unlock(&lane->lock);
-        umf_lanes_captured_t captured = umf_lanes_announce(lanes, queue, is_captured);
-        result = trim_pool(lanes->pool, keep);
-        umf_lanes_renounce(&captured);
+        umf_lock(&cache->lock);
+        cache->trimmed = cache->freed;
+        umf_unlock(&cache->lock);
+        umf_stream_caches_captured_t captured =
+            umf_stream_caches_announce(caches, queue, is_captured);
+        result = trim_pool(caches->pool, keep);
+        umf_stream_caches_renounce(&captured);
     }
     return result;
 }
 
 UMF_API_EXT_1 umf_result_t umfPoolTrimOn(umf_memory_pool_handle_t pool, size_t keep,
                                          umf_queue_t queue) {
-    umf_lanes_t *lanes;
+    umf_stream_caches_t *caches;
     if (!umf_pool_check(pool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -223,14 +227,14 @@ UMF_API_EXT_1 umf_result_t umfPoolTrimOn(umf_memory_pool_handle_t pool, size_t k
                                                 : umf_queued_of(pool)->check(pool->self, queue);
         return result == UMF_RESULT_SUCCESS ? trim_pool(pool, keep) : result;
     }
-    result = umf_lanes_get(pool, &lanes);
+    result = umf_stream_caches_get(pool, &caches);
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED && queue) {
-        return umf_lanes_refuse(pool, queue);
+        return umf_stream_caches_refuse(pool, queue);
     }
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
         return trim_pool(pool, keep);
     }
-    return result == UMF_RESULT_SUCCESS ? trim_on(lanes, keep, queue) : result;
+    return result == UMF_RESULT_SUCCESS ? trim_on(caches, keep, queue) : result;
 }
 
 static uint64_t now_ns(void) {
@@ -242,12 +246,12 @@ static uint64_t now_ns(void) {
 /* Polls all queues, or waits for all that can complete. Are blocks still pending?
  * `in_provider`: their bytes. */
 static bool look(umf_memory_pool_handle_t pool, bool waits, size_t *in_provider) {
-    umf_lanes_t *lanes = umf_lanes_of(pool);
+    umf_stream_caches_t *caches = umf_stream_caches_of(pool);
     const umf_memory_provider_ext_ops_t *ext = pool->provider->ext;
     *in_provider = 0;
-    if (lanes) {
-        umf_lanes_update(lanes, waits);
-        umf_lanes_update(lanes, waits); /* what waited for other queues */
+    if (caches) {
+        umf_stream_caches_update(caches, waits);
+        umf_stream_caches_update(caches, waits); /* what waited for other queues */
     }
     if (ext->free_pending) {
         ext->free_pending(pool->provider->self, waits, in_provider);
@@ -255,12 +259,12 @@ static bool look(umf_memory_pool_handle_t pool, bool waits, size_t *in_provider)
     if (umf_queued_of(pool)) {
         *in_provider += umf_queued_of(pool)->pending(pool->self, waits);
     }
-    return *in_provider || (lanes && umf_lanes_are_pending(lanes));
+    return *in_provider || (caches && umf_stream_caches_are_pending(caches));
 }
 
-static size_t bytes_in_lanes(umf_memory_pool_handle_t pool) {
-    umf_lanes_t *lanes = umf_lanes_of(pool);
-    return lanes ? umf_lanes_pending(lanes) : 0;
+static size_t bytes_in_caches(umf_memory_pool_handle_t pool) {
+    umf_stream_caches_t *caches = umf_stream_caches_of(pool);
+    return caches ? umf_stream_caches_pending(caches) : 0;
 }
 
 UMF_API_EXT_1 umf_result_t umfPoolWaitPending(umf_memory_pool_handle_t pool, uint64_t timeout_ns,
@@ -277,7 +281,7 @@ UMF_API_EXT_1 umf_result_t umfPoolWaitPending(umf_memory_pool_handle_t pool, uin
         is_any = look(pool, false, &in_provider);
     }
     if (bytes) {
-        *bytes = is_any ? in_provider + bytes_in_lanes(pool) : 0;
+        *bytes = is_any ? in_provider + bytes_in_caches(pool) : 0;
     }
     return is_any ? UMF_RESULT_ERROR_OUT_OF_RESOURCES : UMF_RESULT_SUCCESS;
 }

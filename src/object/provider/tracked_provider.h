@@ -138,7 +138,8 @@ typedef struct umf_pool_variant_t {
     const struct umf_pool_fast_ops_t *fast;
 } umf_pool_variant_t;
 
-/* Of a pool that orders queues itself (umf/queue.h): its blocks have no records in lanes. */
+/* Of a pool that orders queues itself (umf/queue.h): its blocks have no records in stream caches.
+ */
 typedef struct umf_pool_queue_ops_t {
     /* false: the provider has no queues, and only NULL is one. Constant after initialize. */
     bool (*has_queues)(void *pool);
@@ -172,7 +173,7 @@ typedef struct umf_pool_fast_ops_t {
     /* The tables of a pool with these parameters, before it is initialized. NULL, or the result
      * NULL: the kind's own. */
     const umf_pool_variant_t *(*variant)(const void *params);
-    /* NULL: lanes (ext/queue) order queues. */
+    /* NULL: stream caches (ext/queue) order queues. */
     const umf_pool_queue_ops_t *queued;
     /* Frees `ptr`. The caller has looked up its map entry, which belongs to this pool. */
     umf_result_t (*free_at)(void *pool, void *ptr, umf_map_entry_t entry);
