@@ -573,6 +573,19 @@ TEST_F(Remote, PeersComeAndGo) { // more than an owner serves at a time
     }
 }
 
+TEST_F(Remote, AnOpenedRangeEndsWithItsContext) {
+    start("proxy over os", MiB, UMF_REMOTE_GET);
+    open();
+    ASSERT_EQ(umfRemoteDestroy(remote), OK);
+    remote = nullptr;
+    std::vector<char> bytes(100);
+    EXPECT_EQ(get(0, &bytes), BAD);
+    EXPECT_NE(std::string(umfLastErrorText()).find("range of umfRemoteOpen"), std::string::npos)
+        << umfLastErrorText();
+    EXPECT_EQ(umfRemoteClose(memory), BAD);
+    memory = nullptr;
+}
+
 TEST_F(Remote, TheContextOfAnOwnerEnds) {
     start("proxy over os", MiB, UMF_REMOTE_GET);
     open();

@@ -165,6 +165,7 @@ typedef struct remote_connection_t {
 } remote_connection_t;
 
 struct umf_remote_memory_t {
+    umf_list_t link;            /* Sync: lock of the context */
     umf_remote_handle_t remote; /* Immutable, as those up to `secret` */
     uint64_t export;
     unsigned char secret[REMOTE_ID];
@@ -220,6 +221,7 @@ struct umf_remote_t {
     umf_list_t commands;       /* Sync: lock */
     bool is_over;              /* no command is taken any more. Sync: lock */
     umf_list_t exports;        /* Sync: lock */
+    umf_list_t memories;       /* opened ranges. Sync: lock */
     umf_ucx_t ucx;             /* Immutable, as those without a note */
     void *context, *worker;    /* the thread's after the start */
     int efd;

@@ -200,7 +200,7 @@ UMF_API_EXT_1 umf_result_t umfRemoteCreate(const umf_remote_params_t *params,
     remote->forks = umf_fork_count();
     umf_list_t *lists[] = {&remote->commands,  &remote->exports,     &remote->ops,
                            &remote->parts,     &remote->connections, &remote->sessions,
-                           &remote->transfers, &remote->all};
+                           &remote->transfers, &remote->all,         &remote->memories};
     for (size_t i = 0; i < UMF_COUNT_OF(lists); i++) {
         umf_list_init(lists[i]);
     }
@@ -226,12 +226,22 @@ UMF_API_EXT_1 umf_result_t umfRemoteCreate(const umf_remote_params_t *params,
     return UMF_RESULT_SUCCESS;
 }
 
+static void memories_end(umf_remote_handle_t remote) {
+    while (!umf_list_is_empty(&remote->memories)) {
+        umf_remote_memory_handle_t memory =
+            UMF_CONTAINER_OF(remote->memories.next, struct umf_remote_memory_t, link);
+        umf_list_remove(&memory->link);
+        umf_handle_delete(memory, sizeof(*memory), &memory_handle, __func__);
+    }
+}
+
 /* The thread of a parent is none of a child, and what UCX has belongs to the parent. */
 static void remote_end(umf_remote_handle_t remote) {
     if (remote->forks != umf_fork_count()) {
         return;
     }
     umf_remote_stop(remote);
+    memories_end(remote);
     umf_remote_withdraw_all(remote);
     remote_delete(remote);
 }
@@ -396,6 +406,9 @@ UMF_API_EXT_1 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const void 
         umf_handle_delete(made, sizeof(*made), &memory_handle, __func__);
         return result;
     }
+    umf_lock(&remote->lock);
+    umf_list_add(&remote->memories, &made->link);
+    umf_unlock(&remote->lock);
     *memory = made;
     return UMF_RESULT_SUCCESS;
 }
@@ -417,7 +430,11 @@ UMF_API_EXT_1 umf_result_t umfRemoteClose(umf_remote_memory_handle_t memory) {
     if (!memory_check(memory, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_remote_handle_t remote = memory->remote;
     run_task(memory, REMOTE_TASK_CLOSE);
+    umf_lock(&remote->lock);
+    umf_list_remove(&memory->link);
+    umf_unlock(&remote->lock);
     return umf_handle_delete(memory, sizeof(*memory), &memory_handle, __func__);
 }
 
