@@ -45,6 +45,10 @@ int umf_os_probe_write(void *addr);
 int umf_os_probe_change(void *addr);
 bool umf_os_is_mapped(uintptr_t addr, size_t size); /* all of it, with whatever access */
 int umf_os_probe_read(void *addr); /* EFAULT if it cannot read the 8 bytes; nothing is changed */
+/* The NUMA nodes that have memory and are allowed to the process. false: the system does not say.
+ */
+#define UMF_OS_NODE_WORDS 64 /* 4096 nodes; kernels are built for at most 1024 */
+bool umf_os_nodes(unsigned long nodes[UMF_OS_NODE_WORDS]);
 /* NUMA policy of a range; `mask` has `max_node` bits. ENODEV: a node does not exist. */
 int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
                  unsigned long max_node);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <linux/mempolicy.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -88,19 +89,22 @@ bool umf_os_is_mapped(uintptr_t addr, size_t size) {
     return msync((void *)begin, addr + size - begin, MS_ASYNC) == 0;
 }
 
-enum { OS_NODE_WORDS = 64, OS_WORD_BITS = 8 * sizeof(unsigned long) };
+enum { OS_WORD_BITS = 8 * sizeof(unsigned long) };
+
+bool umf_os_nodes(unsigned long nodes[UMF_OS_NODE_WORDS]) {
+    memset(nodes, 0, UMF_OS_NODE_WORDS * sizeof(*nodes));
+    return syscall(SYS_get_mempolicy, NULL, nodes, UMF_OS_NODE_WORDS * OS_WORD_BITS, NULL,
+                   MPOL_F_MEMS_ALLOWED) == 0;
+}
 
 /* The kernel ignores nodes that do not exist, have no memory or are not allowed, if one other node
  * is valid. So the nodes are checked here. On a system that does not list its nodes all are
  * accepted. */
 static bool os_has_nodes(const unsigned long *mask, unsigned long max_node) {
-    unsigned long there[OS_NODE_WORDS] = {0};
-    if (!mask || max_node > OS_NODE_WORDS * OS_WORD_BITS ||
-        syscall(SYS_get_mempolicy, NULL, there, OS_NODE_WORDS * OS_WORD_BITS, NULL,
-                MPOL_F_MEMS_ALLOWED) != 0) {
+    unsigned long there[UMF_OS_NODE_WORDS], missing = 0;
+    if (!mask || max_node > UMF_OS_NODE_WORDS * OS_WORD_BITS || !umf_os_nodes(there)) {
         return true;
     }
-    unsigned long missing = 0;
     for (unsigned long i = 0; i * OS_WORD_BITS < max_node; i++) {
         missing |= mask[i] & ~there[i];
     }

@@ -2,14 +2,15 @@
  * NUMA placement by mbind. The policy is set on memory that was not touched yet, so no page has to
  * move.
  *
- * Nodes have the kernel's numbers. A node that does not exist is noticed when memory is bound to
- * it.
+ * Nodes have the kernel's numbers. A node that does not exist is refused at creation, and where
+ * memory is bound to it: the nodes that are allowed to the process may change.
  */
 #include "providers/os/numa.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/mempolicy.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -20,11 +21,10 @@
 #define NUMA_PREFERRED_MANY 5
 
 #define NUMA_WORD_BITS (CHAR_BIT * sizeof(unsigned long))
-#define NUMA_MASK_WORDS 64 /* 4096 nodes; kernels are built for at most 1024 */
-#define NUMA_MASK_BITS (NUMA_MASK_WORDS * NUMA_WORD_BITS)
+#define NUMA_MASK_BITS (UMF_OS_NODE_WORDS * NUMA_WORD_BITS)
 
 typedef struct numa_mask_t {
-    unsigned long words[NUMA_MASK_WORDS];
+    unsigned long words[UMF_OS_NODE_WORDS];
     unsigned long bits; /* highest node + 1 */
 } numa_mask_t;
 
@@ -139,6 +139,48 @@ umf_result_t umf_os_numa_init(umf_os_numa_t *numa, const umf_os_params_t *params
         memcpy(numa->nodes, params->numa_list, nodes_bytes);
     }
     numa_fill_partitions(numa, params);
+    return UMF_RESULT_SUCCESS;
+}
+
+static bool node_is_in(const unsigned long *nodes, unsigned node) {
+    return node < NUMA_MASK_BITS && nodes[node / NUMA_WORD_BITS] >> node % NUMA_WORD_BITS & 1;
+}
+
+/* Writes "0-3, 7", as far as there is room. */
+static void nodes_text(const unsigned long *nodes, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (unsigned node = 0; node < NUMA_MASK_BITS && used < size; node++) {
+        unsigned last = node;
+        if (!node_is_in(nodes, node)) {
+            continue;
+        }
+        while (node_is_in(nodes, last + 1)) {
+            last++;
+        }
+        const char *comma = used ? ", " : "";
+        int length = last > node ? snprintf(text + used, size - used, "%s%u-%u", comma, node, last)
+                                 : snprintf(text + used, size - used, "%s%u", comma, node);
+        used += (size_t)length;
+        node = last;
+    }
+}
+
+umf_result_t umf_os_numa_check(const umf_os_numa_t *numa) {
+    unsigned long there[UMF_OS_NODE_WORDS];
+    char text[128];
+    if (numa->node_count == 0 || !umf_os_nodes(there)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    for (unsigned i = 0; i < numa->node_count; i++) {
+        if (!node_is_in(there, numa->nodes[i])) {
+            nodes_text(there, text, sizeof(text));
+            UMF_LOG_ERROR("NUMA node %u does not exist, has no memory or is not allowed to this "
+                          "process; it can use: %s",
+                          numa->nodes[i], text);
+            return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+    }
     return UMF_RESULT_SUCCESS;
 }
 

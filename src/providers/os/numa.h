@@ -20,6 +20,8 @@ typedef struct umf_os_numa_t {
 
 /* Checks and copies the parameters. INVALID_ARGUMENT, OUT_OF_HOST_MEMORY. */
 umf_result_t umf_os_numa_init(umf_os_numa_t *numa, const umf_os_params_t *params, size_t page_size);
+/* Are its nodes there? INVALID_ARGUMENT, logged with those that are. */
+umf_result_t umf_os_numa_check(const umf_os_numa_t *numa);
 void umf_os_numa_fini(umf_os_numa_t *numa);
 
 /* Sets the policy of memory that was not touched yet: `requested` bytes in `size` bytes of whole

@@ -123,12 +123,13 @@ static umf_result_t os_init(os_provider_t *os, const umf_os_params_t *wanted) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if (os->is_shared) {
+    result = umf_os_numa_check(&os->numa);
+    if (result == UMF_RESULT_SUCCESS && os->is_shared) {
         result = os_initialize_shared(os, wanted);
-        if (result != UMF_RESULT_SUCCESS) {
-            umf_os_numa_fini(&os->numa);
-            return result;
-        }
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_os_numa_fini(&os->numa);
+        return result;
     }
     os->has_extents = !os->is_shared && os->numa.mode == UMF_NUMA_MODE_DEFAULT;
     if (os->has_extents) {
