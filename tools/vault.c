@@ -21,6 +21,7 @@ static const char usage[] =
     "  ls               the vaults of this user: generation, bytes, readers\n"
     "  stat NAME        one vault, and the entries of its current generation\n"
     "  put NAME FILE... files become the entries of a new generation\n"
+    "  copy NAME[@N] TO a generation becomes a new one of vault TO, such as file:FOLDER\n"
     "  verify NAME[@N]  reads all entries and compares them with the sums of the commit\n"
     "  watch NAME       events, one in a line, until Ctrl-C\n"
     "                   -n COUNT     so many events\n"
@@ -278,6 +279,41 @@ static int put(umf_vault_handle_t vault, const char *name) {
     return 0;
 }
 
+/* --- copy ------------------------------------------------------------------------------------- */
+
+static int copy_into(umf_vault_view_handle_t view, umf_vault_handle_t to, uint64_t *generation) {
+    umf_vault_draft_handle_t draft;
+    umf_vault_commit_params_t params = UMF_VAULT_COMMIT_PARAMS_INIT;
+    params.digest = 1;
+    if (umfVaultBegin(to, NULL, &draft) != UMF_RESULT_SUCCESS ||
+        umfVaultCopy(draft, view, NULL) != UMF_RESULT_SUCCESS ||
+        umfVaultCommit(draft, &params, generation) != UMF_RESULT_SUCCESS) {
+        return fails("copy"); /* the close of the vault aborts the draft */
+    }
+    return 0;
+}
+
+static int copy(umf_vault_handle_t vault, const char *name, uint64_t generation) {
+    umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
+    umf_vault_view_handle_t view;
+    umf_vault_handle_t to;
+    params.generation = generation;
+    if (umfVaultAttach(vault, &params, &view) != UMF_RESULT_SUCCESS) {
+        return fails(name);
+    }
+    int status = open_vault(words.operands[2], 1, &to);
+    if (status != 0) {
+        return status;
+    }
+    status = copy_into(view, to, &generation);
+    umfVaultClose(to);
+    if (status == 0) {
+        report_section("copy", "Copy", 12);
+        report_number("generation", generation);
+    }
+    return status;
+}
+
 /* --- watch ------------------------------------------------------------------------------------ */
 
 static const char *event_word(umf_vault_event_type_t type) {
@@ -352,7 +388,8 @@ static int bad_words(const char *what) {
 static int of_one(const char *action) {
     umf_vault_handle_t vault;
     char *name = words.operands[1];
-    bool takes_number = strcmp(action, "drop") == 0 || strcmp(action, "verify") == 0;
+    bool takes_number =
+        strcmp(action, "drop") == 0 || strcmp(action, "verify") == 0 || strcmp(action, "copy") == 0;
     uint64_t generation = takes_number ? cut_generation(name) : 0;
     int status = open_vault(name, strcmp(action, "put") == 0, &vault);
     if (status != 0) {
@@ -361,6 +398,7 @@ static int of_one(const char *action) {
     status = strcmp(action, "stat") == 0     ? stat_of(vault, name)
              : strcmp(action, "put") == 0    ? put(vault, name)
              : strcmp(action, "watch") == 0  ? watch(vault, name)
+             : strcmp(action, "copy") == 0   ? copy(vault, name, generation)
              : strcmp(action, "verify") == 0 ? verify_of(vault, name, generation)
                                              : drop(vault, name, generation);
     umfVaultClose(vault);
@@ -374,7 +412,7 @@ static int run(void) {
         bool is_report;
     } actions[] = {{"ls", 1, 1, true},     {"stat", 2, 2, true},   {"put", 3, 100000, true},
                    {"verify", 2, 2, true}, {"watch", 2, 2, false}, {"drop", 2, 2, false},
-                   {"stop", 1, 1, false}};
+                   {"copy", 3, 3, true},   {"stop", 1, 1, false}};
     const char *action = words.count ? words.operands[0] : "";
     for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {
         if (strcmp(action, actions[i].name) != 0) {

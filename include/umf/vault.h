@@ -306,6 +306,24 @@ umf_result_t umfVaultPut(umf_vault_draft_handle_t hDraft, const char *key, const
 ///         `prefix` is NULL; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
 umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const char *prefix);
 
+/// @brief Copies entries of a view, of this or any other vault, into new memory of a draft, with
+///        notes and flags. This stores a generation in a folder while it is served, and brings it
+///        back from there.
+///
+/// Entries that share memory do so in the copy. Content is compared with its sum, if it has one.
+/// Entries with ::UMF_VAULT_PRIVATE are copied as this process sees them.
+///
+/// @param hDraft the draft. Without an identity it gets that of the view. It needs up to three of
+///        its 64 pools for this
+/// @param hView the view, which must not be detached meanwhile
+/// @param prefix of the keys; NULL or "": all. A key that was put before gets the new memory
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if a handle is not valid, and
+///         with ::UMF_REASON_BROKEN if content differs from its sum;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES beyond a
+///         million entries, 16384 pieces or 64 pools. After a failure no entry was added
+umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft, umf_vault_view_handle_t hView,
+                          const char *prefix);
+
 /// @brief Commits a draft: it becomes the current generation, in one step.
 ///
 /// The memory of all entries becomes read-only here and stays at its addresses until the vault is

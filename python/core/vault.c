@@ -164,6 +164,23 @@ static PyObject *vault_keep(PyObject *module, PyObject *args) {
     return call_with_key(args, keep, "entries cannot be kept");
 }
 
+/* vault_copy(draft, view, prefix): a use of the view keeps it meanwhile */
+static PyObject *vault_copy(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *to, *from;
+    const char *prefix;
+    void *draft, *view;
+    if (!PyArg_ParseTuple(args, "OOy:vault_copy", &to, &from, &prefix) ||
+        !umf_py_address(to, &draft) || !umf_py_address(from, &view)) {
+        return NULL;
+    }
+    umf_result_t result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfVaultCopy(draft, view, prefix);
+    Py_END_ALLOW_THREADS;
+    return umf_py_none_or_last(result, "entries cannot be copied");
+}
+
 static umf_result_t verify(void *view, const char *key) {
     return umfVaultVerify(view, key);
 }
@@ -417,6 +434,7 @@ PyMethodDef umf_py_vault_functions[] = {
     {"vault_put", vault_put, METH_VARARGS,
      "vault_put(draft, key, ptr, size, note, flags, /)\n--\n\n"},
     {"vault_keep", vault_keep, METH_VARARGS, "vault_keep(draft, prefix, /)\n--\n\n"},
+    {"vault_copy", vault_copy, METH_VARARGS, "vault_copy(draft, view, prefix, /)\n--\n\n"},
     {"vault_commit", vault_commit, METH_VARARGS,
      "vault_commit(draft, group, count, timeout_ms, digest, /)\n--\n\n"},
     {"vault_abort", vault_abort, METH_O, "vault_abort(draft, /)\n--\n\n"},

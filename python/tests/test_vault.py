@@ -75,6 +75,24 @@ def test_a_folder_needs_no_service(tmp_path, monkeypatch):
     assert sorted(one.name for one in (tmp_path / "model").iterdir()) == ["1.vault", "lock"]
 
 
+def test_a_copy_of_another_vault(model, tmp_path):
+    with model.draft(identity=b"v1") as draft:
+        draft.put("a.weight", numpy.arange(10))
+        draft.put("b", b"abc")
+    with vault.Vault(f"file:{tmp_path / 'stored'}") as stored:
+        with model.attach() as view, stored.draft() as draft:
+            draft.copy(view, "a.")
+            draft.put("c", b"new")
+        with stored.attach(identity=b"v1") as view:
+            assert list(view) == ["a.weight", "c"] and view["a.weight"].numpy().sum() == 45
+            with pytest.raises(ValueError):
+                draft.copy(view)
+        with stored.draft() as draft:
+            with pytest.raises(ValueError):
+                draft.copy(view)
+            draft.put("d", b"new")
+
+
 def test_dlpack(tmp_path):
     with vault.Vault(f"file:{tmp_path / 'model'}") as model:
         with model.draft() as draft:

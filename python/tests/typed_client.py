@@ -230,6 +230,7 @@ def memory_that_stays() -> None:
             array = draft.empty("c", (3, 4), "float32", private=False)
             draft.zero("d", 100, note=b"")
             draft.keep("layers.")
+            named: int = draft.put_module(None, "prefix.")
             count: int = draft.load_safetensors("weights.safetensors", "prefix.")
             number: int = draft.commit(group="ranks", group_count=2, timeout=1.0, digest=True)
             made: Optional[int] = draft.generation
@@ -245,6 +246,10 @@ def memory_that_stays() -> None:
                 )
                 shape = entry.tensor.shape if entry.tensor else ()
                 values = entry.numpy("float32", shape)
+                tensor = entry.torch()
+            served = view.module(None, "prefix.")
+            with model.draft() as second:
+                second.copy(view, "layers.")
         state: umf.vault.State = model.state()
         event: Optional[umf.vault.Event] = model.wait(state.event, 1.0)
         kind: str = event.kind if event else ""

@@ -345,6 +345,18 @@ class Draft:
         with self._call() as number:
             _core.vault_keep(number, _bytes(prefix))
 
+    def copy(self, view: View, prefix: str = "") -> None:
+        """Copies entries of a view, of any vault, with their notes, and compares content that has a sum with it.
+
+        A draft without identity gets that of the view. Private entries are copied as this process sees them.
+
+        Args:
+            view: whose entries
+            prefix: of the names
+        """
+        with self._call() as number, view._uses as source:
+            _core.vault_copy(number, source, _bytes(prefix))
+
     def put_module(self, module: Any, prefix: str = "") -> int:
         """Copies parameters and buffers of a module of PyTorch into entries, and returns how many names they have.
 

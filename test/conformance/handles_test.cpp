@@ -340,6 +340,7 @@ std::vector<Entrance> vault_entrances() {
         {"umfVaultPut",
          [](void *h) { return umfVaultPut(as<Draft>(h), "name", out.bytes, 1, nullptr, 0, 0); }},
         {"umfVaultKeep", [](void *h) { return umfVaultKeep(as<Draft>(h), "name"); }},
+        {"umfVaultCopy", [](void *h) { return umfVaultCopy(as<Draft>(h), nullptr, nullptr); }},
         {"umfVaultCommit",
          [](void *h) { return umfVaultCommit(as<Draft>(h), nullptr, &generation); }},
         {"umfVaultAbort", [](void *h) { return umfVaultAbort(as<Draft>(h)); }},

@@ -72,6 +72,17 @@ expect_status 0 "$umfctl" vault drop "file:$work/folder@1"
 expect_status 1 "$umfctl" vault drop "file:$work/folder" --draft
 expect_in err 'ends with its process'
 
+# A generation is stored in a folder, and comes back.
+expect_status 0 "$umfctl" vault copy model "file:$work/stored"
+expect_in out 'generation +1$'
+expect_status 0 "$umfctl" vault copy "file:$work/stored@1" again
+expect_status 0 "$umfctl" vault verify again
+expect_in out 'entries +2$'
+expect_status 0 "$umfctl" vault drop again
+expect_status 1 "$umfctl" vault copy nothing "file:$work/stored"
+expect_in err 'no such generation'
+expect_status 2 "$umfctl" vault copy model
+
 # Names of others do not reach the terminal as they are.
 expect_status 0 "$umfctl" vault put "$(printf 'evil\033[31m\n')" "$work/a.txt"
 expect_status 0 "$umfctl" vault ls

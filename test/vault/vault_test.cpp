@@ -636,6 +636,98 @@ class Activated {
     int listener;
 };
 
+TEST_F(Vaults, AGenerationIsStoredAndComesBack) {
+    Vault vault, folder(("file:" + place + "/stored").c_str());
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    params.identity = "llama";
+    params.identity_size = 5;
+    {
+        Draft draft(vault, &params);
+        draft.fill(20, 5);
+        unsigned char *memory = draft.put("tied");
+        memory[0] = 42;
+        ASSERT_EQ(umfVaultPut(draft.handle, "alias", memory, entry_size, nullptr, 0, 0),
+                  UMF_RESULT_SUCCESS);
+        ASSERT_EQ(umfVaultDraftPool(draft.handle, "proxy over linux_vmm", &draft.pool),
+                  UMF_RESULT_SUCCESS);
+        draft.put("own", entry_size, UMF_VAULT_PRIVATE)[1] = 8;
+        ASSERT_EQ(umfVaultDraftPool(draft.handle, "proxy over linux_vmm", &draft.pool),
+                  UMF_RESULT_SUCCESS);
+        draft.put("zero", entry_size, UMF_VAULT_ZERO);
+        ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    }
+    Vault *ways[][2] = {{&vault, &folder}, {&folder, &vault}};
+    for (auto &way : ways) {
+        View view(*way[0]);
+        Draft draft(*way[1]);
+        ASSERT_EQ(umfVaultCopy(draft.handle, view.handle, nullptr), UMF_RESULT_SUCCESS);
+        ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+        umf_vault_attach_params_t wanted = UMF_VAULT_ATTACH_PARAMS_INIT;
+        wanted.identity = params.identity;
+        wanted.identity_size = params.identity_size;
+        View copy(*way[1]);
+        umf_vault_view_handle_t same;
+        EXPECT_EQ(umfVaultAttach(way[1]->handle, &wanted, &same), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(copy.wrong(20, 5), 0u);
+        EXPECT_EQ(copy.find(key_of(2)).note_size, 3u);
+        EXPECT_EQ(copy.find("tied").ptr, copy.find("alias").ptr);
+        EXPECT_EQ(static_cast<unsigned char *>(copy.find("alias").ptr)[0], 42);
+        EXPECT_EQ(static_cast<unsigned char *>(copy.find("own").ptr)[1], 8);
+        EXPECT_EQ(copy.find("own").flags, unsigned(UMF_VAULT_PRIVATE));
+        EXPECT_EQ(copy.find("zero").flags, unsigned(UMF_VAULT_ZERO));
+    }
+    EXPECT_EQ(vault.stat().current, 2u);
+}
+
+TEST_F(Vaults, APartIsCopiedBesideOtherEntries) {
+    Vault vault, other("other");
+    write_generation(vault, 20, 5);
+    View view(vault);
+    Draft draft(other);
+    draft.put("layers.1.weight", 100)[0] = 1;
+    ASSERT_EQ(umfVaultCopy(draft.handle, view.handle, "layers.1"), UMF_RESULT_SUCCESS);
+    draft.put("layers.10.weight", 200)[0] = 2;
+    EXPECT_EQ(umfVaultCopy(draft.handle, view.handle, "nothing"), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfVaultCopy(draft.handle, nullptr, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    View copied(other);
+    size_t entries = 0;
+    umfVaultEach(
+        copied.handle, nullptr,
+        [](const umf_vault_entry_t *, void *arg) {
+            return int(++*static_cast<size_t *>(arg) == 0);
+        },
+        &entries);
+    EXPECT_EQ(entries, 11u);
+    EXPECT_EQ(copied.find("layers.1.weight").size, entry_size);
+    EXPECT_EQ(copied.find("layers.10.weight").size, 200u);
+    EXPECT_EQ(static_cast<unsigned char *>(copied.find(key_of(19)).ptr)[7], byte_of(5, 19, 7));
+}
+
+TEST_F(Vaults, DamagedContentIsNotCopied) {
+    Vault vault, folder(("file:" + place + "/stored").c_str());
+    write_generation(folder, 20, 5);
+    View view(folder);
+    std::string file = place + "/stored/1.vault";
+    ASSERT_EQ(chmod(file.c_str(), 0600), 0);
+    int fd = open(file.c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_NE(fd, -1);
+    off_t end = lseek(fd, 0, SEEK_END), at = lseek(fd, 65536, SEEK_DATA);
+    ASSERT_LT(at, end);
+    for (; at < end; at += 4096) { // in the last entry, too
+        EXPECT_EQ(pwrite(fd, "!?", 2, at), 2);
+    }
+    close(fd);
+    Draft draft(vault);
+    draft.put("before")[0] = 1;
+    EXPECT_EQ(umfVaultCopy(draft.handle, view.handle, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN);
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    View left(vault);
+    EXPECT_EQ(left.find("before").size, entry_size);
+    EXPECT_EQ(left.find(key_of(0)).ptr, nullptr);
+}
+
 TEST_F(Vaults, AServiceManagerStartsIt) {
     std::string name = place + "/vault";
     Activated socket(name);

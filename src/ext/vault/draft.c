@@ -237,9 +237,8 @@ static umf_memory_pool_handle_t pool_of(umf_vault_draft_handle_t draft, const vo
     return NULL;
 }
 
-/* The slab of a piece, which is new if it has no entry yet. UINT32_MAX: refused, logged. */
-static uint32_t slab_for(umf_vault_draft_handle_t draft, umf_memory_pool_handle_t pool,
-                         const umf_vm_piece_t *piece, uint32_t role) {
+uint32_t umf_vault_draft_slab_for(umf_vault_draft_handle_t draft, umf_memory_pool_handle_t pool,
+                                  const umf_vm_piece_t *piece, uint32_t role) {
     for (size_t i = draft->slabs.count; i-- > 0;) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         if (slab->base == piece->base && slab->pool == pool) {
@@ -266,9 +265,8 @@ static uint32_t slab_for(umf_vault_draft_handle_t draft, umf_memory_pool_handle_
     return (uint32_t)draft->slabs.count - 1;
 }
 
-/* Appends an entry whose other members are set. */
-static umf_result_t entry_add(umf_vault_draft_handle_t draft, umf_vault_draft_entry_t entry,
-                              const char *key, const void *note) {
+umf_result_t umf_vault_draft_add(umf_vault_draft_handle_t draft, umf_vault_draft_entry_t entry,
+                                 const char *key, const void *note) {
     if (draft->entries.count >= UMF_TABLE_ENTRIES_MAX) {
         UMF_LOG_ERROR("a generation has at most %u entries", UMF_TABLE_ENTRIES_MAX);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
@@ -330,7 +328,7 @@ UMF_API_EXT_1 umf_result_t umfVaultPut(umf_vault_draft_handle_t hDraft, const ch
         UMF_LOG_ERROR("key %s: %p (%zu bytes) is not inside of one allocation", key, ptr, size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    uint32_t slab = slab_for(hDraft, pool, &piece, class_of(flags));
+    uint32_t slab = umf_vault_draft_slab_for(hDraft, pool, &piece, class_of(flags));
     if (slab == UINT32_MAX) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -340,7 +338,7 @@ UMF_API_EXT_1 umf_result_t umfVaultPut(umf_vault_draft_handle_t hDraft, const ch
                                      .note_size = (uint16_t)note_size,
                                      .key_size = (uint8_t)strlen(key),
                                      .flags = (uint8_t)flags};
-    return entry_add(hDraft, entry, key, note);
+    return umf_vault_draft_add(hDraft, entry, key, note);
 }
 
 /* The draft's slab that stands for one of `from`. UINT32_MAX: no memory. */
@@ -391,8 +389,9 @@ UMF_API_EXT_1 umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const c
                                          .key_size = from->key_size,
                                          .flags = from->flags,
                                          .is_kept = true};
-        result = entry.slab == UINT32_MAX ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
-                                          : entry_add(hDraft, entry, key, key + from->key_size + 1);
+        result = entry.slab == UINT32_MAX
+                     ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+                     : umf_vault_draft_add(hDraft, entry, key, key + from->key_size + 1);
     }
     return result;
 }

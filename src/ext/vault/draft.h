@@ -65,6 +65,13 @@ umf_result_t umf_vault_slab_unmap(umf_vault_draft_slab_t *slab);
 /* Maps it where it was: read-only if it was sealed. */
 umf_result_t umf_vault_slab_map(umf_vault_draft_slab_t *slab, bool is_sealed);
 
+/* The slab of a piece, which is new if it has no entry yet. UINT32_MAX: refused, logged. */
+uint32_t umf_vault_draft_slab_for(umf_vault_draft_handle_t draft, umf_memory_pool_handle_t pool,
+                                  const umf_vm_piece_t *piece, uint32_t role);
+/* Appends an entry whose members but the key are set. */
+umf_result_t umf_vault_draft_add(umf_vault_draft_handle_t draft, umf_vault_draft_entry_t entry,
+                                 const char *key, const void *note);
+
 bool umf_vault_draft_check(umf_vault_draft_handle_t draft, const char *function);
 /* Frees the draft and its pools. Memory that is shown stays if `keeps_shown`. */
 void umf_vault_draft_free(umf_vault_draft_handle_t draft, bool keeps_shown);
