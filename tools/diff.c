@@ -126,6 +126,7 @@ static bool take_pool(diff_t *diff, size_t side, uint32_t number, group_t sum) {
         sum.count = object->live_count;
     }
     return object->kind != UMF_RECORD_OBJECT_POOL ||
+           umf_reader_is_left_out(diff->readers[side], number) ||
            keep(&diff->pools, object->name, side, sum.bytes, sum.count);
 }
 
@@ -148,10 +149,17 @@ static bool take_groups(diff_t *diff, size_t side, const groups_t *groups) {
     return true;
 }
 
+/* Of one file the state at --from, and that at --to. Of two files both end at --to. */
+static umf_reader_t *open_side(size_t side) {
+    bool is_one = umfctl_words.operand_count == 1;
+    return record_open_part(umfctl_words.operands[is_one ? 0 : side], NULL,
+                            is_one && side == 0 ? umfctl_words.from : umfctl_words.to);
+}
+
 static int take(diff_t *diff, size_t side) {
     umf_reader_error_t error;
     groups_t groups;
-    diff->readers[side] = record_open(umfctl_words.operands[side]);
+    diff->readers[side] = open_side(side);
     if (!diff->readers[side]) {
         return 1;
     }
@@ -269,6 +277,52 @@ static void show_total(const list_t *pools) {
     report_text("change", change_text(total.bytes[0], total.bytes[1], change, sizeof(change)));
 }
 
+/* --- for flame graphs of a difference --------------------------------------------------------- */
+
+/* Pool, outermost function, ..., innermost one; a name may have neither semicolons nor a line's
+ * end. */
+static void write_folded(const entry_t *entry, FILE *out) {
+    char name[RECORD_STACK + RECORD_LABEL];
+    snprintf(name, sizeof(name), "%s", entry->name);
+    for (char *c = name; (c = strchr(c, ';')) != NULL;) {
+        *c = ':';
+    }
+    char *stack = strchr(name, '\n');
+    if (stack) {
+        *stack++ = '\0';
+    }
+    fputs(name[0] ? name : "nameless", out);
+    while (stack && *stack) {
+        char *last = strrchr(stack, '\n');
+        fprintf(out, ";%s", last ? last + 1 : stack);
+        *(last ? last : stack) = '\0';
+    }
+    fprintf(out, " %" PRIu64 " %" PRIu64 "\n", entry->bytes[0], entry->bytes[1]);
+}
+
+static bool folded_write(void *arg, FILE *out, umf_reader_error_t *error) {
+    const list_t *places = arg;
+    for (size_t i = 0; i < places->count; i++) {
+        write_folded(&places->entries[i], out);
+    }
+    snprintf(error->text, sizeof(error->text), "the file could not be written");
+    return !ferror(out);
+}
+
+static int show_folded(diff_t *diff) {
+    const char *path = umfctl_words.collapsed;
+    int status = 0;
+    if (path && !has_places(diff, 0)) {
+        return print_message("%s is not written: the snapshots have no list of live allocations",
+                             path);
+    } else if (path) {
+        status = record_write(path, folded_write, &diff->places);
+        report_section("written", "Written", 12);
+        report_text("collapsed", status ? "-" : path);
+    }
+    return status;
+}
+
 static int show(diff_t *diff) {
     int status = take(diff, 0);
     status = status ? status : take(diff, 1);
@@ -289,12 +343,17 @@ static int show(diff_t *diff) {
                                        .note = "not known: the snapshots were taken without a "
                                                "recording with leaks"});
         }
+        status = show_folded(diff);
     }
     return status;
 }
 
 int umfctl_diff(void) {
     diff_t diff = {0};
+    if (umfctl_words.operand_count + (umfctl_words.from != NULL) != 2) {
+        print_message("diff needs another recording or snapshot, or of one file --from");
+        return 2;
+    }
     int status = show(&diff);
     for (size_t side = 0; side < 2; side++) {
         umf_reader_close(diff.readers[side]);

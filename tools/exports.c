@@ -14,6 +14,17 @@
 
 typedef bool export_t(umf_reader_t *reader, FILE *out, umf_reader_error_t *error);
 
+/* What is written: an export of a recording. */
+typedef struct exported_t {
+    umf_reader_t *reader;
+    export_t *write;
+} exported_t;
+
+static bool export_write(void *arg, FILE *out, umf_reader_error_t *error) {
+    const exported_t *exported = arg;
+    return exported->write(exported->reader, out, error);
+}
+
 static bool put(void *arg, const char *bytes, size_t size) {
     return fwrite(bytes, 1, size, arg) == size;
 }
@@ -49,12 +60,12 @@ static int cannot_write(const char *path, const char *why) {
 }
 
 /* A file that is not whole does not stay. */
-static int write_into(umf_reader_t *reader, export_t *write, FILE *file, const char *path) {
+static int write_into(record_write_t *write, void *arg, FILE *file, const char *path) {
     umf_reader_error_t error;
     struct stat state;
     bool is_regular = fstat(fileno(file), &state) == 0 && S_ISREG(state.st_mode);
     errno = 0;
-    bool is_whole = write(reader, file, &error);
+    bool is_whole = write(arg, file, &error);
     int reason = errno;
     bool has_error = ferror(file) != 0;
     if (fclose(file) != 0 && is_whole) {
@@ -71,16 +82,19 @@ static int write_into(umf_reader_t *reader, export_t *write, FILE *file, const c
     return cannot_write(path, has_error && reason ? strerror(reason) : error.text);
 }
 
-static int write_file(umf_reader_t *reader, size_t which) {
-    const char *path = *exports[which].path;
-    if (is_same_file(umfctl_words.operands[0], path)) {
-        return cannot_write(path, "it is the recording");
+int record_write(const char *path, record_write_t *write, void *arg) {
+    for (size_t i = 0; i < umfctl_words.operand_count; i++) {
+        if (is_same_file(umfctl_words.operands[i], path)) {
+            return cannot_write(path, "it is the recording");
+        }
     }
     FILE *file = fopen(path, "we");
-    if (!file) {
-        return cannot_write(path, strerror(errno));
-    }
-    int status = write_into(reader, exports[which].write, file, path);
+    return file ? write_into(write, arg, file, path) : cannot_write(path, strerror(errno));
+}
+
+static int write_file(umf_reader_t *reader, size_t which) {
+    const char *path = *exports[which].path;
+    int status = record_write(path, export_write, &(exported_t){reader, exports[which].write});
     if (status == 0) {
         report_text(exports[which].name, path);
     }

@@ -23,16 +23,18 @@ static bool keep(groups_t *groups, const umf_reader_live_t *live) {
     return keep_group(groups, &group);
 }
 
-/* A pool that was destroyed has freed all that lived in it. */
+/* A pool that was destroyed has freed all that lived in it. In a part the replay decides. */
 static bool is_gone(const umf_reader_t *reader, uint32_t object) {
-    return umf_reader_object(reader, object)->flags & UMF_RECORD_OBJECT_IS_GONE;
+    return !umf_reader_has_times(reader) &&
+           umf_reader_object(reader, object)->flags & UMF_RECORD_OBJECT_IS_GONE;
 }
 
 static bool each_in_table(const umf_reader_t *reader, groups_t *groups, bool of_gone) {
     size_t count;
     const umf_reader_live_t *live = umf_reader_live(reader, &count);
     for (size_t i = 0; i < count; i++) {
-        if (is_gone(reader, live[i].object) == of_gone && !keep(groups, &live[i])) {
+        if (is_gone(reader, live[i].object) == of_gone &&
+            !umf_reader_is_left_out(reader, live[i].object) && !keep(groups, &live[i])) {
             return false;
         }
     }
@@ -50,11 +52,15 @@ static bool each_replayed(const umf_reader_replay_t *replay, const umf_reader_t 
     return true;
 }
 
+static bool has_table(const umf_reader_t *reader) {
+    return (umf_reader_info(reader)->flags & UMF_RECORD_HAS_LIVE) && !umf_reader_has_times(reader);
+}
+
 static bool keep_each(groups_t *groups, const umf_reader_t *reader, umf_reader_error_t *error) {
     const umf_reader_info_t *info = umf_reader_info(reader);
     snprintf(error->text, sizeof(error->text), "%s: there is no memory for the live allocations",
              info->name);
-    if (info->flags & UMF_RECORD_HAS_LIVE) {
+    if (has_table(reader)) {
         return each_in_table(reader, groups, false);
     }
     umf_reader_replay_t *replay = umf_reader_replay_begin(reader, error);
@@ -131,7 +137,7 @@ bool groups_load_ended(groups_t *groups, group_t *lost, const umf_reader_t *read
     if (info->kind != UMF_RECORD_FILE_RECORDING) {
         return true;
     }
-    if (info->dropped && (info->flags & UMF_RECORD_HAS_LIVE)) {
+    if (info->dropped && has_table(reader)) {
         lost->bytes = info->ended_bytes;
         lost->count = info->ended_count;
         is_done = each_in_table(reader, groups, true);
@@ -149,7 +155,7 @@ bool groups_load_ended(groups_t *groups, group_t *lost, const umf_reader_t *read
 
 bool groups_are_complete(const umf_reader_t *reader) {
     const umf_reader_info_t *info = umf_reader_info(reader);
-    if (info->flags & UMF_RECORD_HAS_LIVE) {
+    if (has_table(reader)) {
         return info->live_dropped == 0;
     }
     return info->kind == UMF_RECORD_FILE_RECORDING && info->dropped == 0;

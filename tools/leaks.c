@@ -9,6 +9,7 @@
 #include "groups.h"
 #include "record.h"
 #include "report.h"
+#include "suppress.h"
 #include "umfctl.h"
 
 #define GROUPS_SHOWN 50
@@ -19,6 +20,7 @@ typedef struct leaks_t {
     groups_t ended;      /* of destroyed pools */
     group_t ended_total; /* with those without a stack */
     uint64_t ended_lost; /* allocations without a stack */
+    group_t suppressed;  /* sum of the groups that were left out */
     int64_t now;
 } leaks_t;
 
@@ -197,6 +199,12 @@ static void show_total(const leaks_t *leaks, bool is_replayed) {
         .note = count && may_be_freed ? "the recording has not ended: some of it may be freed yet"
                                       : NULL});
     report_number("allocations", count);
+    if (umfctl_words.suppressions) {
+        report_row(
+            &(report_row_t){.name = "suppressed",
+                            .value = {.unit = REPORT_BYTES, .number = leaks->suppressed.bytes},
+                            .note = "in places that the suppressions name; they do not count"});
+    }
     bool is_incomplete = is_replayed && info->dropped;
     report_row(&(report_row_t){
         .name = "source",
@@ -228,6 +236,10 @@ static bool load_ended(leaks_t *leaks, umf_reader_error_t *error) {
         return false;
     }
     leaks->ended_lost = leaks->ended_total.count;
+    return true;
+}
+
+static void sum_ended(leaks_t *leaks) {
     for (size_t i = 0; i < leaks->ended.count; i++) {
         leaks->ended_total.bytes += leaks->ended.items[i].bytes;
         leaks->ended_total.count += leaks->ended.items[i].count;
@@ -235,7 +247,32 @@ static bool load_ended(leaks_t *leaks, umf_reader_error_t *error) {
     if (leaks->ended.count) {
         qsort(leaks->ended.items, leaks->ended.count, sizeof(group_t), by_size);
     }
-    return true;
+}
+
+static void leave_out(leaks_t *leaks, groups_t *groups, const suppress_t *suppress) {
+    char stack[RECORD_STACK];
+    size_t kept = 0;
+    for (size_t i = 0; i < groups->count; i++) {
+        record_stack(leaks->reader, groups->items[i].stack, stack, sizeof(stack));
+        if (suppress_has(suppress, stack)) {
+            leaks->suppressed.bytes += groups->items[i].bytes;
+            leaks->suppressed.count += groups->items[i].count;
+        } else {
+            groups->items[kept++] = groups->items[i];
+        }
+    }
+    groups->count = kept;
+}
+
+static bool suppress_all(leaks_t *leaks) {
+    suppress_t suppress;
+    bool is_loaded = suppress_load(&suppress, umfctl_words.suppressions);
+    if (is_loaded && suppress.count > 0) {
+        leave_out(leaks, &leaks->groups, &suppress);
+        leave_out(leaks, &leaks->ended, &suppress);
+    }
+    suppress_free(&suppress);
+    return is_loaded;
 }
 
 static int status_of(const leaks_t *leaks) {
@@ -247,10 +284,15 @@ static int status_of(const leaks_t *leaks) {
 
 static int show(leaks_t *leaks) {
     umf_reader_error_t error;
-    bool has_table = umf_reader_info(leaks->reader)->flags & UMF_RECORD_HAS_LIVE;
+    bool has_table = (umf_reader_info(leaks->reader)->flags & UMF_RECORD_HAS_LIVE) &&
+                     !umf_reader_has_times(leaks->reader);
     if (!groups_load(&leaks->groups, leaks->reader, &error) || !load_ended(leaks, &error)) {
         return record_failed(&error);
     }
+    if (!suppress_all(leaks)) {
+        return 1;
+    }
+    sum_ended(leaks);
     if (leaks->groups.count) {
         qsort(leaks->groups.items, leaks->groups.count, sizeof(group_t),
               umfctl_words.largest ? by_size : by_age);
@@ -268,7 +310,8 @@ static int show(leaks_t *leaks) {
 /* A file, or a process if there is no such file. */
 static umf_reader_t *open_operand(const char *word) {
     uint32_t pid = attach_pid(word);
-    return pid == 0 || access(word, F_OK) == 0 ? record_open(word) : attach_live(pid);
+    return pid == 0 || access(word, F_OK) == 0 ? record_open(word)
+                                               : record_select(attach_live(pid));
 }
 
 int umfctl_leaks(void) {

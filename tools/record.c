@@ -1,23 +1,62 @@
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "plain.h"
 #include "record.h"
 #include "report.h"
+#include "umfctl.h"
 
 int record_failed(const umf_reader_error_t *error) {
     return print_message("%s", error->text);
 }
 
-umf_reader_t *record_open(const char *path) {
+/* --- a part of a file ------------------------------------------------------------------------- */
+
+static bool find_time(const umf_reader_t *reader, const char *word, int64_t *ns,
+                      umf_reader_error_t *error) {
+    char *end;
+    double seconds = word ? strtod(word, &end) : 0;
+    if (!word) {
+        return true;
+    } else if (*word >= '0' && *word <= '9' && *end == '\0' && seconds < 1e9) {
+        *ns = (int64_t)(seconds * 1e9);
+        return true;
+    }
+    return umf_reader_find_mark(reader, word, ns, error);
+}
+
+static umf_reader_t *select_part(umf_reader_t *reader, const char *from, const char *to) {
+    umf_reader_error_t error;
+    umf_reader_part_t part = {INT64_MIN, INT64_MAX, umfctl_words.pool};
+    bool has_part = from || to || part.pool;
+    if (reader && has_part &&
+        !(find_time(reader, from, &part.from, &error) && find_time(reader, to, &part.to, &error) &&
+          umf_reader_select(reader, &part, &error))) {
+        record_failed(&error);
+        umf_reader_close(reader);
+        return NULL;
+    }
+    return reader;
+}
+
+umf_reader_t *record_select(umf_reader_t *reader) {
+    return select_part(reader, umfctl_words.from, umfctl_words.to);
+}
+
+umf_reader_t *record_open_part(const char *path, const char *from, const char *to) {
     umf_reader_error_t error;
     umf_reader_t *reader = umf_reader_open(path, &error);
     if (!reader) {
         record_failed(&error);
     }
-    return reader;
+    return select_part(reader, from, to);
+}
+
+umf_reader_t *record_open(const char *path) {
+    return record_open_part(path, umfctl_words.from, umfctl_words.to);
 }
 
 /* --- numbers ---------------------------------------------------------------------------------- */
@@ -94,6 +133,19 @@ static void describe_limits(const umf_reader_info_t *info) {
          "allocations without room in the live table: leaks may be missing");
 }
 
+static void describe_part(const umf_reader_info_t *info) {
+    char text[64];
+    if (info->from_ns != INT64_MIN) {
+        report_text("from", record_time(info->from_ns, text, sizeof(text)));
+    }
+    if (info->to_ns != INT64_MAX) {
+        report_text("to", record_time(info->to_ns, text, sizeof(text)));
+    }
+    if (umfctl_words.pool) {
+        report_text("pool", umfctl_words.pool);
+    }
+}
+
 void record_describe(const umf_reader_t *reader, const char *name, const char *title) {
     const umf_reader_info_t *info = umf_reader_info(reader);
     bool is_snapshot = info->kind == UMF_RECORD_FILE_SNAPSHOT;
@@ -108,6 +160,7 @@ void record_describe(const umf_reader_t *reader, const char *name, const char *t
         report_number("threads", info->thread_count);
     }
     describe_limits(info);
+    describe_part(info);
     const char *note;
     for (size_t i = 0; (note = umf_reader_note(reader, i)) != NULL; i++) {
         snprintf(text, sizeof(text), "note %zu", i + 1);

@@ -2,10 +2,17 @@
 #ifndef UMFCTL_RECORD_H
 #define UMFCTL_RECORD_H
 
+#include <stdio.h>
+
 #include "reader/reader.h"
 
-/* NULL: stderr says why. */
+/* NULL: stderr says why. With the part that the command line selects. */
 umf_reader_t *record_open(const char *path);
+/* Likewise with other ends: a number of seconds since the start, or a mark; NULL: that of the file.
+ */
+umf_reader_t *record_open_part(const char *path, const char *from, const char *to);
+/* Selects the part of the command line. NULL, and the reader is closed: stderr says why. */
+umf_reader_t *record_select(umf_reader_t *reader);
 
 /* Says why on stderr; returns the exit status. */
 int record_failed(const umf_reader_error_t *error);
@@ -28,6 +35,11 @@ void record_print_stack(umf_reader_t *reader, uint32_t stack);
 
 /* The place of a stack: its first line, or "no stack". */
 const char *record_place(umf_reader_t *reader, uint32_t stack, char *text, size_t size);
+
+/* Writes a file, which does not stay if it is not whole and is no recording that was read. Returns
+ * the exit status. */
+typedef bool record_write_t(void *arg, FILE *out, umf_reader_error_t *error);
+int record_write(const char *path, record_write_t *write, void *arg);
 
 /* Writes the files named in the command line; returns the exit status. */
 bool trace_has_exports(void);

@@ -158,7 +158,8 @@ static void show_pools(trace_t *trace) {
     report_section("pools", "Pools", 18);
     bool is_first = true;
     for (uint32_t i = 1; i < umf_reader_info(trace->reader)->object_count; i++) {
-        if (umf_reader_object(trace->reader, i)->kind != UMF_RECORD_OBJECT_POOL) {
+        if (umf_reader_object(trace->reader, i)->kind != UMF_RECORD_OBJECT_POOL ||
+            umf_reader_is_left_out(trace->reader, i)) {
             continue;
         }
         if (is_first) {

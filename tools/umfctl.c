@@ -56,7 +56,9 @@ static const char usage[] =
     "             --size BYTES of the recording; by default 256M\n"
     "  leaks PID  as of a file, if the process records; else of a recording made now\n"
     "             --seconds N  for so long; by default 10\n"
-    "\n"
+    "\n";
+
+static const char usage_of_files[] =
     "Of recordings (umfRecordStart, UMF_RECORD) and snapshots:\n"
     "\n"
     "  trace FILE what happened: pools, the highest point, refusals, marks\n"
@@ -76,7 +78,16 @@ static const char usage[] =
     "                          pool was destroyed, or if the file cannot tell\n"
     "             --allow-destroyed\n"
     "                          those of destroyed pools do not count\n"
+    "             --suppressions FILE\n"
+    "                          lines leak:PATTERN, of functions or files, as LeakSanitizer\n"
     "  diff A B   what grew and shrank from one file to the other\n"
+    "  diff A --from WHEN\n"
+    "             what grew and shrank in one file from then on\n"
+    "             --collapsed OUT\n"
+    "                          stacks with both sums, for flame graphs of a difference\n"
+    "\n"
+    "  --from, --to WHEN   of these: a part, from and to seconds since the start, or a mark\n"
+    "  --pool NAME         of these: one pool, such as weights, or 'weights #3'\n"
     "\n"
     "  --json     for programs instead of people\n"
     "  --help     this text\n"
@@ -102,7 +113,7 @@ static const struct {
     {"record", umfctl_record, {"the number of a process"}, false},
     {"trace", umfctl_trace, {"a recording or snapshot"}, false},
     {"leaks", umfctl_leaks, {"a recording or snapshot, or the number of a process"}, false},
-    {"diff", umfctl_diff, {"a recording or snapshot", "another recording or snapshot"}, false},
+    {"diff", umfctl_diff, {"a recording or snapshot", "another recording or snapshot"}, true},
 };
 
 umfctl_words_t umfctl_words;
@@ -124,10 +135,14 @@ static const struct {
     {"--html", " trace ", NULL, &umfctl_words.html, NULL},
     {"--chrome", " trace ", NULL, &umfctl_words.chrome, NULL},
     {"--pytorch", " trace ", NULL, &umfctl_words.pytorch, NULL},
-    {"--collapsed", " trace ", NULL, &umfctl_words.collapsed, NULL},
+    {"--collapsed", " trace diff ", NULL, &umfctl_words.collapsed, NULL},
     {"--speedscope", " trace ", NULL, &umfctl_words.speedscope, NULL},
     {"--pprof", " trace ", NULL, &umfctl_words.pprof, NULL},
     {"--each", " metrics ", &umfctl_words.each, NULL, NULL},
+    {"--from", " trace leaks diff ", NULL, &umfctl_words.from, NULL},
+    {"--to", " trace leaks diff ", NULL, &umfctl_words.to, NULL},
+    {"--pool", " trace leaks diff ", NULL, &umfctl_words.pool, NULL},
+    {"--suppressions", " leaks ", NULL, &umfctl_words.suppressions, NULL},
     {"--largest", " leaks ", &umfctl_words.largest, NULL, NULL},
     {"--fail", " leaks ", &umfctl_words.fail, NULL, NULL},
     {"--allow-destroyed", " leaks ", &umfctl_words.allow_destroyed, NULL, NULL},
@@ -327,7 +342,8 @@ int main(int argc, char **argv) {
         int status = 0;
         bool is_help = i == 1 && strcmp(word, "help") == 0;
         if (is_help || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            return say(usage);
+            fputs(usage, stdout);
+            return say(usage_of_files);
         } else if (strcmp(word, "--version") == 0) {
             return say("umfctl " UMFCTL_VERSION "\n");
         } else if (strcmp(word, "--") == 0) {

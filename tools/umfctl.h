@@ -34,7 +34,9 @@ typedef struct umfctl_words_t {
     bool events, largest, fail, allow_destroyed;
     const char *html, *chrome, *pytorch, *collapsed, *speedscope, *pprof; /* files to write */
     bool stacks, leaks;
-    bool each;                /* of metrics */
+    bool each;                    /* of metrics */
+    const char *from, *to, *pool; /* the part of a file */
+    const char *suppressions;
     const char *output;       /* of -o */
     double seconds, interval; /* 0: not given */
     unsigned times;           /* of -n */

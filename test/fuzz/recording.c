@@ -113,6 +113,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     read_tables(reader);
     read_events(reader);
     read_replay(reader);
+    const umf_reader_info_t *info = umf_reader_info(reader);
+    umf_reader_part_t part = {info->first_ns / 2 + info->last_ns / 2, INT64_MAX, NULL};
+    int64_t mark;
+    (void)umf_reader_find_mark(reader, "step", &mark, NULL);
+    if (umf_reader_select(reader, &part, NULL)) {
+        read_events(reader);
+        read_replay(reader);
+    }
     umf_reader_close(reader);
     return 0;
 }

@@ -179,6 +179,59 @@ expect_in out '^ +-13 MiB  weights: 13 MiB in 52, then 0 bytes in 0$'
 expect_status 0 "$umfctl" diff clean.umfrec demo.umfrec --json
 expect_json 'd["places"]["1"]["bytes_after"] == 13 << 20 and d["places"]["1"]["stack"][0].startswith("keep_batch")'
 
+# --- parts of a file ---
+
+expect_status 0 "$umfctl" trace demo.umfrec --to 'step 21' --pool weights
+expect_in out '^    to +395\.247 us$'
+expect_in out '^    pool +weights$'
+expect_in out '395\.247 us +.*step 21$'
+expect_not_in out 'step 22|activations'
+expect_status 0 "$umfctl" trace demo.umfrec --events --from 'step 21' --to 'step 22'
+expect_in out '^ +395\.247 us .* mark .*step 21$'
+expect_in out '^ +411\.592 us .* mark .*step 22$'
+expect_not_in out 'step 20|step 23'
+expect_status 0 "$umfctl" trace demo.umfrec --from 0.0004 --json
+expect_json 'd["file"]["from"]["value"] == "400.000 us" and d["marks"]["1"]["text"] == "step 22"'
+expect_status 0 "$umfctl" leaks demo.umfrec --from 'evaluation' --fail
+expect_in out '^  \+ lives +0 bytes$'
+expect_status 1 "$umfctl" leaks demo.umfrec --to 'step 21' --fail
+expect_in out '^    source +the events$'
+expect_status 0 "$umfctl" leaks demo.umfrec --pool 'kv "cache" #5' --fail
+expect_status 1 "$umfctl" leaks demo.umfrec --pool 'weights #3' --fail
+expect_status 0 "$umfctl" diff demo.umfrec --from 'step 21' --to 'step 28'
+expect_in out '^    before +1\.8 MiB$'
+expect_in out '^    after +2\.5 MiB$'
+expect_status 0 "$umfctl" diff demo.umfrec clean.umfrec --to 'step 21'
+expect_in out '^    before +1\.8 MiB$'
+expect_status 0 "$umfctl" diff clean.umfrec demo.umfrec --collapsed growth.folded
+expect_in growth.folded '^weights;.*;keep_batch \(umf_test_record_sample\).* 0 13631488$'
+expect_status 1 "$umfctl" diff demo.umfrec clean.umfrec --collapsed clean.umfrec
+expect_in err 'it is the recording'
+expect_status 1 "$umfctl" diff bare.umfrec bare.umfrec --collapsed growth.folded
+expect_in err 'no list of live allocations'
+expect_status 1 "$umfctl" trace demo.umfrec --from 'no such mark'
+expect_in err "there is no mark 'no such mark'; 'umfctl trace' lists the marks"
+expect_status 1 "$umfctl" leaks demo.umfrec --pool none
+expect_in err "no pool has the name 'none'"
+expect_status 1 "$umfctl" trace demo.umfrec --from 2 --to 1
+expect_in err 'ends before it begins'
+expect_status 1 "$umfctl" leaks snapshot.umfrec --to 1
+expect_in err 'a snapshot is of one moment'
+
+printf '# known\n\nleak:keep_b*h\n' >known
+expect_status 0 "$umfctl" leaks demo.umfrec --fail --suppressions known
+expect_in out '^    suppressed +13 MiB$'
+expect_status 0 "$umfctl" leaks destroyed.umfrec --fail --suppressions known
+printf 'leak:^batch\nleak:^keep$\nleak:keep_batch?\n' >known
+expect_status 1 "$umfctl" leaks demo.umfrec --fail --suppressions known
+printf 'leak:^umf_test_record_sample$\n' >known
+expect_status 0 "$umfctl" leaks demo.umfrec --fail --suppressions known
+printf 'race:keep_batch\n' >known
+expect_status 1 "$umfctl" leaks demo.umfrec --suppressions known
+expect_in err "known, line 1: 'race:keep_batch' is not leak:PATTERN"
+expect_status 1 "$umfctl" leaks demo.umfrec --suppressions nowhere
+expect_in err 'nowhere: No such file'
+
 # --- files for others ---
 
 expect_status 0 "$umfctl" trace demo.umfrec --chrome demo.json --pytorch demo.pickle

@@ -266,6 +266,12 @@ static void advance(umf_reader_cursor_t *cursor) {
     sift_down(cursor, 0);
 }
 
+static bool is_selected(const umf_reader_t *reader, const umf_record_event_t *event) {
+    int64_t ns = umf_reader_ns(reader, event->ticks);
+    return ns >= reader->info.from_ns && ns <= reader->info.to_ns &&
+           !umf_reader_is_left_out(reader, reader_object_of(reader, event->what));
+}
+
 static int64_t time_of(umf_reader_cursor_t *cursor, uint64_t ticks) {
     int64_t ns = umf_reader_ns(cursor->reader, ticks);
     int64_t last = cursor->reader->info.last_ns;
@@ -278,7 +284,8 @@ bool umf_reader_next(umf_reader_cursor_t *cursor, umf_reader_event_t *event) {
         const place_t *place = &cursor->heap[0];
         const umf_record_event_t *from = place->next;
         uint32_t kind = UMF_RECORD_EVENT_KIND(from->what);
-        bool is_known = kind >= UMF_RECORD_ALLOC && kind <= UMF_RECORD_MARK;
+        bool is_known = kind >= UMF_RECORD_ALLOC && kind <= UMF_RECORD_MARK &&
+                        is_selected(cursor->reader, from);
         if (is_known) {
             *event = (umf_reader_event_t){.ns = time_of(cursor, from->ticks),
                                           .address = from->address,

@@ -103,6 +103,8 @@ static umf_reader_t *open_source(const reader_source_t *source, const char *name
     }
     reader->source = *source;
     reader->info.name = reader->name;
+    reader->info.from_ns = INT64_MIN;
+    reader->info.to_ns = INT64_MAX;
     if (!load(reader, error)) {
         umf_reader_close(reader);
         return NULL;
@@ -145,11 +147,11 @@ void umf_reader_close(umf_reader_t *reader) {
     if (!reader) {
         return;
     }
-    void *const parts[] = {reader->name,          reader->objects,      reader->texts,
-                           reader->modules,       reader->stack_items,  reader->stack_starts,
-                           reader->stack_of_item, reader->live,         reader->spans,
-                           reader->runs,          reader->blocks,       reader->events,
-                           reader->threads,       reader->thread_blocks};
+    void *const parts[] = {reader->name,          reader->objects,       reader->texts,
+                           reader->modules,       reader->stack_items,   reader->stack_starts,
+                           reader->stack_of_item, reader->live,          reader->spans,
+                           reader->runs,          reader->blocks,        reader->events,
+                           reader->threads,       reader->thread_blocks, reader->left_out};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         free(parts[i]);
     }

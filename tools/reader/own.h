@@ -50,6 +50,8 @@ struct umf_reader_t {
     uint32_t *threads;
     size_t *thread_blocks; /* the first block of each thread, and the end */
 
+    bool *left_out; /* by number of the object; NULL: none is */
+
     double ns_per_tick;
     struct symbols_t *symbols;
     char *notes[NOTES + 1];

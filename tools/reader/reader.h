@@ -30,6 +30,27 @@ umf_reader_t *umf_reader_open_bytes(const void *bytes, size_t size, const char *
                                     umf_reader_error_t *error);
 void umf_reader_close(umf_reader_t *reader);
 
+/*
+ * Selects a part: from now on the reader hands out the events and the live allocations of it, as if
+ * the recording had begun at `from` and ended at `to`, and the process had had only the pools of
+ * that name. Called before events are read, and once.
+ */
+typedef struct umf_reader_part_t {
+    int64_t from, to; /* times, both included; INT64_MIN and INT64_MAX: the whole */
+    const char *pool; /* its name, or its label; NULL: all */
+} umf_reader_part_t;
+/* False: `error` says why. */
+bool umf_reader_select(umf_reader_t *reader, const umf_reader_part_t *part,
+                       umf_reader_error_t *error);
+/* Is a time selected? Then the section UMF_RECORD_LIVE, which is of the end, has no answers. */
+bool umf_reader_has_times(const umf_reader_t *reader);
+/* Is the object a pool that is not selected? */
+bool umf_reader_is_left_out(const umf_reader_t *reader, uint32_t number);
+
+/* The time of the first mark with this text. False: `error` says why. */
+bool umf_reader_find_mark(const umf_reader_t *reader, const char *text, int64_t *ns,
+                          umf_reader_error_t *error);
+
 /* --- content of the file ---------------------------------------------------------------------- */
 
 typedef struct umf_reader_info_t {
@@ -42,6 +63,7 @@ typedef struct umf_reader_info_t {
     uint64_t ended_count, ended_bytes;                        /* likewise */
     uint64_t event_count;      /* in the blocks; those of an unknown kind are not handed out */
     int64_t first_ns, last_ns; /* times of the first and the last event; 0 without any */
+    int64_t from_ns, to_ns;    /* of umf_reader_part_t */
     uint32_t object_count;     /* numbers are 1 to object_count - 1 */
     uint32_t stack_count;      /* likewise */
     uint32_t thread_count;     /* indices are 0 to thread_count - 1 */
@@ -124,7 +146,7 @@ typedef struct umf_reader_live_t {
     uint32_t site;   /* index, in a replay */
 } umf_reader_live_t;
 
-/* The section UMF_RECORD_LIVE, its used items. */
+/* The section UMF_RECORD_LIVE, its used items; of all pools. */
 const umf_reader_live_t *umf_reader_live(const umf_reader_t *reader, size_t *count);
 
 /*

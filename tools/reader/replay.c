@@ -394,7 +394,9 @@ static bool begin_with(umf_reader_replay_t *replay, live_table_t *table) {
     for (size_t i = 0; i < reader->live_count; i++) {
         const umf_reader_live_t *live = &reader->live[i];
         bool is_gone = reader->objects[live->object].flags & UMF_RECORD_OBJECT_IS_GONE;
-        if (!is_gone && !live_table_find(table, live->address, live->object) &&
+        bool is_left_out =
+            reader->info.from_ns != INT64_MIN || umf_reader_is_left_out(reader, live->object);
+        if (!is_gone && !is_left_out && !live_table_find(table, live->address, live->object) &&
             !live_table_add(table, live)) {
             return false;
         }
