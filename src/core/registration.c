@@ -180,7 +180,7 @@ UMF_API_EXT_1 umf_result_t umfPoolAddMemoryCallback(umf_memory_pool_handle_t poo
                       (void *)pool);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    if (umf_pool_is_asleep(pool)) {
+    if (umf_pool_is_suspended(pool)) {
         UMF_LOG_ERROR("pool %p is suspended: resume it first", (void *)pool);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }

@@ -24,7 +24,7 @@ typedef enum umf_layer_rank_t {
     UMF_LAYER_QUEUE, /* ext/queue/records.c: ends the record of a block that is freed on no queue */
     UMF_LAYER_HOLD,  /* object/hold.c: sets aside freed objects of IPC handles */
     UMF_LAYER_ZERO,  /* object/zero.c: overwrites freed memory */
-    UMF_LAYER_SUSPEND, /* ext/suspend/sleep.c: refuses requests while the memory is away */
+    UMF_LAYER_SUSPEND, /* ext/suspend/suspendable.c: refuses requests while the memory is away */
     UMF_LAYERS,        /* the pool itself */
 } umf_layer_rank_t;
 

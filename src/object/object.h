@@ -91,7 +91,7 @@ struct umf_memory_pool_t {
     umf_pool_create_flags_t flags;
     _Atomic(void *) tag;
     _Atomic(void *) ipc_handler; /* ipc/import.c; Sync: atomic, published once */
-    _Atomic(void *) sleep;       /* ext/suspend/sleep.c; Sync: atomic, published once */
+    _Atomic(void *) suspendable; /* ext/suspend/suspendable.c; Sync: atomic, published once */
     uint32_t birth;              /* umf_birth_next. Immutable after create */
 
     /* object/hold.c: */
@@ -130,7 +130,7 @@ static inline const umf_layer_t *umf_layer_of(umf_memory_pool_handle_t pool,
 }
 
 /* May its memory be away? */
-static inline bool umf_pool_is_asleep(umf_memory_pool_handle_t pool) {
+static inline bool umf_pool_is_suspended(umf_memory_pool_handle_t pool) {
     return umf_layer_of(pool, UMF_LAYER_SUSPEND) != NULL;
 }
 

@@ -20,7 +20,7 @@ static umf_result_t zero(umf_memory_pool_handle_t pool, void *ptr, umf_map_entry
     if (span) {
         umf_use_begin(span);
     }
-    if (!umf_pool_is_asleep(pool)) {
+    if (!umf_pool_is_suspended(pool)) {
         umf_content_init(&content, pool->tracked);
         result = umf_content_zero(&content, ptr, size);
     }

@@ -52,12 +52,12 @@ static void visit_end(uint32_t index, unsigned forks) {
     }
 }
 
-/* The pool with this index, which stays alive until visit_end, and does not fall asleep. NULL:
+/* The pool with this index, which stays alive until visit_end, and is not being suspended. NULL:
  * there is none, or it may not be visited; visit_end is due all the same. */
-static umf_memory_pool_handle_t visit_begin(uint32_t index, bool asleep_too) {
+static umf_memory_pool_handle_t visit_begin(uint32_t index, bool suspended_too) {
     bool is_open = visits_change(index, 0, 0, 1) & VISITS_OPEN;
     umf_memory_pool_handle_t pool = is_open ? atomic_load(&umf_pool_table[index]) : NULL;
-    return pool && (asleep_too || !umf_pool_is_asleep(pool)) ? pool : NULL;
+    return pool && (suspended_too || !umf_pool_is_suspended(pool)) ? pool : NULL;
 }
 
 void umf_reclaim_begin(umf_memory_pool_handle_t pool) {
@@ -76,9 +76,10 @@ void umf_reclaim_leave(umf_memory_pool_handle_t pool) {
     }
 }
 
-/* Calls `one` for every pool that is not ending, and as a rule not asleep, until it returns false.
+/* Calls `one` for every pool that is not ending, and as a rule not suspended, until it returns
+ * false.
  */
-static void each_pool(bool asleep_too, bool (*one)(umf_memory_pool_handle_t pool, void *arg),
+static void each_pool(bool suspended_too, bool (*one)(umf_memory_pool_handle_t pool, void *arg),
                       void *arg) {
     bool goes_on = true;
     for (uint32_t i = 1; goes_on && i <= umf_pool_highest_index(); i++) {
@@ -86,7 +87,7 @@ static void each_pool(bool asleep_too, bool (*one)(umf_memory_pool_handle_t pool
             continue; /* an index that is free costs one load */
         }
         unsigned forks = umf_fork_count();
-        umf_memory_pool_handle_t pool = visit_begin(i, asleep_too);
+        umf_memory_pool_handle_t pool = visit_begin(i, suspended_too);
         goes_on = !pool || one(pool, arg);
         visit_end(i, forks);
     }

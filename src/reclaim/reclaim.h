@@ -42,14 +42,15 @@ UMF_COLD bool umf_reclaim(const umf_shortage_t *shortage);
  */
 UMF_COLD void umf_reclaim_tick(void);
 
-/* Other threads may reclaim memory of the pool between begin and end, but not while it is asleep.
- * End waits for those that do, and so does leave, for a pool that has been marked as asleep. Call
- * them with no lock held. */
+/* Other threads may reclaim memory of the pool between begin and end, but not while it is
+ * suspended. End waits for those that do, and so does leave, for a pool that has been marked as
+ * suspended. Call them with no lock held. */
 void umf_reclaim_begin(umf_memory_pool_handle_t pool);
 void umf_reclaim_end(umf_memory_pool_handle_t pool);
 void umf_reclaim_leave(umf_memory_pool_handle_t pool);
 
-/* Visits every pool that is not ending, also those that are asleep, until `one` returns false. */
+/* Visits every pool that is not ending, also those that are suspended, until `one` returns false.
+ */
 void umf_reclaim_each(bool (*one)(umf_memory_pool_handle_t pool, void *arg), void *arg);
 
 /* Visits the pool with this index. false: there is none, or it is ending. For visits that must be

@@ -364,10 +364,10 @@ TEST(CopyRace, copies_beside_frees_suspends_and_trims_are_right_or_refused) {
     ASSERT_EQ(umfPoolCreateFromText("disjoint over os", &pools[1]), OK);
     ASSERT_EQ(umfPoolCreateFromText("coalescing over os", &pools[2]), OK);
     constexpr size_t COUNT = 8;
-    char *asleep[COUNT];
+    char *suspended[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
-        asleep[i] = static_cast<char *>(umfPoolMalloc(pools[0], SIZE));
-        ::fill(asleep[i], SIZE, i);
+        suspended[i] = static_cast<char *>(umfPoolMalloc(pools[0], SIZE));
+        ::fill(suspended[i], SIZE, i);
     }
     std::atomic<bool> ends{false};
     std::atomic<size_t> refused{0}, good{0};
@@ -387,7 +387,7 @@ TEST(CopyRace, copies_beside_frees_suspends_and_trims_are_right_or_refused) {
                 size_t which = random() % COUNT, size = 1 + random() % SIZE;
                 umf_memory_pool_handle_t pool = pools[1 + random() % 2];
                 char *own = static_cast<char *>(umfPoolMalloc(pool, size));
-                umf_result_t result = umfCopy(own, asleep[which], size, nullptr);
+                umf_result_t result = umfCopy(own, suspended[which], size, nullptr);
                 if (result == OK) {
                     EXPECT_EQ(umfCopy(seen.data(), own, size, nullptr), OK);
                     EXPECT_TRUE(is_filled(seen.data(), size, which));
@@ -406,7 +406,7 @@ TEST(CopyRace, copies_beside_frees_suspends_and_trims_are_right_or_refused) {
     ends = true;
     sleeper.join();
     EXPECT_EQ(good + refused, THREADS * scaled(3000));
-    for (char *ptr : asleep) {
+    for (char *ptr : suspended) {
         EXPECT_EQ(umfPoolFree(pools[0], ptr), OK);
     }
     for (umf_memory_pool_handle_t pool : pools) {

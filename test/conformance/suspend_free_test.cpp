@@ -34,7 +34,7 @@ std::ostream &operator<<(std::ostream &out, const Setting &setting) {
 // Small and large ones, of slabs, of pages and of the provider.
 const size_t sizes[] = {1, 8, 64, 100, 1024, 4096, 5000, 40000, 70000, 200000, 1 << 20, 5 << 20};
 
-class FreeAsleep : public ::testing::TestWithParam<Setting> {
+class FreeSuspended : public ::testing::TestWithParam<Setting> {
   protected:
     umf_memory_pool_handle_t pool = nullptr;
     std::vector<void *> blocks;
@@ -103,10 +103,10 @@ const Setting settings[] = {
     {"jemalloc_arenas", "jemalloc:num_arenas=4"},
 };
 
-INSTANTIATE_TEST_SUITE_P(Pools, FreeAsleep, ::testing::ValuesIn(settings),
+INSTANTIATE_TEST_SUITE_P(Pools, FreeSuspended, ::testing::ValuesIn(settings),
                          [](const auto &setting) { return setting.param.name; });
 
-using DataInside = FreeAsleep;
+using DataInside = FreeSuspended;
 
 const Setting with_data_inside[] = {
     {"scalable", "scalable"},
@@ -127,7 +127,7 @@ TEST_P(DataInside, IsRefused) {
     free_some(blocks.size(), umfFree);
 }
 
-TEST_P(FreeAsleep, EachWay) {
+TEST_P(FreeSuspended, EachWay) {
     size_t part = blocks.size() / 6, live = blocks.size();
     OtherThread other;
     other([&] { // which then has some at hand
@@ -153,7 +153,7 @@ TEST_P(FreeAsleep, EachWay) {
 }
 
 // A thread that ends gives back what it has at hand.
-TEST_P(FreeAsleep, AThreadEnds) {
+TEST_P(FreeSuspended, AThreadEnds) {
     {
         OtherThread other;
         other([&] { free_some(blocks.size() / 2, umfFree); });
@@ -167,7 +167,7 @@ TEST_P(FreeAsleep, AThreadEnds) {
 
 // Objects whose handles are out are set aside by a free: without touching them. Handles may be
 // given back at any time.
-TEST_P(FreeAsleep, WhatWasExported) {
+TEST_P(FreeSuspended, WhatWasExported) {
     std::vector<umf_ipc_handle_t> handles(blocks.size() / 2);
     for (size_t i = 0; i < handles.size(); i++) {
         size_t size = 0;
@@ -196,7 +196,7 @@ TEST_P(FreeAsleep, WhatWasExported) {
 }
 
 // A kind of one's own says so; another is suspended.
-TEST(FreeAsleepOfUsers, KindsThatTouchMemoryAreRefused) {
+TEST(FreeSuspendedOfUsers, KindsThatTouchMemoryAreRefused) {
     static const umf_memory_pool_ops_t ops[] = {*umfProxyPoolOps(), *umfProxyPoolOps()};
     static umf_memory_pool_descriptor_t kinds[] = {UMF_MEMORY_POOL_DESCRIPTOR_INIT,
                                                    UMF_MEMORY_POOL_DESCRIPTOR_INIT};
@@ -218,7 +218,7 @@ TEST(FreeAsleepOfUsers, KindsThatTouchMemoryAreRefused) {
 }
 
 // Everything goes, then the pool.
-TEST_P(FreeAsleep, AllAndThePool) {
+TEST_P(FreeSuspended, AllAndThePool) {
     sleep();
     free_some(blocks.size(), umfFree);
     umfPoolTrimMemory(pool, 0);
@@ -227,7 +227,7 @@ TEST_P(FreeAsleep, AllAndThePool) {
 }
 
 // Questions and mistakes do not touch it, either.
-TEST_P(FreeAsleep, QuestionsAndMistakes) {
+TEST_P(FreeSuspended, QuestionsAndMistakes) {
     sleep();
     for (void *ptr : blocks) {
         size_t size = 0;

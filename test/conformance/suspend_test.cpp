@@ -572,7 +572,7 @@ TEST_P(Suspend, RandomSchedules) {
         umf_memory_pool_handle_t pool[count];
         umf_suspend_keep_t keep[count];
         std::vector<Block> blocks[count];
-        bool asleep[count] = {};
+        bool suspended[count] = {};
         for (size_t i = 0; i < count; i++) {
             const umf_memory_pool_ops_t *ops = i % 2 ? umfDisjointPoolOps() : umfProxyPoolOps();
             // Each has a provider of its own in half of the schedules.
@@ -590,7 +590,7 @@ TEST_P(Suspend, RandomSchedules) {
             case 1: {
                 size_t size = 4096 * (1 + random() % 700);
                 void *ptr = umfPoolMalloc(pool[i], size);
-                ASSERT_EQ(ptr == nullptr, asleep[i]);
+                ASSERT_EQ(ptr == nullptr, suspended[i]);
                 if (ptr) {
                     write(ptr, size, ++seed);
                     blocks[i].push_back({ptr, size, seed});
@@ -620,9 +620,9 @@ TEST_P(Suspend, RandomSchedules) {
                     failures++;
                     for (umf_memory_pool_handle_t one : some) {
                         ptrdiff_t k = std::find(pool, pool + count, one) - pool;
-                        ASSERT_EQ(residency(one).state, asleep[k] ? UMF_SUSPEND_STATE_SUSPENDED
-                                                                  : UMF_SUSPEND_STATE_RESIDENT);
-                        if (!asleep[k] && !is_kept(keep[k])) {
+                        ASSERT_EQ(residency(one).state, suspended[k] ? UMF_SUSPEND_STATE_SUSPENDED
+                                                                     : UMF_SUSPEND_STATE_RESIDENT);
+                        if (!suspended[k] && !is_kept(keep[k])) {
                             for (Block &block : blocks[k]) { // may be lost already
                                 write(block.ptr, block.size, block.seed);
                             }
@@ -635,17 +635,17 @@ TEST_P(Suspend, RandomSchedules) {
                     if (pool[k] != some[0] && pool[k] != some[1]) {
                         continue;
                     }
-                    if (wake && asleep[k] && !is_kept(keep[k])) {
+                    if (wake && suspended[k] && !is_kept(keep[k])) {
                         for (Block &block : blocks[k]) { // lost or zero: written anew
                             write(block.ptr, block.size, block.seed);
                         }
                     }
-                    asleep[k] = !wake;
+                    suspended[k] = !wake;
                 }
             }
             }
             for (size_t k = 0; k < count; k++) {
-                if (!asleep[k] && !blocks[k].empty()) {
+                if (!suspended[k] && !blocks[k].empty()) {
                     const Block &block = blocks[k][random() % blocks[k].size()];
                     ASSERT_TRUE(holds(block.ptr, block.size, block.seed))
                         << "schedule " << schedule << " step " << step;
@@ -655,7 +655,7 @@ TEST_P(Suspend, RandomSchedules) {
         ASSERT_EQ(umfPoolsResume(pool, count, nullptr, nullptr), OK);
         for (size_t k = 0; k < count; k++) {
             for (const Block &block : blocks[k]) {
-                if (is_kept(keep[k]) || !asleep[k]) {
+                if (is_kept(keep[k]) || !suspended[k]) {
                     ASSERT_TRUE(holds(block.ptr, block.size, block.seed)) << schedule;
                 }
                 ASSERT_EQ(umfFree(block.ptr), OK);

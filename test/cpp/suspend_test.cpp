@@ -19,10 +19,10 @@ TEST(SuspendScope, EndsWithEverythingBack) {
     auto *bytes = static_cast<char *>(one.allocate(size));
     bytes[size - 1] = 'x';
     {
-        umf::suspend_scope asleep({one, other});
+        umf::suspend_scope suspended({one, other});
         EXPECT_EQ(state_of(one), UMF_SUSPEND_STATE_SUSPENDED);
         EXPECT_EQ(state_of(other), UMF_SUSPEND_STATE_SUSPENDED);
-        EXPECT_GE(asleep.report().bytes, size);
+        EXPECT_GE(suspended.report().bytes, size);
         EXPECT_THROW(static_cast<void>(one.allocate(100)), umf::bad_alloc);
     }
     EXPECT_EQ(state_of(one), UMF_SUSPEND_STATE_RESIDENT);

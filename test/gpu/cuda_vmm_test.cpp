@@ -213,7 +213,7 @@ TEST_F(CudaVmm, AfterTheContextIsDestroyed) {
     EXPECT_EQ(current(), context);
 }
 
-TEST_F(CudaVmm, AsleepWhenTheContextIsDestroyed) {
+TEST_F(CudaVmm, SuspendedWhenTheContextIsDestroyed) {
     CUcontext doomed = nullptr;
     CU(cuCtxCreate(&doomed, 0, 0)); // once before, so that the driver has what it keeps
     CU(cuCtxDestroy(doomed));
@@ -232,11 +232,11 @@ TEST_F(CudaVmm, AsleepWhenTheContextIsDestroyed) {
 
 TEST_F(CudaVmm, AfterTheDriverHasShutDown) {
     NEEDS_FAKE();
-    for (bool asleep : {false, true}) {
+    for (bool suspended : {false, true}) {
         create_pool();
         void *ptr = umfPoolMalloc(pool, 8 * MiB), *more = nullptr;
         ASSERT_NE(ptr, nullptr);
-        if (asleep) {
+        if (suspended) {
             ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
         }
         driver().control()->gone = 1;
@@ -311,9 +311,9 @@ TEST_F(CudaVmm, AWakeWithoutMemoryChangesNothing) {
     fill(b, 2, 16 * MiB);
     fill(c, 3, 4 * MiB);
     ASSERT_EQ(umfPoolsSuspend(pools, 2, nullptr, nullptr), OK);
-    size_t asleep = held();
+    size_t suspended = held();
     long objects = driver().control()->objects;
-    driver().control()->device_memory[0] = asleep + 8 * MiB + 2 * MiB;
+    driver().control()->device_memory[0] = suspended + 8 * MiB + 2 * MiB;
     umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
     long maps = calls(FAKE_cuMemMap);
     {
@@ -324,7 +324,7 @@ TEST_F(CudaVmm, AWakeWithoutMemoryChangesNothing) {
     }
     EXPECT_EQ(report.missing, 20 * MiB);
     EXPECT_EQ(calls(FAKE_cuMemMap), maps);
-    EXPECT_TRUE(holds(asleep));
+    EXPECT_TRUE(holds(suspended));
     EXPECT_EQ(driver().control()->objects, objects);
     EXPECT_EQ(residency(pools[0]).state, UMF_SUSPEND_STATE_SUSPENDED);
     EXPECT_EQ(residency(pools[1]).state, UMF_SUSPEND_STATE_SUSPENDED);
@@ -383,7 +383,7 @@ TEST_F(CudaVmm, QueuedWorkIsWaitedFor) {
     EXPECT_EQ(umfPoolFree(pool, ptr), OK);
 }
 
-// So it is for a resume; a failure leaves the pool asleep.
+// So it is for a resume; a failure leaves the pool suspended.
 TEST_F(CudaVmm, AResumeWaitsForWhatItIsTold) {
     NEEDS_FAKE();
     void *ptr = create_filled(7, 8 * MiB);
@@ -808,7 +808,7 @@ TEST_F(CudaVmm, PoolsOfTwoDevicesSleepInOneCall) {
     umf_memory_pool_handle_t pools[2] = {};
     CUcontext contexts[2] = {};
     void *blocks[2] = {};
-    size_t awake[2], asleep[2];
+    size_t awake[2], suspended[2];
     const size_t slack = driver().is_real ? 4 * MiB : 0;
     auto look = [&](size_t *into) {
         for (int i = 0; i < 2; i++) {
@@ -835,9 +835,9 @@ TEST_F(CudaVmm, PoolsOfTwoDevicesSleepInOneCall) {
     look(awake);
     for (int cycle = 0; cycle < 2; cycle++) {
         ASSERT_EQ(umfPoolsSuspend(pools, 2, nullptr, nullptr), OK);
-        look(asleep);
-        EXPECT_LE(asleep[0], awake[0] - 8 * MiB + slack);
-        EXPECT_LE(asleep[1], awake[1] - 16 * MiB + slack);
+        look(suspended);
+        EXPECT_LE(suspended[0], awake[0] - 8 * MiB + slack);
+        EXPECT_LE(suspended[1], awake[1] - 16 * MiB + slack);
         ASSERT_EQ(umfPoolsResume(pools, 2, nullptr, nullptr), OK);
         size_t again[2];
         look(again);

@@ -125,7 +125,8 @@ umf_result_t use(umf_memory_provider_handle_t provider) {
 }
 
 // Sleeps and wakes.
-umf_result_t use_asleep(umf_memory_provider_handle_t provider, const umf_suspend_policy_t *policy) {
+umf_result_t use_suspended(umf_memory_provider_handle_t provider,
+                           const umf_suspend_policy_t *policy) {
     umf_memory_pool_handle_t pool = nullptr;
     umf_result_t result = umfPoolCreate(umfProxyPoolOps(), provider, nullptr, 0, &pool);
     if (result != OK) {
@@ -154,7 +155,7 @@ void use_all(int wrong) {
     MUST(umfMemoryProviderDestroy(provider) == OK);
     MUST(make_vmm(&provider, UMF_CUDA_VMM_SHARE_FD) == OK);
     MUST(use(provider) == OK);
-    MUST(use_asleep(provider, nullptr) == OK);
+    MUST(use_suspended(provider, nullptr) == OK);
     MUST(umfMemoryProviderDestroy(provider) == OK);
 }
 
@@ -196,7 +197,7 @@ TEST_F(OldDriver, NoProcAddress) {
         // The forms for the default stream of the thread, too.
         umf_memory_provider_handle_t provider = nullptr;
         MUST(make_vmm(&provider, UMF_CUDA_VMM_SHARE_NONE, nullptr, 1) == OK);
-        MUST(use_asleep(provider, nullptr) == OK);
+        MUST(use_suspended(provider, nullptr) == OK);
         MUST(umfMemoryProviderDestroy(provider) == OK);
     });
     EXPECT_GOOD(outcome);
@@ -249,7 +250,7 @@ TEST_F(OldDriver, NoSharingOfVirtualMemory) {
             MUST(make_vmm(&provider, UMF_CUDA_VMM_SHARE_FABRIC) == NONE);
             MUST(make_vmm(&provider) == OK);
             MUST(use(provider) == OK);
-            MUST(use_asleep(provider, nullptr) == OK);
+            MUST(use_suspended(provider, nullptr) == OK);
             MUST(umfMemoryProviderDestroy(provider) == OK);
         });
         EXPECT_GOOD(outcome) << function;
@@ -269,7 +270,7 @@ TEST_F(OldDriver, NoPrimaryContexts) {
             MUST(umfMemoryProviderDestroy(provider) == OK);
             MUST(make_vmm(&provider, UMF_CUDA_VMM_SHARE_NONE, context) == OK);
             MUST(use(provider) == OK);
-            MUST(use_asleep(provider, nullptr) == OK);
+            MUST(use_suspended(provider, nullptr) == OK);
             MUST(umfMemoryProviderDestroy(provider) == OK);
         });
         EXPECT_GOOD(outcome) << function;
@@ -292,8 +293,8 @@ TEST_F(OldDriver, NoPeerAccess) {
         policy.keep = UMF_SUSPEND_KEEP_PEER;
         policy.device = 1;
         MUST(make_vmm(&provider) == OK);
-        MUST(use_asleep(provider, &policy) == NONE);
-        MUST(use_asleep(provider, nullptr) == OK);
+        MUST(use_suspended(provider, &policy) == NONE);
+        MUST(use_suspended(provider, nullptr) == OK);
         MUST(umfMemoryProviderDestroy(provider) == OK);
     });
     EXPECT_GOOD(outcome);

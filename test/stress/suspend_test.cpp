@@ -215,7 +215,7 @@ class Schedule {
     void suspend_and_resume(size_t first, unsigned number) {
         kind.enter();
         std::vector<Blocks> of = {{kind, number}, {kind, number + 5}};
-        bool asleep[2] = {}, is_kept[2] = {};
+        bool suspended[2] = {}, is_kept[2] = {};
         std::mt19937 &choose = of[0].random;
         for (size_t k = 0; k < 2; k++) {
             umf_suspend_policy_t policy = UMF_SUSPEND_POLICY_INIT;
@@ -234,16 +234,17 @@ class Schedule {
                 of[k].add([&](size_t size) { return umfPoolMalloc(pool, size); });
                 break;
             case 2:
-                of[k].remove(free); // asleep or not
+                of[k].remove(free); // suspended or not
                 break;
             default:
-                change(&sleepers[first], k, choose() % 2 ? 2 : 1, of, asleep, is_kept);
+                change(&sleepers[first], k, choose() % 2 ? 2 : 1, of, suspended, is_kept);
             }
-            if (!asleep[k]) {
+            if (!suspended[k]) {
                 of[k].check_one();
             }
         }
-        change(&sleepers[first], 0, 2, of, (asleep[0] = asleep[1] = true, asleep), is_kept);
+        change(&sleepers[first], 0, 2, of, (suspended[0] = suspended[1] = true, suspended),
+               is_kept);
         for (Blocks &blocks : of) {
             blocks.check_all();
             while (blocks.count()) {
@@ -254,8 +255,8 @@ class Schedule {
 
     // Resumes what sleeps and suspends what does not: one pool or both.
     void change(umf_memory_pool_handle_t *two, size_t k, size_t count, std::vector<Blocks> &of,
-                bool *asleep, const bool *is_kept) {
-        bool wake = asleep[k];
+                bool *suspended, const bool *is_kept) {
+        bool wake = suspended[k];
         umf_memory_pool_handle_t which[] = {two[k], two[1 - k]};
         umf_result_t result = wake ? umfPoolsResume(which, count, nullptr, nullptr)
                                    : umfPoolsSuspend(which, count, nullptr, nullptr);
@@ -265,7 +266,7 @@ class Schedule {
                 if (wake && !is_kept[i]) { // its content may be lost
                     of[i].fill_all();
                 }
-                asleep[i] = !wake;
+                suspended[i] = !wake;
             }
         }
     }

@@ -324,7 +324,7 @@ TEST_F(Attach, APoolThatHasTheHandleOfAnotherIsNotTheOther) {
             EXPECT_STREQ(visit.reply.text, "there is no such pool any more");
         }
     }
-    *ptr = 1; // it is not asleep
+    *ptr = 1; // it is not suspended
     EXPECT_EQ(visit.call(UMF_ATTACH_TRIM, object), UMF_ATTACH_DONE);
     umfPoolFree(pool.handle, ptr);
 }

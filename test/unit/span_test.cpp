@@ -594,7 +594,7 @@ TEST_P(Span, DrainTakesOneThatWasBeingPublished) {
 TEST_P(Span, WokenWithoutMemoryItStillRests) {
     shim_set_t *s = set();
     const uintptr_t base = 93 * TiB;
-    std::vector<umf_span_t *> spans, asleep;
+    std::vector<umf_span_t *> spans, suspended;
     for (uintptr_t i = 0; i < 20000; i++) {
         spans.push_back(add(s, base + i * 8192, 8192));
         ASSERT_EQ(shim_rest(s, spans.back()), OK);
@@ -602,17 +602,17 @@ TEST_P(Span, WokenWithoutMemoryItStillRests) {
     umf_os_set_fault([](const char *) { return 12; });
     for (umf_span_t *span : spans) { // each needs a list for its last page
         if (!shim_wake(s, span, 5000)) {
-            asleep.push_back(span);
+            suspended.push_back(span);
         }
     }
     umf_os_set_fault(nullptr);
-    ASSERT_FALSE(asleep.empty());
-    for (umf_span_t *span : asleep) {
+    ASSERT_FALSE(suspended.empty());
+    for (umf_span_t *span : suspended) {
         EXPECT_FALSE(shim_is_live(span));
         EXPECT_EQ(find(shim_base(span)), nullptr);
         EXPECT_EQ(find(shim_base(span) + 4999), nullptr);
         EXPECT_EQ(shim_withdraw(s, span, shim_base(span)), BAD);
-        if (span != asleep.back()) {
+        if (span != suspended.back()) {
             ASSERT_TRUE(shim_wake(s, span, 5000));
             EXPECT_EQ(find(shim_base(span) + 4999), span);
         }

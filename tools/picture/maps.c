@@ -31,7 +31,7 @@ void picture_maps_change(picture_t *picture, const umf_reader_live_t *what, bool
 
 void picture_maps_event(picture_t *picture, const umf_reader_event_t *event) {
     if (event->kind == UMF_RECORD_SUSPEND || event->kind == UMF_RECORD_RESUME) {
-        picture->objects[event->object].is_asleep = event->kind == UMF_RECORD_SUSPEND;
+        picture->objects[event->object].is_suspended = event->kind == UMF_RECORD_SUSPEND;
     }
     if (event->kind == UMF_RECORD_PROVIDER_ALLOC || event->kind == UMF_RECORD_PROVIDER_FREE) {
         picture_range_t *range =
@@ -109,7 +109,7 @@ static void take_frame(picture_t *picture, picture_map_t *map, int64_t t) {
     frame->there = who_is_there(picture, &object->ranges);
     frame->held = held_now(&object->ranges);
     frame->live_bytes = object->live;
-    frame->is_asleep = object->is_asleep;
+    frame->is_suspended = object->is_suspended;
     frame->knows_largest = longest(&object->ranges, map, &frame->largest);
 }
 
@@ -260,7 +260,7 @@ static void write_frame(picture_out_t *out, const picture_frame_t *frame) {
         picture_text(out, frame->there);
     }
     picture_member(out, "held", frame->held);
-    picture_member(out, "asleep", frame->is_asleep);
+    picture_member(out, "asleep", frame->is_suspended);
     picture_member(out, "live_bytes", frame->live_bytes);
     picture_member(out, "cached_bytes", frame->cached_bytes);
     picture_member(out, "unknown_bytes", frame->unknown_bytes);

@@ -1,4 +1,4 @@
-/* What happened at one moment: marks, trims, sleep, and the refusals with who had the memory. */
+/* What happened at one moment: marks, trims, suspends, and the refusals with who had the memory. */
 #include <stdlib.h>
 #include <string.h>
 

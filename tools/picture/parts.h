@@ -41,8 +41,8 @@ typedef struct picture_ranges_t {
 typedef struct picture_object_t {
     uint64_t live, held, peak_live, peak_held;
     uint32_t slot;
-    bool is_used;   /* something refers to it */
-    bool is_asleep; /* at this time */
+    bool is_used;      /* something refers to it */
+    bool is_suspended; /* at this time */
     struct picture_map_t *map;
     picture_ranges_t ranges;
 } picture_object_t;
@@ -56,7 +56,7 @@ typedef struct picture_frame_t {
     int64_t t;
     const char *live, *cached, *unknown, *there; /* NULL: no such */
     uint64_t held, live_bytes, cached_bytes, unknown_bytes, largest;
-    bool knows_largest, is_exact, is_asleep;
+    bool knows_largest, is_exact, is_suspended;
 } picture_frame_t;
 
 typedef struct picture_map_t {

@@ -10,7 +10,7 @@
 
 #define POINTS 4000 /* of a counter: intervals of which each has the highest and the last value */
 #define SLEEP_TID                                                                                  \
-    1u /* rows of pools that sleep: this and the number of the pool, below all threads */
+    1u /* rows of suspended pools: this and the number of the pool, below all threads */
 #define LABEL 80
 
 /* The counter of a pool, and its values that were not written yet. */
@@ -19,7 +19,7 @@ typedef struct counter_t {
     int64_t interval;
     int64_t highest_ns, last_ns;
     uint64_t highest, highest_held, last, last_held;
-    int64_t asleep_since; /* INT64_MIN: awake */
+    int64_t suspended_since; /* INT64_MIN: awake */
     uint64_t away;
 } counter_t;
 
@@ -103,7 +103,8 @@ static void count(chrome_t *chrome, uint32_t object, int64_t ns) {
     counter->last_held = use->held;
 }
 
-/* --- instants and sleep ----------------------------------------------------------------------- */
+/* --- instants and suspends -----------------------------------------------------------------------
+ */
 
 static void write_instant(chrome_t *chrome, const umf_reader_event_t *event, const char *name) {
     begin_event(chrome, "i", name, event->ns);
@@ -119,18 +120,18 @@ static void write_instant(chrome_t *chrome, const umf_reader_event_t *event, con
 static void wake(chrome_t *chrome, uint32_t object, int64_t ns) {
     counter_t *counter = &chrome->counters[object];
     char label[LABEL], name[LABEL + 16];
-    if (counter->asleep_since == INT64_MIN) {
+    if (counter->suspended_since == INT64_MIN) {
         return;
     }
     umf_reader_label(chrome->reader, object, label, sizeof(label));
     snprintf(name, sizeof(name), "sleep of %s", label);
     name_thread(chrome, SLEEP_TID + object, name);
-    begin_event(chrome, "X", name, counter->asleep_since);
-    uint64_t length = (uint64_t)ns - (uint64_t)counter->asleep_since;
+    begin_event(chrome, "X", name, counter->suspended_since);
+    uint64_t length = (uint64_t)ns - (uint64_t)counter->suspended_since;
     fprintf(chrome->out,
             ",\"tid\":%" PRIu32 ",\"dur\":%" PRIu64 ".%03u,\"args\":{\"away\":%" PRIu64 "}}",
             SLEEP_TID + object, length / 1000, (unsigned)(length % 1000), counter->away);
-    counter->asleep_since = INT64_MIN;
+    counter->suspended_since = INT64_MIN;
 }
 
 static void write_event(chrome_t *chrome, const umf_reader_event_t *event) {
@@ -146,7 +147,7 @@ static void write_event(chrome_t *chrome, const umf_reader_event_t *event) {
         break;
     case UMF_RECORD_SUSPEND:
         wake(chrome, event->object, event->ns);
-        chrome->counters[event->object].asleep_since = event->ns;
+        chrome->counters[event->object].suspended_since = event->ns;
         chrome->counters[event->object].away = event->size;
         break;
     case UMF_RECORD_RESUME:
@@ -202,7 +203,7 @@ bool umf_reader_export_chrome(umf_reader_t *reader, FILE *out, umf_reader_error_
     chrome.counters = reader_memory(reader, info->object_count, sizeof(counter_t), error);
     chrome.replay = chrome.counters ? umf_reader_replay_begin(reader, error) : NULL;
     for (uint32_t i = 0; chrome.counters && i < info->object_count; i++) {
-        chrome.counters[i].asleep_since = INT64_MIN;
+        chrome.counters[i].suspended_since = INT64_MIN;
     }
     bool is_written = chrome.replay && write_file(&chrome, error);
     umf_reader_replay_free(chrome.replay);

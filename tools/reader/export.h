@@ -9,8 +9,8 @@
 
 /*
  * The JSON of Chrome's trace viewer, which Perfetto reads, too: a counter for each pool with what
- * lives and what it keeps free, instants for marks and refusals, slices for sleep. A counter has no
- * more points than a screen; the highest is always among them.
+ * lives and what it keeps free, instants for marks and refusals, slices for suspends. A counter has
+ * no more points than a screen; the highest is always among them.
  */
 bool umf_reader_export_chrome(umf_reader_t *reader, FILE *out, umf_reader_error_t *error);
 

@@ -203,7 +203,7 @@ typedef struct umf_reader_object_use_t {
     uint64_t own_peak, allocs, frees, refused;
     int64_t own_peak_ns;
     uint64_t held, held_peak; /* from its provider, by the events */
-    bool is_asleep;
+    bool is_suspended;
 } umf_reader_object_use_t;
 
 /* The whole; `refusal` is the event of the last refusal, with kind 0 if there was none. */

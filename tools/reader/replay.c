@@ -343,7 +343,7 @@ static bool apply_other(umf_reader_replay_t *replay, const umf_reader_event_t *e
         return true;
     case UMF_RECORD_SUSPEND:
     case UMF_RECORD_RESUME:
-        object->known.is_asleep = event->kind == UMF_RECORD_SUSPEND;
+        object->known.is_suspended = event->kind == UMF_RECORD_SUSPEND;
         return true;
     case UMF_RECORD_DESTROY:
         destroy(replay, event, change);

@@ -243,9 +243,9 @@ static void pool_fill(view_t *view, view_pool_t *pool, uint64_t *tracked) {
     umf_view_row_t *row = &view->rows->rows[pool->row];
     name_copy(view, table->pool_name, &row->object);
     row->object.birth = (uint32_t)view_number(view->bytes, table->pool_birth, 4);
-    bool is_asleep = view_number(view->bytes, table->pool_asleep, 8) != 0;
-    row->object.flags = is_asleep ? UMF_RECORD_OBJECT_IS_ASLEEP : 0;
-    row->object.away = is_asleep ? UMF_RECORD_UNKNOWN : 0;
+    bool is_suspended = view_number(view->bytes, table->pool_asleep, 8) != 0;
+    row->object.flags = is_suspended ? UMF_RECORD_OBJECT_IS_ASLEEP : 0;
+    row->object.away = is_suspended ? UMF_RECORD_UNKNOWN : 0;
     pool->self = view_number(view->bytes, table->pool_self, 8);
     *tracked = view_number(view->bytes, table->pool_tracked, 8);
     uint64_t fast = view_number(view->bytes, table->pool_fast, 8);

@@ -215,7 +215,7 @@ static UMF_COLD umf_result_t leaves(const umf_side_t *side) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-static UMF_COLD umf_result_t is_asleep(const umf_side_t *side) {
+static UMF_COLD umf_result_t is_suspended(const umf_side_t *side) {
     UMF_LOG_ERROR("the %s %p of %zu bytes is in pool %p, which is suspended: resume it first",
                   side->name, (void *)side->addr, side->size, (void *)side->pool);
     return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
@@ -231,8 +231,8 @@ umf_result_t umf_side_check(const umf_side_t *side) {
                                    side->addr - side->base > side->room - side->size)) {
         return leaves(side);
     }
-    if (side->pool && umf_unlikely(umf_pool_is_asleep(side->pool))) {
-        return is_asleep(side);
+    if (side->pool && umf_unlikely(umf_pool_is_suspended(side->pool))) {
+        return is_suspended(side);
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -281,15 +281,15 @@ UMF_API_EXT_1 umf_result_t umfPlaceOf(const void *ptr, umf_place_t *place) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_side_find(&side, ptr, 1, false, UMF_PLACE_UNKNOWN, NULL);
-    bool is_asleep = side.pool && umf_pool_is_asleep(side.pool);
+    bool is_suspended = side.pool && umf_pool_is_suspended(side.pool);
     *place = (umf_place_t){
         .struct_size = place->struct_size,
         .kind = side.kind,
         .source = side.source,
         .device = device_number(&side),
-        .is_reachable = ptr && side.kind != UMF_PLACE_DEVICE && !is_asleep && !side.is_missing &&
+        .is_reachable = ptr && side.kind != UMF_PLACE_DEVICE && !is_suspended && !side.is_missing &&
                         !side.is_closed,
-        .is_suspended = is_asleep,
+        .is_suspended = is_suspended,
         .pool = side.pool,
         .provider = side.provider,
         .base = (void *)side.base,

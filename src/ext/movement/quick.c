@@ -34,7 +34,7 @@ static inline bool is_ready(const quick_t *side, size_t size) {
     int place = atomic_load_explicit(&umf_tracked_of(span)->root->place, memory_order_relaxed);
     size_t room = __atomic_load_n(&span->size, __ATOMIC_RELAXED), offset = side->addr - span->base;
     return (place == UMF_PLACE_HOST || place == UMF_PLACE_PINNED) && size <= room &&
-           offset <= room - size && pool && !umf_pool_is_asleep(pool);
+           offset <= room - size && pool && !umf_pool_is_suspended(pool);
 }
 
 static bool copy_used(const quick_t *to, const quick_t *from, size_t size) {

@@ -200,10 +200,10 @@ static want_t want_of(size_t size, size_t alignment, umf_queue_t queue) {
 static void *malloc_queued(umf_memory_pool_handle_t pool, size_t size, size_t alignment,
                            umf_queue_t queue) {
     const umf_pool_queue_ops_t *queued = umf_queued_of(pool);
-    if (queued->has_queues(pool->self) && !umf_pool_is_asleep(pool)) {
+    if (queued->has_queues(pool->self) && !umf_pool_is_suspended(pool)) {
         return queued->malloc_on(pool->self, size, alignment, queue);
     }
-    if (queue && !umf_pool_is_asleep(pool)) {
+    if (queue && !umf_pool_is_suspended(pool)) {
         umf_stream_caches_refuse(pool, queue);
         return NULL;
     }
@@ -226,7 +226,7 @@ static UMF_COLD void *malloc_slow(umf_memory_pool_handle_t pool, size_t size, si
     }
     bool is_plain = result == UMF_RESULT_ERROR_NOT_SUPPORTED || size == 0 ||
                     umf_stream_cache_class(size) >= UMF_STREAM_CACHE_CLASSES ||
-                    (alignment && !umf_is_pow2(alignment)) || umf_pool_is_asleep(pool);
+                    (alignment && !umf_is_pow2(alignment)) || umf_pool_is_suspended(pool);
     if (is_plain) {
         return pool_malloc(pool, size, alignment);
     }
@@ -266,7 +266,7 @@ UMF_API_EXT_1 void *umfPoolMallocOn(umf_memory_pool_handle_t pool, size_t size, 
         return recorded_malloc(pool, size, alignment, queue);
     }
     umf_stream_caches_t *caches = umf_likely(pool != NULL) ? umf_stream_caches_of(pool) : NULL;
-    if (umf_likely(caches != NULL) && !umf_pool_is_asleep(pool)) {
+    if (umf_likely(caches != NULL) && !umf_pool_is_suspended(pool)) {
         const umf_stream_caches_entry_t *cached = umf_stream_caches_entry(caches, queue);
         uint32_t class = umf_stream_cache_class(size);
         if (umf_likely(umf_stream_caches_is_entry(cached, queue)) &&

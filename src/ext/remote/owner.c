@@ -28,7 +28,7 @@ static uint64_t physical_of(const umf_span_t *span, uintptr_t address) {
     umf_memory_run_t run;
     umf_memory_pool_handle_t pool =
         atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
-    if (!pool || umf_pool_is_asleep(pool)) {
+    if (!pool || umf_pool_is_suspended(pool)) {
         return 0;
     }
     while (span->outer) {

@@ -15,10 +15,10 @@ typedef struct plan_span_t {
 
 /* One attempt to make a plan. */
 typedef struct plan_t {
-    umf_sleep_t *sleep;
+    umf_suspendable_t *suspendable;
     plan_span_t *spans; /* spans of the pool, by address */
     size_t count, room;
-    size_t *allocations; /* spans in each candidate; the candidates are in the sleep's bases */
+    size_t *allocations; /* spans in each candidate; the candidates are in the object's bases */
     int *claimed;
     size_t candidates;
     size_t shared, exported; /* bytes, for the report */
@@ -54,11 +54,11 @@ static int plan_compare(const void *a, const void *b) {
 }
 
 static void plan_list(plan_t *plan) {
-    const umf_pool_pieces_ops_t *own = umf_sleep_own_pieces(plan->sleep);
+    const umf_pool_pieces_ops_t *own = umf_suspendable_own_pieces(plan->suspendable);
     if (own) {
-        own->each_part(plan->sleep->pool->self, plan_visit_part, plan);
+        own->each_part(plan->suspendable->pool->self, plan_visit_part, plan);
     } else {
-        umf_tracked_each_span(plan->sleep->pool->tracked, plan_visit, plan);
+        umf_tracked_each_span(plan->suspendable->pool->tracked, plan_visit, plan);
     }
     qsort(plan->spans, plan->count, sizeof(*plan->spans), plan_compare);
 }
@@ -85,11 +85,11 @@ static bool plan_visit_again(umf_span_t *span, void *arg) {
  * so then all of them are the pool's. */
 static bool plan_is_true(const plan_t *plan) {
     plan_check_t check = {.plan = plan};
-    const umf_pool_pieces_ops_t *own = umf_sleep_own_pieces(plan->sleep);
+    const umf_pool_pieces_ops_t *own = umf_suspendable_own_pieces(plan->suspendable);
     if (own) {
-        own->each_part(plan->sleep->pool->self, plan_visit_part_again, &check);
+        own->each_part(plan->suspendable->pool->self, plan_visit_part_again, &check);
     } else {
-        umf_tracked_each_span(plan->sleep->pool->tracked, plan_visit_again, &check);
+        umf_tracked_each_span(plan->suspendable->pool->tracked, plan_visit_again, &check);
     }
     return check.seen == plan->count;
 }
@@ -108,8 +108,8 @@ static size_t plan_spans_of(const plan_t *plan, size_t first, const umf_vm_piece
 
 /* Lists the candidates: pieces whose allocations all seem to belong to the pool. */
 static umf_result_t plan_candidates(plan_t *plan) {
-    umf_sleep_t *sleep = plan->sleep;
-    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
+    umf_suspendable_t *suspendable = plan->suspendable;
+    umf_suspend_vm_t vm = umf_suspendable_vm(suspendable);
     for (size_t i = 0, n; i < plan->count; i += n) {
         umf_vm_piece_t piece;
         umf_result_t result = vm.ext->vm_find(vm.self, (void *)plan->spans[i].base, &piece);
@@ -122,62 +122,63 @@ static umf_result_t plan_candidates(plan_t *plan) {
             plan->shared += piece.size;
             continue;
         }
-        sleep->pieces[plan->candidates].base = piece.base;
-        sleep->pieces[plan->candidates].size = piece.size;
-        sleep->bases[plan->candidates] = piece.base;
+        suspendable->pieces[plan->candidates].base = piece.base;
+        suspendable->pieces[plan->candidates].size = piece.size;
+        suspendable->bases[plan->candidates] = piece.base;
         plan->allocations[plan->candidates++] = n;
     }
     return UMF_RESULT_SUCCESS;
 }
 
 /* Claims the candidates. Those that could be claimed move to the front and are the
- * sleep's pieces. */
+ * object's pieces. */
 static umf_result_t plan_claim(plan_t *plan) {
-    umf_sleep_t *sleep = plan->sleep;
-    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
-    umf_result_t result =
-        vm.ext->vm_claim(vm.self, sleep->bases, plan->allocations, plan->candidates, plan->claimed);
+    umf_suspendable_t *suspendable = plan->suspendable;
+    umf_suspend_vm_t vm = umf_suspendable_vm(suspendable);
+    umf_result_t result = vm.ext->vm_claim(vm.self, suspendable->bases, plan->allocations,
+                                           plan->candidates, plan->claimed);
     for (size_t i = 0; i < plan->candidates && result == UMF_RESULT_SUCCESS; i++) {
         if (!plan->claimed[i]) {
-            plan->shared += sleep->pieces[i].size;
+            plan->shared += suspendable->pieces[i].size;
             continue;
         }
-        sleep->pieces[sleep->count] = sleep->pieces[i];
-        sleep->bases[sleep->count++] = sleep->bases[i];
-        sleep->bytes += sleep->pieces[i].size;
+        suspendable->pieces[suspendable->count] = suspendable->pieces[i];
+        suspendable->bases[suspendable->count++] = suspendable->bases[i];
+        suspendable->bytes += suspendable->pieces[i].size;
     }
     return result;
 }
 
 /* Adds a span to the parts. A span that is adjacent to the last part extends it. */
-static void plan_part(umf_sleep_t *sleep, const plan_span_t *span, bool is_first) {
-    umf_store_part_t *last = sleep->part_count ? &sleep->parts[sleep->part_count - 1] : NULL;
+static void plan_part(umf_suspendable_t *suspendable, const plan_span_t *span, bool is_first) {
+    umf_store_part_t *last =
+        suspendable->part_count ? &suspendable->parts[suspendable->part_count - 1] : NULL;
     if (!is_first && last->base + last->size == (char *)span->base) {
         last->size += span->size;
     } else {
-        sleep->parts[sleep->part_count++] = (umf_store_part_t){
-            .base = (char *)span->base, .size = span->size, .offset = sleep->part_bytes};
+        suspendable->parts[suspendable->part_count++] = (umf_store_part_t){
+            .base = (char *)span->base, .size = span->size, .offset = suspendable->part_bytes};
     }
-    sleep->part_bytes += span->size;
+    suspendable->part_bytes += span->size;
 }
 
-/* Makes the parts: the allocated memory in the pieces of the sleep. */
+/* Makes the parts: the allocated memory in the pieces of the object. */
 static void plan_parts(plan_t *plan) {
-    umf_sleep_t *sleep = plan->sleep;
+    umf_suspendable_t *suspendable = plan->suspendable;
     size_t span = 0;
-    for (size_t i = 0; i < sleep->count; i++) {
-        umf_sleep_piece_t *piece = &sleep->pieces[i];
+    for (size_t i = 0; i < suspendable->count; i++) {
+        umf_suspend_piece_t *piece = &suspendable->pieces[i];
         while (plan->spans[span].base < (uintptr_t)piece->base) {
             span++;
         }
         bool is_first = true;
         while (span < plan->count &&
                plan->spans[span].base - (uintptr_t)piece->base < piece->size) {
-            plan_part(sleep, &plan->spans[span], is_first);
+            plan_part(suspendable, &plan->spans[span], is_first);
             piece->content += plan->spans[span++].size;
             is_first = false;
         }
-        piece->parts = sleep->part_count;
+        piece->parts = suspendable->part_count;
     }
 }
 
@@ -185,9 +186,9 @@ static void plan_parts(plan_t *plan) {
 static void plan_drop_exports(const plan_t *plan) {
     for (size_t i = 0; i < plan->count; i++) {
         umf_span_t *span =
-            umf_tracked_find(plan->sleep->pool->tracked, (void *)plan->spans[i].base);
+            umf_tracked_find(plan->suspendable->pool->tracked, (void *)plan->spans[i].base);
         if (span) {
-            umf_core_export_ends(span, umf_sleep_provider(plan->sleep));
+            umf_core_export_ends(span, umf_suspendable_provider(plan->suspendable));
         }
     }
 }
@@ -195,16 +196,16 @@ static void plan_drop_exports(const plan_t *plan) {
 /* --- both ------------------------------------------------------------------------------------- */
 
 static bool plan_alloc(plan_t *plan) {
-    umf_sleep_t *sleep = plan->sleep;
-    size_t room = sleep->room = plan->room;
+    umf_suspendable_t *suspendable = plan->suspendable;
+    size_t room = suspendable->room = plan->room;
     plan->spans = umf_meta_alloc(room * sizeof(*plan->spans));
     plan->allocations = umf_meta_alloc(room * sizeof(*plan->allocations));
     plan->claimed = umf_meta_alloc(room * sizeof(*plan->claimed));
-    sleep->pieces = umf_meta_alloc(room * sizeof(*sleep->pieces));
-    sleep->bases = umf_meta_alloc(room * sizeof(*sleep->bases));
-    sleep->parts = umf_meta_alloc(room * sizeof(*sleep->parts));
-    return plan->spans && plan->allocations && plan->claimed && sleep->pieces && sleep->bases &&
-           sleep->parts;
+    suspendable->pieces = umf_meta_alloc(room * sizeof(*suspendable->pieces));
+    suspendable->bases = umf_meta_alloc(room * sizeof(*suspendable->bases));
+    suspendable->parts = umf_meta_alloc(room * sizeof(*suspendable->parts));
+    return plan->spans && plan->allocations && plan->claimed && suspendable->pieces &&
+           suspendable->bases && suspendable->parts;
 }
 
 static void plan_free(plan_t *plan) {
@@ -215,8 +216,8 @@ static void plan_free(plan_t *plan) {
 
 /* How many spans or parts there are. */
 static umf_result_t plan_count(plan_t *plan) {
-    const umf_memory_pool_handle_t pool = plan->sleep->pool;
-    const umf_pool_pieces_ops_t *own = umf_sleep_own_pieces(plan->sleep);
+    const umf_memory_pool_handle_t pool = plan->suspendable->pool;
+    const umf_pool_pieces_ops_t *own = umf_suspendable_own_pieces(plan->suspendable);
     if (own) {
         return own->make(pool->self, &plan->room);
     }
@@ -244,12 +245,12 @@ static umf_result_t plan_try(plan_t *plan) {
 
 /* Spans may be withdrawn at the same time, for example by a thread that ends. Then the plan is made
  * again. Nothing can be added, so the loop ends. */
-umf_result_t umf_plan_make(umf_sleep_t *sleep, umf_suspend_report_t *report) {
+umf_result_t umf_plan_make(umf_suspendable_t *suspendable, umf_suspend_report_t *report) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     plan_t plan;
     do {
-        umf_plan_forget(sleep);
-        plan = (plan_t){.sleep = sleep};
+        umf_plan_forget(suspendable);
+        plan = (plan_t){.suspendable = suspendable};
         result = plan_count(&plan);
         result = result == UMF_RESULT_SUCCESS && plan.room ? plan_try(&plan) : result;
         plan_free(&plan);
@@ -259,84 +260,85 @@ umf_result_t umf_plan_make(umf_sleep_t *sleep, umf_suspend_report_t *report) {
     return result;
 }
 
-static void plan_release(umf_sleep_t *sleep) {
-    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
-    for (size_t i = 0; i < sleep->count; i++) {
-        if (!sleep->pieces[i].gone) {
+static void plan_release(umf_suspendable_t *suspendable) {
+    umf_suspend_vm_t vm = umf_suspendable_vm(suspendable);
+    for (size_t i = 0; i < suspendable->count; i++) {
+        if (!suspendable->pieces[i].gone) {
             /* A failure is logged, and the memory leaks. */
-            vm.ext->vm_release(vm.self, &sleep->bases[i], 1);
+            vm.ext->vm_release(vm.self, &suspendable->bases[i], 1);
         }
     }
 }
 
-void umf_plan_forget(umf_sleep_t *sleep) {
-    plan_release(sleep);
-    umf_store_destroy(sleep->store);
-    umf_meta_free(sleep->pieces, sleep->room * sizeof(*sleep->pieces));
-    umf_meta_free(sleep->bases, sleep->room * sizeof(*sleep->bases));
-    umf_meta_free(sleep->parts, sleep->room * sizeof(*sleep->parts));
-    sleep->store = NULL;
-    sleep->pieces = NULL;
-    sleep->bases = NULL;
-    sleep->parts = NULL;
-    sleep->count = sleep->part_count = sleep->room = sleep->bytes = sleep->part_bytes = 0;
+void umf_plan_forget(umf_suspendable_t *suspendable) {
+    plan_release(suspendable);
+    umf_store_destroy(suspendable->store);
+    umf_meta_free(suspendable->pieces, suspendable->room * sizeof(*suspendable->pieces));
+    umf_meta_free(suspendable->bases, suspendable->room * sizeof(*suspendable->bases));
+    umf_meta_free(suspendable->parts, suspendable->room * sizeof(*suspendable->parts));
+    suspendable->store = NULL;
+    suspendable->pieces = NULL;
+    suspendable->bases = NULL;
+    suspendable->parts = NULL;
+    suspendable->count = suspendable->part_count = suspendable->room = suspendable->bytes =
+        suspendable->part_bytes = 0;
 }
 
-umf_sleep_piece_t *umf_plan_find(const umf_sleep_t *sleep, uintptr_t addr) {
-    size_t low = 0, high = sleep->count;
+umf_suspend_piece_t *umf_plan_find(const umf_suspendable_t *suspendable, uintptr_t addr) {
+    size_t low = 0, high = suspendable->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const umf_sleep_piece_t *piece = &sleep->pieces[middle];
+        const umf_suspend_piece_t *piece = &suspendable->pieces[middle];
         if (addr < (uintptr_t)piece->base) {
             high = middle;
         } else if (addr - (uintptr_t)piece->base >= piece->size) {
             low = middle + 1;
         } else {
-            return &sleep->pieces[middle];
+            return &suspendable->pieces[middle];
         }
     }
     return NULL;
 }
 
-void umf_plan_prune(umf_sleep_t *sleep) {
+void umf_plan_prune(umf_suspendable_t *suspendable) {
     size_t pieces = 0, parts = 0, first = 0;
-    for (size_t i = 0; i < sleep->count; i++) {
-        umf_sleep_piece_t piece = sleep->pieces[i];
+    for (size_t i = 0; i < suspendable->count; i++) {
+        umf_suspend_piece_t piece = suspendable->pieces[i];
         size_t end = piece.parts;
         if (piece.gone) {
-            sleep->bytes -= piece.size;
+            suspendable->bytes -= piece.size;
         } else {
-            memmove(&sleep->parts[parts], &sleep->parts[first],
-                    (end - first) * sizeof(*sleep->parts));
+            memmove(&suspendable->parts[parts], &suspendable->parts[first],
+                    (end - first) * sizeof(*suspendable->parts));
             parts += end - first;
             piece.parts = parts;
-            sleep->bases[pieces] = piece.base;
-            sleep->pieces[pieces++] = piece;
+            suspendable->bases[pieces] = piece.base;
+            suspendable->pieces[pieces++] = piece;
         }
         first = end;
     }
-    sleep->count = pieces;
-    sleep->part_count = parts;
+    suspendable->count = pieces;
+    suspendable->part_count = parts;
 }
 
-size_t umf_plan_content(const umf_sleep_t *sleep) {
+size_t umf_plan_content(const umf_suspendable_t *suspendable) {
     size_t bytes = 0;
-    for (size_t i = 0; i < sleep->count; i++) {
-        bytes += sleep->pieces[i].gone ? 0 : sleep->pieces[i].content;
+    for (size_t i = 0; i < suspendable->count; i++) {
+        bytes += suspendable->pieces[i].gone ? 0 : suspendable->pieces[i].content;
     }
     return bytes;
 }
 
-size_t umf_plan_away(umf_sleep_t *sleep) {
-    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
+size_t umf_plan_away(umf_suspendable_t *suspendable) {
+    umf_suspend_vm_t vm = umf_suspendable_vm(suspendable);
     size_t bytes = 0;
-    for (size_t i = 0; i < sleep->count; i++) {
-        umf_sleep_piece_t *piece = &sleep->pieces[i];
+    for (size_t i = 0; i < suspendable->count; i++) {
+        umf_suspend_piece_t *piece = &suspendable->pieces[i];
         umf_vm_piece_t now;
         piece->is_away = !piece->gone &&
                          vm.ext->vm_find(vm.self, piece->base, &now) == UMF_RESULT_SUCCESS &&
                          !now.attached;
-        bytes += piece->is_away ? umf_sleep_piece_bytes(sleep, piece) : 0;
+        bytes += piece->is_away ? umf_suspendable_piece_bytes(suspendable, piece) : 0;
     }
     return bytes;
 }

@@ -15,23 +15,23 @@
 #include "ext/staging/queue.h"
 #include "ext/staging/undone.h"
 #include "ext/suspend/plan.h"
-#include "ext/suspend/sleep.h"
+#include "ext/suspend/suspendable.h"
 #include "object/event.h"
 #include "object/provider/memory_watch.h"
 
 /* The pools of one call. */
-typedef struct sleepers_t {
-    umf_sleep_t **list;
+typedef struct claimed_t {
+    umf_suspendable_t **list;
     size_t count;
     const umf_suspend_params_t *params;
     umf_suspend_report_t report;
-} sleepers_t;
+} claimed_t;
 
 /* --- claiming, notifying, waiting ------------------------------------------------------------- */
 
-static bool sleepers_have(const sleepers_t *all, const umf_sleep_t *sleep) {
+static bool claimed_have(const claimed_t *all, const umf_suspendable_t *suspendable) {
     for (size_t i = 0; i < all->count; i++) {
-        if (all->list[i] == sleep) {
+        if (all->list[i] == suspendable) {
             return true;
         }
     }
@@ -39,43 +39,45 @@ static bool sleepers_have(const sleepers_t *all, const umf_sleep_t *sleep) {
 }
 
 /* Moves a pool from state `from` to `to`. A pool that is in the end state already is left out. */
-static umf_result_t claim_locked(sleepers_t *all, umf_sleep_t *sleep, umf_suspend_state_t from,
-                                 umf_suspend_state_t to, umf_suspend_state_t end) {
-    if (sleep->state == end || (sleep->state == to && sleepers_have(all, sleep))) {
+static umf_result_t claim_locked(claimed_t *all, umf_suspendable_t *suspendable,
+                                 umf_suspend_state_t from, umf_suspend_state_t to,
+                                 umf_suspend_state_t end) {
+    if (suspendable->state == end || (suspendable->state == to && claimed_have(all, suspendable))) {
         return UMF_RESULT_SUCCESS;
     }
-    if (sleep->state != from) {
-        UMF_LOG_ERROR("pool %p is being suspended or resumed by another call", (void *)sleep->pool);
+    if (suspendable->state != from) {
+        UMF_LOG_ERROR("pool %p is being suspended or resumed by another call",
+                      (void *)suspendable->pool);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    if (to == UMF_SUSPEND_STATE_SUSPENDING && sleep->watch.forbids > 0) {
+    if (to == UMF_SUSPEND_STATE_SUSPENDING && suspendable->watch.forbids > 0) {
         UMF_LOG_ERROR("pool %p must not be suspended: umfPoolForbidSuspend was called %zu times "
                       "more than umfPoolAllowSuspend",
-                      (void *)sleep->pool, sleep->watch.forbids);
+                      (void *)suspendable->pool, suspendable->watch.forbids);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    sleep->state = to;
-    all->list[all->count++] = sleep;
+    suspendable->state = to;
+    all->list[all->count++] = suspendable;
     return UMF_RESULT_SUCCESS;
 }
 
-static void unclaim(sleepers_t *all, umf_suspend_state_t state) {
+static void unclaim(claimed_t *all, umf_suspend_state_t state) {
     for (size_t i = 0; i < all->count; i++) {
-        umf_sleep_set_state(all->list[i], state);
+        umf_suspendable_set_state(all->list[i], state);
     }
 }
 
-static umf_result_t claim(sleepers_t *all, umf_memory_pool_handle_t *pools, size_t num,
+static umf_result_t claim(claimed_t *all, umf_memory_pool_handle_t *pools, size_t num,
                           umf_suspend_state_t from, umf_suspend_state_t to,
                           umf_suspend_state_t end) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (size_t i = 0; i < num && result == UMF_RESULT_SUCCESS; i++) {
-        umf_sleep_t *sleep = NULL;
-        result = umf_sleep_get(pools[i], &sleep);
+        umf_suspendable_t *suspendable = NULL;
+        result = umf_suspendable_get(pools[i], &suspendable);
         if (result == UMF_RESULT_SUCCESS) {
-            umf_lock(umf_sleep_lock);
-            result = claim_locked(all, sleep, from, to, end);
-            umf_unlock(umf_sleep_lock);
+            umf_lock(umf_suspend_lock);
+            result = claim_locked(all, suspendable, from, to, end);
+            umf_unlock(umf_suspend_lock);
         }
     }
     if (result != UMF_RESULT_SUCCESS) {
@@ -85,7 +87,7 @@ static umf_result_t claim(sleepers_t *all, umf_memory_pool_handle_t *pools, size
 }
 
 /* Notifies the watchers of all pools before the first pool changes. */
-static umf_result_t notify_suspend(const sleepers_t *all) {
+static umf_result_t notify_suspend(const claimed_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         umf_result_t result = umf_watch_notify_suspend(&all->list[i]->watch, all->list[i]->pool);
         if (result != UMF_RESULT_SUCCESS) {
@@ -100,10 +102,10 @@ static umf_result_t notify_suspend(const sleepers_t *all) {
 
 static const umf_suspend_params_t params_default = UMF_SUSPEND_PARAMS_INIT;
 
-static umf_result_t wait_for(const sleepers_t *all, const umf_suspend_params_t *params) {
+static umf_result_t wait_for(const claimed_t *all, const umf_suspend_params_t *params) {
     for (size_t i = 0; i < all->count; i++) {
-        umf_memory_provider_handle_t provider = umf_sleep_provider(all->list[i]);
-        if (i > 0 && provider == umf_sleep_provider(all->list[i - 1])) {
+        umf_memory_provider_handle_t provider = umf_suspendable_provider(all->list[i]);
+        if (i > 0 && provider == umf_suspendable_provider(all->list[i - 1])) {
             continue; /* waited for */
         }
         umf_result_t result = provider->ext->wait(
@@ -117,27 +119,27 @@ static umf_result_t wait_for(const sleepers_t *all, const umf_suspend_params_t *
 
 /* Waits for copies that an earlier call could not wait for (ext/staging/undone.h). Until that
  * succeeds the memory of the pool must not go. */
-static umf_result_t sleep_settle(const umf_sleep_t *sleep) {
-    umf_result_t result = umf_undone_settle(umf_sleep_provider(sleep)->root);
+static umf_result_t suspendable_settle(const umf_suspendable_t *suspendable) {
+    umf_result_t result = umf_undone_settle(umf_suspendable_provider(suspendable)->root);
     if (result != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("pool %p keeps its memory, because copies of its content could not be waited "
                       "for: suspend or resume it again later",
-                      (void *)sleep->pool);
+                      (void *)suspendable->pool);
     }
     return result;
 }
 
-static umf_result_t settle_all(const sleepers_t *all) {
+static umf_result_t settle_all(const claimed_t *all) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
-        result = sleep_settle(all->list[i]);
+        result = suspendable_settle(all->list[i]);
     }
     return result;
 }
 
 /* Waits before a resume. No work can use memory that is detached. So only the named queues and
  * events are waited for, and the copies of a call that failed. */
-static umf_result_t wait_before_resume(const sleepers_t *all) {
+static umf_result_t wait_before_resume(const claimed_t *all) {
     const umf_suspend_params_t *named = all->params;
     umf_result_t result = settle_all(all);
     return result == UMF_RESULT_SUCCESS && (named->num_queues || named->num_events)
@@ -147,78 +149,84 @@ static umf_result_t wait_before_resume(const sleepers_t *all) {
 
 /* --- saving and restoring --------------------------------------------------------------------- */
 
-static bool is_kept(const umf_sleep_t *sleep) {
-    return sleep->policy.keep != UMF_SUSPEND_ZERO && sleep->policy.keep != UMF_SUSPEND_DISCARD;
+static bool is_kept(const umf_suspendable_t *suspendable) {
+    return suspendable->policy.keep != UMF_SUSPEND_ZERO &&
+           suspendable->policy.keep != UMF_SUSPEND_DISCARD;
 }
 
-static umf_result_t sleep_save(umf_sleep_t *sleep) {
-    if (sleep->count == 0 || !is_kept(sleep)) {
+static umf_result_t suspendable_save(umf_suspendable_t *suspendable) {
+    if (suspendable->count == 0 || !is_kept(suspendable)) {
         return UMF_RESULT_SUCCESS;
     }
-    if (!umf_store_can(umf_sleep_provider(sleep), sleep->policy.keep)) {
+    if (!umf_store_can(umf_suspendable_provider(suspendable), suspendable->policy.keep)) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    umf_result_t result = umf_store_create(umf_sleep_provider(sleep), &sleep->policy,
-                                           sleep->part_bytes, &sleep->store);
+    umf_result_t result =
+        umf_store_create(umf_suspendable_provider(suspendable), &suspendable->policy,
+                         suspendable->part_bytes, &suspendable->store);
     return result == UMF_RESULT_SUCCESS
-               ? umf_store_save(sleep->store, sleep->parts, sleep->part_count)
+               ? umf_store_save(suspendable->store, suspendable->parts, suspendable->part_count)
                : result;
 }
 
 static umf_result_t queue_zeroes(const umf_side_t *side, void *queue, void *arg) {
-    const umf_sleep_t *sleep = arg;
+    const umf_suspendable_t *suspendable = arg;
     umf_result_t result = UMF_RESULT_SUCCESS;
-    for (size_t i = 0; i < sleep->part_count && result == UMF_RESULT_SUCCESS; i++) {
-        result = side->ext->fill(side->self, queue, sleep->parts[i].base, 0, sleep->parts[i].size);
+    for (size_t i = 0; i < suspendable->part_count && result == UMF_RESULT_SUCCESS; i++) {
+        result = side->ext->fill(side->self, queue, suspendable->parts[i].base, 0,
+                                 suspendable->parts[i].size);
     }
     return result;
 }
 
-static umf_result_t sleep_zero(umf_sleep_t *sleep) {
+static umf_result_t suspendable_zero(umf_suspendable_t *suspendable) {
     umf_side_t side;
-    umf_side_of_provider(&side, umf_sleep_provider(sleep));
-    return umf_queue_run(&side, queue_zeroes, sleep, NULL);
+    umf_side_of_provider(&side, umf_suspendable_provider(suspendable));
+    return umf_queue_run(&side, queue_zeroes, suspendable, NULL);
 }
 
-static umf_result_t sleep_load(umf_sleep_t *sleep) {
-    if (sleep->count == 0 || sleep->policy.keep == UMF_SUSPEND_DISCARD) {
+static umf_result_t suspendable_load(umf_suspendable_t *suspendable) {
+    if (suspendable->count == 0 || suspendable->policy.keep == UMF_SUSPEND_DISCARD) {
         return UMF_RESULT_SUCCESS;
     }
-    return sleep->policy.keep == UMF_SUSPEND_ZERO
-               ? sleep_zero(sleep)
-               : umf_store_load(sleep->store, sleep->parts, sleep->part_count);
+    return suspendable->policy.keep == UMF_SUSPEND_ZERO
+               ? suspendable_zero(suspendable)
+               : umf_store_load(suspendable->store, suspendable->parts, suspendable->part_count);
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static umf_result_t sleep_create(umf_sleep_t *sleep, size_t *missing) {
-    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
-    return sleep->count ? vm.ext->vm_create(vm.self, sleep->bases, sleep->count, missing)
-                        : UMF_RESULT_SUCCESS;
+static umf_result_t suspendable_create(umf_suspendable_t *suspendable, size_t *missing) {
+    umf_suspend_vm_t vm = umf_suspendable_vm(suspendable);
+    return suspendable->count
+               ? vm.ext->vm_create(vm.self, suspendable->bases, suspendable->count, missing)
+               : UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t sleep_attach(umf_sleep_t *sleep) {
-    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
-    return sleep->count ? vm.ext->vm_attach(vm.self, sleep->bases, sleep->count)
-                        : UMF_RESULT_SUCCESS;
+static umf_result_t suspendable_attach(umf_suspendable_t *suspendable) {
+    umf_suspend_vm_t vm = umf_suspendable_vm(suspendable);
+    return suspendable->count ? vm.ext->vm_attach(vm.self, suspendable->bases, suspendable->count)
+                              : UMF_RESULT_SUCCESS;
 }
 
 /* Tells the callbacks of umf/registration.h that the memory of the pool goes. */
-static void notify_unmapping(const umf_sleep_t *sleep) {
-    const umf_tracked_provider_t *tracked = sleep->pool->tracked;
-    for (size_t i = sleep->part_count; umf_memory_watch_of(tracked) && i-- > 0;) {
-        umf_memory_watch_unmapping(tracked, sleep->parts[i].base, sleep->parts[i].size, 0);
+static void notify_unmapping(const umf_suspendable_t *suspendable) {
+    const umf_tracked_provider_t *tracked = suspendable->pool->tracked;
+    for (size_t i = suspendable->part_count; umf_memory_watch_of(tracked) && i-- > 0;) {
+        umf_memory_watch_unmapping(tracked, suspendable->parts[i].base, suspendable->parts[i].size,
+                                   0);
     }
 }
 
 /* Tells them that it is there again. A refusal is undone. */
-static umf_result_t notify_mapped(const umf_sleep_t *sleep) {
-    const umf_tracked_provider_t *tracked = sleep->pool->tracked;
-    for (size_t i = 0; umf_memory_watch_of(tracked) && i < sleep->part_count; i++) {
-        umf_result_t result =
-            umf_memory_watch_mapped(tracked, sleep->parts[i].base, sleep->parts[i].size);
+static umf_result_t notify_mapped(const umf_suspendable_t *suspendable) {
+    const umf_tracked_provider_t *tracked = suspendable->pool->tracked;
+    for (size_t i = 0; umf_memory_watch_of(tracked) && i < suspendable->part_count; i++) {
+        umf_result_t result = umf_memory_watch_mapped(tracked, suspendable->parts[i].base,
+                                                      suspendable->parts[i].size);
         for (; result != UMF_RESULT_SUCCESS && i-- > 0;) {
-            umf_memory_watch_unmapping(tracked, sleep->parts[i].base, sleep->parts[i].size, 0);
+            umf_memory_watch_unmapping(tracked, suspendable->parts[i].base,
+                                       suspendable->parts[i].size, 0);
         }
         if (result != UMF_RESULT_SUCCESS) {
             return result;
@@ -227,20 +235,20 @@ static umf_result_t notify_mapped(const umf_sleep_t *sleep) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t sleep_detach(umf_sleep_t *sleep) {
-    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
-    return sleep->count ? vm.ext->vm_detach(vm.self, sleep->bases, sleep->count)
-                        : UMF_RESULT_SUCCESS;
+static umf_result_t suspendable_detach(umf_suspendable_t *suspendable) {
+    umf_suspend_vm_t vm = umf_suspendable_vm(suspendable);
+    return suspendable->count ? vm.ext->vm_detach(vm.self, suspendable->bases, suspendable->count)
+                              : UMF_RESULT_SUCCESS;
 }
 
 /* --- the transactions ------------------------------------------------------------------------- */
 
 /* Creates the memory of all pools. After a failure some exists, which take_back releases. */
-static umf_result_t make_memory(sleepers_t *all) {
+static umf_result_t make_memory(claimed_t *all) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     size_t created = 0, missing = 0;
     while (created < all->count && result == UMF_RESULT_SUCCESS) {
-        result = sleep_create(all->list[created], &missing);
+        result = suspendable_create(all->list[created], &missing);
         created += result == UMF_RESULT_SUCCESS;
     }
     if (result != UMF_RESULT_SUCCESS) {
@@ -251,60 +259,60 @@ static umf_result_t make_memory(sleepers_t *all) {
         UMF_LOG_ERROR("%zu bytes of memory are missing; the pools stay suspended", missing);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
-        result = sleep_attach(all->list[i]);
+        result = suspendable_attach(all->list[i]);
     }
     return result;
 }
 
 /* Releases the memory that a failed resume has created. */
-static void take_back(sleepers_t *all) {
+static void take_back(claimed_t *all) {
     for (size_t i = 0; i < all->count; i++) {
-        if (sleep_settle(all->list[i]) == UMF_RESULT_SUCCESS &&
-            sleep_detach(all->list[i]) != UMF_RESULT_SUCCESS) {
+        if (suspendable_settle(all->list[i]) == UMF_RESULT_SUCCESS &&
+            suspendable_detach(all->list[i]) != UMF_RESULT_SUCCESS) {
             UMF_LOG_ERROR("pool %p stays suspended, but not all of its memory could be given back; "
                           "the next resume uses that",
                           (void *)all->list[i]->pool);
         }
-        umf_sleep_set_state(all->list[i], UMF_SUSPEND_STATE_SUSPENDED);
+        umf_suspendable_set_state(all->list[i], UMF_SUSPEND_STATE_SUSPENDED);
     }
 }
 
 /* Restores pieces of a pool that were detached before a failure: all, some or none of its pieces.
  */
-static umf_result_t sleep_restore(umf_sleep_t *sleep) {
+static umf_result_t suspendable_restore(umf_suspendable_t *suspendable) {
     size_t missing;
-    if (umf_plan_away(sleep) == 0) {
+    if (umf_plan_away(suspendable) == 0) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_result_t result = sleep_create(sleep, &missing);
+    umf_result_t result = suspendable_create(suspendable, &missing);
     if (result == UMF_RESULT_SUCCESS) {
-        result = sleep_attach(sleep);
+        result = suspendable_attach(suspendable);
     }
-    return result == UMF_RESULT_SUCCESS ? sleep_load(sleep) : result;
+    return result == UMF_RESULT_SUCCESS ? suspendable_load(suspendable) : result;
 }
 
 /* Ends the suspension of a pool that has its memory again. */
-static void sleep_end(umf_sleep_t *sleep) {
-    umf_plan_forget(sleep);
-    umf_sleep_open_pool(sleep);
+static void suspendable_end(umf_suspendable_t *suspendable) {
+    umf_plan_forget(suspendable);
+    umf_suspendable_open_pool(suspendable);
 }
 
 /* Undoes a failed suspend. `is_notified`: callbacks have run for the loss of the memory. */
-static void suspend_undo(sleepers_t *all, bool is_notified) {
+static void suspend_undo(claimed_t *all, bool is_notified) {
     for (size_t i = 0; i < all->count; i++) {
-        umf_sleep_t *sleep = all->list[i];
-        if (sleep_restore(sleep) == UMF_RESULT_SUCCESS) {
+        umf_suspendable_t *suspendable = all->list[i];
+        if (suspendable_restore(suspendable) == UMF_RESULT_SUCCESS) {
             if (is_notified) {
-                notify_mapped(sleep);
+                notify_mapped(suspendable);
             }
-            sleep_end(sleep);
-            umf_watch_notify_resume(&sleep->watch, sleep->pool);
-            umf_sleep_set_state(sleep, UMF_SUSPEND_STATE_RESIDENT);
+            suspendable_end(suspendable);
+            umf_watch_notify_resume(&suspendable->watch, suspendable->pool);
+            umf_suspendable_set_state(suspendable, UMF_SUSPEND_STATE_RESIDENT);
         } else {
             UMF_LOG_ERROR("pool %p stays suspended, its content is kept: resume it when there is "
                           "memory for it",
-                          (void *)sleep->pool);
-            umf_sleep_set_state(sleep, UMF_SUSPEND_STATE_SUSPENDED);
+                          (void *)suspendable->pool);
+            umf_suspendable_set_state(suspendable, UMF_SUSPEND_STATE_SUSPENDED);
         }
     }
 }
@@ -326,14 +334,14 @@ static void wait_for_copies(umf_memory_pool_handle_t pool) {
     }
 }
 
-static umf_result_t suspend_all(sleepers_t *all) {
+static umf_result_t suspend_all(claimed_t *all) {
     umf_result_t result = notify_suspend(all);
     if (result != UMF_RESULT_SUCCESS) {
         unclaim(all, UMF_SUSPEND_STATE_RESIDENT);
         return result;
     }
     for (size_t i = 0; i < all->count; i++) {
-        umf_sleep_close_pool(all->list[i]);
+        umf_suspendable_close_pool(all->list[i]);
         wait_for_copies(all->list[i]->pool);
     }
     result = wait_for(all, all->params);
@@ -346,14 +354,14 @@ static umf_result_t suspend_all(sleepers_t *all) {
         result = umf_plan_make(all->list[i], &all->report);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
-        result = sleep_save(all->list[i]);
+        result = suspendable_save(all->list[i]);
     }
     size_t notified = 0;
     for (; notified < all->count && result == UMF_RESULT_SUCCESS; notified++) {
         notify_unmapping(all->list[notified]);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
-        result = sleep_detach(all->list[i]);
+        result = suspendable_detach(all->list[i]);
     }
     if (result != UMF_RESULT_SUCCESS) {
         suspend_undo(all, notified > 0);
@@ -362,14 +370,14 @@ static umf_result_t suspend_all(sleepers_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         all->report.bytes += all->list[i]->bytes;
         all->report.kept += all->list[i]->store ? umf_plan_content(all->list[i]) : 0;
-        umf_sleep_set_state(all->list[i], UMF_SUSPEND_STATE_SUSPENDED);
+        umf_suspendable_set_state(all->list[i], UMF_SUSPEND_STATE_SUSPENDED);
         UMF_EVENT(.kind = UMF_RECORD_SUSPEND, .pool = all->list[i]->pool,
                   .size = all->list[i]->bytes);
     }
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t resume_all(sleepers_t *all) {
+static umf_result_t resume_all(claimed_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         umf_plan_prune(all->list[i]);
     }
@@ -378,7 +386,7 @@ static umf_result_t resume_all(sleepers_t *all) {
         result = make_memory(all);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
-        result = sleep_load(all->list[i]);
+        result = suspendable_load(all->list[i]);
     }
     size_t notified = 0;
     while (notified < all->count && result == UMF_RESULT_SUCCESS) {
@@ -393,15 +401,15 @@ static umf_result_t resume_all(sleepers_t *all) {
         return result;
     }
     for (size_t i = 0; i < all->count; i++) {
-        umf_sleep_t *sleep = all->list[i];
-        all->report.bytes += sleep->bytes;
-        all->report.kept += sleep->store ? umf_plan_content(sleep) : 0;
-        UMF_EVENT(.kind = UMF_RECORD_RESUME, .pool = sleep->pool, .size = sleep->bytes);
-        sleep_end(sleep);
+        umf_suspendable_t *suspendable = all->list[i];
+        all->report.bytes += suspendable->bytes;
+        all->report.kept += suspendable->store ? umf_plan_content(suspendable) : 0;
+        UMF_EVENT(.kind = UMF_RECORD_RESUME, .pool = suspendable->pool, .size = suspendable->bytes);
+        suspendable_end(suspendable);
     }
     for (size_t i = 0; i < all->count; i++) {
         umf_watch_notify_resume(&all->list[i]->watch, all->list[i]->pool);
-        umf_sleep_set_state(all->list[i], UMF_SUSPEND_STATE_RESIDENT);
+        umf_suspendable_set_state(all->list[i], UMF_SUSPEND_STATE_RESIDENT);
     }
     return UMF_RESULT_SUCCESS;
 }
@@ -431,12 +439,12 @@ umf_result_t umf_suspend_check(umf_memory_pool_handle_t *pools, size_t num,
 static umf_result_t run(bool is_resume, umf_memory_pool_handle_t *pools, size_t num,
                         const umf_suspend_params_t *params, umf_suspend_report_t *report) {
     size_t bytes;
-    if (!umf_mul(num, sizeof(umf_sleep_t *), &bytes)) {
+    if (!umf_mul(num, sizeof(umf_suspendable_t *), &bytes)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    sleepers_t all = {.list = umf_meta_alloc(bytes),
-                      .params = params ? params : &params_default,
-                      .report = UMF_SUSPEND_REPORT_INIT};
+    claimed_t all = {.list = umf_meta_alloc(bytes),
+                     .params = params ? params : &params_default,
+                     .report = UMF_SUSPEND_REPORT_INIT};
     if (!all.list) {
         UMF_LOG_ERROR("no memory for bookkeeping");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -474,12 +482,12 @@ UMF_API_EXT_1 umf_result_t umfPoolsResume(umf_memory_pool_handle_t *pools, size_
     return result == UMF_RESULT_SUCCESS ? run(true, pools, num, params, report) : result;
 }
 
-static void residency_of_asleep(umf_sleep_t *sleep, umf_residency_t *now) {
-    umf_lock(umf_sleep_lock);
-    umf_suspend_keep_t keep = sleep->policy.keep;
-    size_t away = sleep->away, kept = sleep->kept;
-    now->state = sleep->state;
-    umf_unlock(umf_sleep_lock);
+static void residency_of_suspended(umf_suspendable_t *suspendable, umf_residency_t *now) {
+    umf_lock(umf_suspend_lock);
+    umf_suspend_keep_t keep = suspendable->policy.keep;
+    size_t away = suspendable->away, kept = suspendable->kept;
+    now->state = suspendable->state;
+    umf_unlock(umf_suspend_lock);
     now->resident -= away < now->resident ? away : now->resident;
     now->pinned = keep == UMF_SUSPEND_KEEP_PINNED ? kept : 0;
     now->host = keep == UMF_SUSPEND_KEEP_HOST ? kept : 0;
@@ -501,11 +509,11 @@ UMF_API_EXT_1 umf_result_t umfPoolGetResidency(umf_memory_pool_handle_t pool,
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     umf_residency_t now = {.struct_size = residency->struct_size};
-    umf_sleep_t *sleep = umf_sleep_of(pool);
+    umf_suspendable_t *suspendable = umf_suspendable_of(pool);
     now.reserved = umf_tracked_bytes(pool->tracked);
     now.resident = now.reserved;
-    if (sleep) {
-        residency_of_asleep(sleep, &now);
+    if (suspendable) {
+        residency_of_suspended(suspendable, &now);
     }
     *residency = now;
     return UMF_RESULT_SUCCESS;
@@ -519,21 +527,22 @@ UMF_API_EXT_1 umf_result_t umfSuspendTrim(void) {
 /* --- functions for the core --------------------------------------------------------------------
  */
 
-void umf_sleep_freed(umf_memory_pool_handle_t pool, const void *ptr) {
-    umf_sleep_t *sleep = umf_sleep_of(pool);
-    if (!sleep || sleep->state != UMF_SUSPEND_STATE_SUSPENDED) {
+void umf_suspendable_freed(umf_memory_pool_handle_t pool, const void *ptr) {
+    umf_suspendable_t *suspendable = umf_suspendable_of(pool);
+    if (!suspendable || suspendable->state != UMF_SUSPEND_STATE_SUSPENDED) {
         return;
     }
-    umf_sleep_vm_t vm = umf_sleep_vm(sleep);
+    umf_suspend_vm_t vm = umf_suspendable_vm(suspendable);
     umf_vm_piece_t piece;
     if (vm.ext->vm_find(vm.self, ptr, &piece) == UMF_RESULT_SUCCESS && piece.allocations == 0 &&
-        umf_sleep_piece_gone(sleep, piece.base)) {
+        umf_suspendable_piece_gone(suspendable, piece.base)) {
         vm.ext->vm_release(vm.self, &piece.base, 1);
     }
 }
 
 void umf_suspend_init(void) {
-    static umf_listener_t listener = {
-        .pool_ends = umf_sleep_drop, .provider_ends = umf_pinned_drop, .ticks = umf_pinned_ticks};
+    static umf_listener_t listener = {.pool_ends = umf_suspendable_drop,
+                                      .provider_ends = umf_pinned_drop,
+                                      .ticks = umf_pinned_ticks};
     umf_core_listen(&listener);
 }

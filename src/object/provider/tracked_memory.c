@@ -154,9 +154,9 @@ umf_result_t umf_tracked_alloc(umf_tracked_provider_t *tracked, size_t size, siz
 
 /* A suspended pool may have a stored copy of the memory, which is void from now on. Over a provider
  * whose memory cannot be detached no pool is suspended. */
-UMF_INLINE void tell_sleeping_pool(const umf_tracked_provider_t *tracked, const void *ptr) {
+UMF_INLINE void tell_suspended_pool(const umf_tracked_provider_t *tracked, const void *ptr) {
     umf_memory_pool_handle_t pool = tracked->ext->vm_detach ? umf_tracked_pool(tracked) : NULL;
-    if (pool && umf_pool_is_asleep(pool)) {
+    if (pool && umf_pool_is_suspended(pool)) {
         UMF_KEEP_ERRNO;
         umf_layers_freed(pool, ptr);
     }
@@ -226,7 +226,7 @@ UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free
         return free_failed(tracked, span, ptr, size, result);
     }
     forget(tracked, span);
-    tell_sleeping_pool(tracked, ptr);
+    tell_suspended_pool(tracked, ptr);
     return UMF_RESULT_SUCCESS;
 }
 

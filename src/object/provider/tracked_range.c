@@ -86,7 +86,7 @@ uint64_t umf_tracked_page_generation(void) {
 
 void umf_tracked_page_freed(umf_tracked_provider_t *tracked, const void *ptr) {
     umf_memory_pool_handle_t pool = umf_tracked_pool(tracked);
-    if (pool && umf_pool_is_asleep(pool)) {
+    if (pool && umf_pool_is_suspended(pool)) {
         umf_layers_freed(pool, ptr);
     }
 }

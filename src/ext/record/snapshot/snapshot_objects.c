@@ -97,7 +97,8 @@ static uint32_t provider_add(umf_snapshot_t *snapshot, umf_memory_provider_handl
 
 static void pool_away(umf_memory_pool_handle_t pool, umf_record_object_t *item) {
     umf_residency_t residency = UMF_RESIDENCY_INIT;
-    if (umf_pool_is_asleep(pool) && umfPoolGetResidency(pool, &residency) == UMF_RESULT_SUCCESS &&
+    if (umf_pool_is_suspended(pool) &&
+        umfPoolGetResidency(pool, &residency) == UMF_RESULT_SUCCESS &&
         residency.state != UMF_SUSPEND_STATE_RESIDENT) {
         item->flags |= UMF_RECORD_OBJECT_IS_ASLEEP;
         item->away = residency.reserved - residency.resident;
