@@ -57,7 +57,7 @@ static void counter_sum(umf_thread_slot_t *block, void *sum) {
 }
 
 size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
-    size_t aside = atomic_load_explicit(&pool->aside, memory_order_relaxed), count;
+    size_t deferred = atomic_load_explicit(&pool->deferred, memory_order_relaxed), count;
     if (pool->fast) {
         count = pool->fast->alloc_count(pool->self);
     } else {
@@ -65,7 +65,7 @@ size_t umf_pool_alloc_count(umf_memory_pool_handle_t pool) {
         umf_thread_slot_each(&pool->counters, counter_sum, &sum);
         count = sum > 0 ? (size_t)sum : 0;
     }
-    return count > aside ? count - aside : 0;
+    return count > deferred ? count - deferred : 0;
 }
 
 size_t umf_pool_thread_cache(umf_memory_pool_handle_t pool) {

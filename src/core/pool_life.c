@@ -369,9 +369,9 @@ UMF_API_1_0 umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool) {
     }
     umf_reclaim_end(hPool);
     UMF_EVENT(.kind = UMF_RECORD_DESTROY, .pool = hPool);
-    /* First the pool can no longer be found by name, then its held objects go back to it. */
+    /* First the pool can no longer be found by name, then its pinned objects go back to it. */
     umf_names_remove(hPool);
-    umf_hold_drop(hPool);
+    umf_pin_drop(hPool);
     umf_provider_free_batch(hPool->provider, true);
     umf_layers_close(hPool);
     umf_result_t result = hPool->ops.finalize(hPool->self);

@@ -367,14 +367,14 @@ typedef struct export_mark_t {
 
 static const umf_handle_kind_t export_mark_kind = {"an IPC handle's mark"};
 
-/* The hold behind the handle. While the handle exists, the memory it names is not reused. */
-static umf_hold_t *export_hold(export_mark_t *mark) {
-    return (umf_hold_t *)((char *)mark + mark->bytes) - 1;
+/* The pin behind the handle. While the handle exists, the memory it names is not reused. */
+static umf_pin_t *export_pin(export_mark_t *mark) {
+    return (umf_pin_t *)((char *)mark + mark->bytes) - 1;
 }
 
 static size_t export_block_size(size_t handle_size) {
-    size_t room = umf_align_up(handle_size, _Alignof(umf_hold_t));
-    return sizeof(export_mark_t) + room + sizeof(umf_hold_t);
+    size_t room = umf_align_up(handle_size, _Alignof(umf_pin_t));
+    return sizeof(export_mark_t) + room + sizeof(umf_pin_t);
 }
 
 static uint64_t export_cookie(const export_mark_t *mark) {
@@ -459,8 +459,8 @@ static umf_result_t export_get(umf_span_t *span, const void *ptr, umf_ipc_handle
     return export_copy(export, (uintptr_t)ptr - export->base, handle, size);
 }
 
-static umf_result_t export_get_and_hold(umf_span_t *span, const void *ptr, umf_ipc_handle_t *handle,
-                                        size_t *size) {
+static umf_result_t export_get_and_pin(umf_span_t *span, const void *ptr, umf_ipc_handle_t *handle,
+                                       size_t *size) {
     umf_ipc_handle_t made;
     size_t made_size;
     umf_result_t result = export_get(span, ptr, &made, &made_size);
@@ -468,7 +468,7 @@ static umf_result_t export_get_and_hold(umf_span_t *span, const void *ptr, umf_i
         return result;
     }
     export_mark_t *mark = (export_mark_t *)made - 1;
-    result = umf_hold_begin(export_hold(mark), span, ptr);
+    result = umf_pin_begin(export_pin(mark), span, ptr);
     if (result != UMF_RESULT_SUCCESS) {
         atomic_store_explicit(&mark->cookie, 0, memory_order_relaxed);
         export_mark_free(mark);
@@ -498,7 +498,7 @@ UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcH
             ptr);
         return UMF_RESULT_ERROR_UNKNOWN;
     }
-    return export_get_and_hold(span, ptr, ipcHandle, size);
+    return export_get_and_pin(span, ptr, ipcHandle, size);
 }
 
 /* Removes the mark of a handle. false: there is none. It may read memory that is no longer part of
@@ -520,7 +520,7 @@ UMF_API_1_0 umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle) {
                       (void *)ipcHandle);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_hold_end(export_hold(mark));
+    umf_pin_end(export_pin(mark));
     export_mark_free(mark);
     return UMF_RESULT_SUCCESS;
 }

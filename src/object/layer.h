@@ -22,7 +22,7 @@
 typedef enum umf_layer_rank_t {
     UMF_LAYER_RECORD, /* object/recorded.c: events of the program's calls */
     UMF_LAYER_QUEUE, /* ext/queue/records.c: ends the record of a block that is freed on no queue */
-    UMF_LAYER_HOLD,  /* object/hold.c: sets aside freed objects of IPC handles */
+    UMF_LAYER_PIN,   /* object/pin.c: defers frees of objects with IPC handles */
     UMF_LAYER_ZERO,  /* object/zero.c: overwrites freed memory */
     UMF_LAYER_SUSPEND, /* ext/suspend/suspendable.c: refuses requests while the memory is away */
     UMF_LAYERS,        /* the pool itself */

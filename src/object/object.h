@@ -14,10 +14,10 @@
 
 #include "base/handle.h"
 #include "cache/magazine.h"
-#include "object/hold.h"
 #include "object/layer.h"
 #include "object/listener.h"
 #include "object/names.h"
+#include "object/pin.h"
 #include "object/provider/tracked_provider.h"
 
 /* A number for a new pool or provider. With its handle it names the object: the next one may have
@@ -94,9 +94,9 @@ struct umf_memory_pool_t {
     _Atomic(void *) suspendable; /* ext/suspend/suspendable.c; Sync: atomic, published once */
     uint32_t birth;              /* umf_birth_next. Immutable after create */
 
-    /* object/hold.c: */
-    umf_hold_t *holds;             /* Sync: its lock; a hint if read without it */
-    _Atomic size_t aside;          /* freed objects that are set aside */
+    /* object/pin.c: */
+    umf_pin_t *pins;               /* Sync: its lock; a hint if read without it */
+    _Atomic size_t deferred;       /* objects whose free is deferred */
     _Atomic(void *) stream_caches; /* ext/queue/stream_caches.c; Sync: atomic, published once */
 
     umf_named_t named;                /* object/names.c */

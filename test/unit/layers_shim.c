@@ -60,12 +60,12 @@ static void note(char letter) {
 
 FAKE(UMF_LAYER_RECORD, 'R');
 FAKE(UMF_LAYER_QUEUE, 'Q');
-FAKE(UMF_LAYER_HOLD, 'H');
+FAKE(UMF_LAYER_PIN, 'H');
 FAKE(UMF_LAYER_ZERO, 'Z');
 FAKE(UMF_LAYER_SUSPEND, 'S');
 
 static const umf_layer_t *const fakes[] = {&fake_UMF_LAYER_RECORD, &fake_UMF_LAYER_QUEUE,
-                                           &fake_UMF_LAYER_HOLD, &fake_UMF_LAYER_ZERO,
+                                           &fake_UMF_LAYER_PIN, &fake_UMF_LAYER_ZERO,
                                            &fake_UMF_LAYER_SUSPEND};
 
 _Static_assert(UMF_LAYERS == SHIM_LAYERS && UMF_COUNT_OF(fakes) == SHIM_LAYERS, "one each");

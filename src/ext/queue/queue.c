@@ -119,7 +119,7 @@ UMF_INLINE bool free_cached(const umf_stream_caches_entry_t *cached, const void 
 
 static inline bool may_be_exported(const umf_stream_caches_t *caches, umf_map_entry_t entry) {
     if (!caches->each_from_provider) {
-        return umf_unlikely(__atomic_load_n(&caches->pool->holds, __ATOMIC_RELAXED) != NULL);
+        return umf_unlikely(__atomic_load_n(&caches->pool->pins, __ATOMIC_RELAXED) != NULL);
     }
     const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
     return atomic_load_explicit(&span->export, memory_order_relaxed) != NULL;

@@ -141,7 +141,7 @@ static umf_result_t make_record(umf_stream_caches_t *caches, void *ptr, umf_map_
     size_t size = 0;
     umf_result_t result = size_of(caches, ptr, entry, &size);
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_hold_check(caches->pool, ptr); /* the pool takes it for allocated */
+        result = umf_pin_check(caches->pool, ptr); /* the pool takes it for allocated */
     }
     if (result != UMF_RESULT_SUCCESS) {
         return result; /* no object: logged */
@@ -265,7 +265,7 @@ static size_t others_locked(umf_stream_cache_t *cache, umf_stream_cache_block_t 
 /* Does an IPC handle of the block exist, so that it must not be handed out again? */
 static bool is_exported(const umf_stream_caches_t *caches, umf_map_entry_t entry) {
     if (!caches->each_from_provider) {
-        return __atomic_load_n(&caches->pool->holds, __ATOMIC_RELAXED) != NULL;
+        return __atomic_load_n(&caches->pool->pins, __ATOMIC_RELAXED) != NULL;
     }
     const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
     return atomic_load_explicit(&span->export, memory_order_acquire) != NULL;

@@ -241,11 +241,11 @@ bool umf_stream_cache_has_failed(umf_stream_cache_t *cache);
 umf_stream_cache_block_t *umf_stream_cache_take_behind(umf_stream_cache_t *cache,
                                                        umf_queue_t follower, uint32_t class,
                                                        uint32_t last, size_t alignment);
-/* The queue does not end until umf_stream_cache_release. false: it has ended. */
-bool umf_stream_cache_hold(umf_stream_cache_t *cache);
+/* The queue does not end until umf_stream_cache_poll_unlock. false: it has ended. */
+bool umf_stream_cache_poll_lock(umf_stream_cache_t *cache);
 /* The same of a cache in any state. false: another thread has it. */
-bool umf_stream_cache_try_hold(umf_stream_cache_t *cache);
-void umf_stream_cache_release(umf_stream_cache_t *cache);
+bool umf_stream_cache_poll_try_lock(umf_stream_cache_t *cache);
+void umf_stream_cache_poll_unlock(umf_stream_cache_t *cache);
 /* Its queue ends (`is_known`), or has ended. */
 void umf_stream_cache_end(umf_stream_cache_t *cache, bool is_known);
 

@@ -234,7 +234,7 @@ bool umf_stream_cache_has_failed(umf_stream_cache_t *cache) {
     return is_behind(cache) && !cache->is_captured;
 }
 
-bool umf_stream_cache_hold(umf_stream_cache_t *cache) {
+bool umf_stream_cache_poll_lock(umf_stream_cache_t *cache) {
     polling_lock(cache);
     bool is_open = cache->kind == UMF_STREAM_CACHE_OPEN;
     if (!is_open) {
@@ -243,11 +243,11 @@ bool umf_stream_cache_hold(umf_stream_cache_t *cache) {
     return is_open;
 }
 
-bool umf_stream_cache_try_hold(umf_stream_cache_t *cache) {
+bool umf_stream_cache_poll_try_lock(umf_stream_cache_t *cache) {
     return polling_try_lock(cache);
 }
 
-void umf_stream_cache_release(umf_stream_cache_t *cache) {
+void umf_stream_cache_poll_unlock(umf_stream_cache_t *cache) {
     polling_unlock(cache);
 }
 

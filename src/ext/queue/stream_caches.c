@@ -189,7 +189,7 @@ static umf_stream_cache_t *cache_reuse_locked(umf_stream_caches_t *caches,
                                               const queue_facts_t *facts) {
     umf_assert_locked(&caches->lock);
     UMF_STREAM_CACHES_EACH(caches, cache) {
-        if (!umf_stream_cache_try_hold(cache)) {
+        if (!umf_stream_cache_poll_try_lock(cache)) {
             continue;
         }
         umf_lock(&cache->lock);
@@ -198,7 +198,7 @@ static umf_stream_cache_t *cache_reuse_locked(umf_stream_caches_t *caches,
             cache_open_locked(cache, facts);
         }
         umf_unlock(&cache->lock);
-        umf_stream_cache_release(cache);
+        umf_stream_cache_poll_unlock(cache);
         if (is_spare) {
             return cache;
         }
@@ -290,17 +290,17 @@ static bool may_ask(umf_stream_cache_t *cache) {
     return may;
 }
 
-/* Other threads may destroy a queue that is not held. */
+/* Other threads may destroy a queue whose polling lock is not held. */
 static bool is_captured_cache(umf_stream_caches_t *caches, umf_stream_cache_t *cache,
                               umf_queue_t *queue) {
     queue_facts_t facts = {0};
-    if (!may_ask(cache) || !umf_stream_cache_hold(cache)) {
+    if (!may_ask(cache) || !umf_stream_cache_poll_lock(cache)) {
         return false;
     }
     *queue = cache->queue;
     bool is_captured =
         query(caches, cache->queue, &facts) == UMF_RESULT_SUCCESS && facts.is_captured;
-    umf_stream_cache_release(cache);
+    umf_stream_cache_poll_unlock(cache);
     return is_captured;
 }
 

@@ -19,7 +19,7 @@
 
 typedef struct umf_stream_caches_t {
     umf_memory_pool_handle_t pool; /* Immutable */
-    /* Each object is an allocation of the provider, so an IPC handle of it is no hold. Immutable */
+    /* Each object is an allocation of the provider, so an IPC handle of it is no pin. Immutable */
     bool each_from_provider;
     umf_thread_slot_owner_t cached; /* umf_stream_caches_entries_t by thread */
     umf_decay_t decay;

@@ -19,8 +19,8 @@
 #include "ds/list.h"
 #include "ext/remote/auth.h"
 #include "ext/remote/ucx.h"
-#include "object/hold.h"
 #include "object/object.h"
+#include "object/pin.h"
 
 #define REMOTE_ID 16           /* bytes of random numbers that nobody guesses */
 #define REMOTE_ADDRESS_MAX 768 /* bytes of an address of UCX */
@@ -107,7 +107,7 @@ typedef struct remote_link_t {
 struct umf_remote_export_t {
     umf_list_t link; /* Sync: the context's lock, as all without a note */
     umf_remote_handle_t remote;
-    umf_hold_t hold; /* Immutable after publish, as those up to `secret` */
+    umf_pin_t pin; /* Immutable after publish, as those up to `secret` */
     char *base;
     size_t size;
     unsigned rights;

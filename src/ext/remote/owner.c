@@ -77,7 +77,7 @@ static umf_result_t publish_fill(umf_remote_export_handle_t made, umf_span_t *sp
         result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_hold_begin(&made->hold, span, made->base);
+        result = umf_pin_begin(&made->pin, span, made->base);
     }
     made->span_id = span->id;
     made->physical = physical_of(span, (uintptr_t)made->base);
@@ -192,7 +192,7 @@ UMF_API_EXT_1 umf_result_t umfRemoteWithdraw(umf_remote_export_handle_t publishe
         umf_remote_page_write_locked(remote);
         umf_unlock(&remote->lock);
     }
-    umf_hold_end(&published->hold);
+    umf_pin_end(&published->pin);
     umf_meta_free(published, sizeof(*published));
     return UMF_RESULT_SUCCESS;
 }
@@ -203,7 +203,7 @@ void umf_remote_withdraw_all(umf_remote_handle_t remote) {
             UMF_CONTAINER_OF(remote->exports.next, struct umf_remote_export_t, link);
         umf_list_remove(&published->link);
         if (umf_handle_end(published, &export_handle, __func__)) {
-            umf_hold_end(&published->hold);
+            umf_pin_end(&published->pin);
             umf_meta_free(published, sizeof(*published));
         }
     }
