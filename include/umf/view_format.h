@@ -63,7 +63,7 @@ typedef struct umf_view_slab_t {
     uint32_t live;     ///< The state of a live chunk.
 } umf_view_slab_t;
 
-/// @brief Offsets of ::UMF_VIEW_SHARDS. Live segments are used and not withheld.
+/// @brief Offsets of ::UMF_VIEW_SHARDS. Live segments are used and not reserved.
 typedef struct umf_view_shards_t {
     uint32_t shards; ///< In the pool's own structure: addresses of shards; 0 ends them.
     uint32_t most;   ///< There are no more than so many.
@@ -109,10 +109,10 @@ typedef struct umf_view_sums_t {
 /// @brief Offsets in ranges.
 typedef struct umf_view_range_t {
     uint32_t used;          ///< 64 bits: bytes of used segments.
-    uint32_t claimed;       ///< Address of the first segment that may be withheld.
+    uint32_t claimed;       ///< Address of the first segment that may be reserved.
     uint32_t segment_bytes; ///< In a segment, 64 bits: its bytes.
     uint32_t segment_next;  ///< In a segment: address of the next one.
-    uint32_t generation;    ///< In a segment, 32 bits: odd if it is withheld.
+    uint32_t generation;    ///< In a segment, 32 bits: odd if it is reserved.
 } umf_view_range_t;
 
 /// @brief A kind of pool.

@@ -51,7 +51,7 @@ typedef struct segment_t {
     struct segment_t *prev, *next;         /* in the region; NULL at its two ends */
     struct segment_t *bin_prev, *bin_next; /* free segments; used segments with a lease */
     struct segment_t *chain; /* used segments of one hash slot; unused segments of the slab */
-    uint32_t generation;     /* a number above CLAIMED and UMF_RANGE_WITHHELD. Sync: atomic */
+    uint32_t generation;     /* a number above CLAIMED and UMF_RANGE_RESERVED. Sync: atomic */
     uint16_t bin;            /* of a free segment */
     uint8_t kind;            /* range_kind_t */
     uint8_t age;             /* range_age_t, of a free segment */
@@ -235,13 +235,13 @@ static void claimed_unlink(umf_range_t *range, segment_t *segment) {
     }
 }
 
-static bool is_withheld(const segment_t *segment) {
-    return __atomic_load_n(&segment->generation, __ATOMIC_RELAXED) & UMF_RANGE_WITHHELD;
+static bool is_reserved(const segment_t *segment) {
+    return __atomic_load_n(&segment->generation, __ATOMIC_RELAXED) & UMF_RANGE_RESERVED;
 }
 
 /* Ends the lease if the segment still has exactly this generation. false: it has another by now. */
 static bool generation_end(umf_range_t *range, segment_t *segment, uint32_t generation) {
-    uint32_t none = (generation | CLAIMED | UMF_RANGE_WITHHELD) + 1;
+    uint32_t none = (generation | CLAIMED | UMF_RANGE_RESERVED) + 1;
     if (!__atomic_compare_exchange_n(&segment->generation, &generation, none, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
         return false;
@@ -250,8 +250,8 @@ static bool generation_end(umf_range_t *range, segment_t *segment, uint32_t gene
     return true;
 }
 
-/* Makes the lease void if there is one. false: the segment is withheld. The loop ends because only
- * the holder of the lease changes the generation without the lock, and it only withholds or takes
+/* Makes the lease void if there is one. false: the segment is reserved. The loop ends because only
+ * the holder of the lease changes the generation without the lock, and it only reserves or takes
  * back. */
 static bool generation_void(umf_range_t *range, segment_t *segment) {
     for (;;) {
@@ -259,7 +259,7 @@ static bool generation_void(umf_range_t *range, segment_t *segment) {
         if (umf_likely(!(generation & CLAIMED))) {
             return true;
         }
-        if (generation & UMF_RANGE_WITHHELD) {
+        if (generation & UMF_RANGE_RESERVED) {
             return false;
         }
         if (generation_end(range, segment, generation)) {
@@ -315,7 +315,7 @@ static void used_add(umf_range_t *range, segment_t *segment) {
 }
 
 /* Finds a used segment and removes it from the table. `size` 0: any size. NULL: there is no such
- * segment, or it is withheld. */
+ * segment, or it is reserved. */
 static segment_t *used_take(umf_range_t *range, uintptr_t base, size_t size) {
     segment_t **slot = used_slot(range->hash, range->hash_size, base);
     while (*slot && (*slot)->base != base) {
@@ -781,8 +781,8 @@ umf_range_lease_t umf_range_lease(umf_range_t *range, uintptr_t base) {
     return (umf_range_lease_t){&segment->generation, generation};
 }
 
-/* Frees the withheld segment if it still has this generation: its thread may have taken it back. */
-static bool withheld_free(umf_range_t *range, segment_t *segment, uint32_t generation) {
+/* Frees the reserved segment if it still has this generation: its thread may have taken it back. */
+static bool reserved_free(umf_range_t *range, segment_t *segment, uint32_t generation) {
     if (!generation_end(range, segment, generation)) {
         return false;
     }
@@ -792,9 +792,9 @@ static bool withheld_free(umf_range_t *range, segment_t *segment, uint32_t gener
 
 bool umf_range_lease_end(umf_range_t *range, const umf_range_lease_t *lease) {
     segment_t *segment = UMF_CONTAINER_OF(lease->generation, segment_t, generation);
-    /* The lease ends from one of its two states: used, or withheld. */
+    /* The lease ends from one of its two states: used, or reserved. */
     return !generation_end(range, segment, lease->number) &&
-           withheld_free(range, segment, lease->number | UMF_RANGE_WITHHELD);
+           reserved_free(range, segment, lease->number | UMF_RANGE_RESERVED);
 }
 
 size_t umf_range_reclaim(umf_range_t *range) {
@@ -802,7 +802,7 @@ size_t umf_range_reclaim(umf_range_t *range) {
     for (segment_t *segment = range->claimed, *next; segment; segment = next) {
         next = segment->bin_next;
         uint32_t generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED);
-        count += (generation & UMF_RANGE_WITHHELD) && withheld_free(range, segment, generation);
+        count += (generation & UMF_RANGE_RESERVED) && reserved_free(range, segment, generation);
     }
     return count;
 }
@@ -811,12 +811,12 @@ size_t umf_range_reclaim(umf_range_t *range) {
 
 size_t umf_range_used_size(const umf_range_t *range, uintptr_t base) {
     const segment_t *segment = used_find(range, base);
-    return segment && !is_withheld(segment) ? segment->size : 0;
+    return segment && !is_reserved(segment) ? segment->size : 0;
 }
 
 static umf_range_use_t use_of(const segment_t *segment) {
     return segment->kind == RANGE_FREE ? UMF_RANGE_IS_FREE
-           : is_withheld(segment)      ? UMF_RANGE_IS_WITHHELD
+           : is_reserved(segment)      ? UMF_RANGE_IS_RESERVED
                                        : UMF_RANGE_IS_USED;
 }
 

@@ -64,9 +64,9 @@ umf_result_t umf_range_merge(umf_range_t *range, uintptr_t low, uintptr_t high, 
 umf_result_t umf_range_extend(umf_range_t *range, uintptr_t base, size_t old, size_t size);
 
 /*
- * Withholding. The lease of a used segment is permission to withhold the segment, which is a free
+ * Reserving. The lease of a used segment is permission to reserve the segment, which is a free
  * that can be undone, and to take it back. Any thread may do both, without the caller's lock. A
- * withheld segment belongs to no user: until it is taken back or reclaimed it has no size and
+ * reserved segment belongs to no user: until it is taken back or reclaimed it has no size and
  * cannot be freed, split or merged. A lease becomes void when its segment is freed, split or
  * merged.
  */
@@ -75,26 +75,26 @@ typedef struct umf_range_lease_t {
     uint32_t number;      /* its value while the segment is used and this lease is valid */
 } umf_range_lease_t;
 
-#define UMF_RANGE_WITHHELD 1u
+#define UMF_RANGE_RESERVED 1u
 
 /* A new lease of the used segment at `base`, which makes an earlier one void. There is no such
  * segment if the lease has no generation. */
 umf_range_lease_t umf_range_lease(umf_range_t *range, uintptr_t base);
-/* Makes a lease void. If its segment is withheld, frees the segment and returns true. */
+/* Makes a lease void. If its segment is reserved, frees the segment and returns true. */
 bool umf_range_lease_end(umf_range_t *range, const umf_range_lease_t *lease);
-/* Frees all withheld segments and returns how many there were. */
+/* Frees all reserved segments and returns how many there were. */
 size_t umf_range_reclaim(umf_range_t *range);
 
-/* Withholds the segment. false: the lease is void, or the segment is withheld already. Hot. */
-static inline bool umf_range_withhold(const umf_range_lease_t *lease) {
+/* Reserves the segment. false: the lease is void, or the segment is reserved already. Hot. */
+static inline bool umf_range_reserve(const umf_range_lease_t *lease) {
     uint32_t expected = lease->number;
-    return __atomic_compare_exchange_n(lease->generation, &expected, expected | UMF_RANGE_WITHHELD,
+    return __atomic_compare_exchange_n(lease->generation, &expected, expected | UMF_RANGE_RESERVED,
                                        false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-/* Takes a withheld segment back. false: it was reclaimed meanwhile. Hot. */
+/* Takes a reserved segment back. false: it was reclaimed meanwhile. Hot. */
 static inline bool umf_range_take_back(const umf_range_lease_t *lease) {
-    uint32_t expected = lease->number | UMF_RANGE_WITHHELD;
+    uint32_t expected = lease->number | UMF_RANGE_RESERVED;
     return __atomic_compare_exchange_n(lease->generation, &expected, lease->number, false,
                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
@@ -105,7 +105,7 @@ size_t umf_range_used_size(const umf_range_t *range, uintptr_t base);
 typedef enum umf_range_use_t {
     UMF_RANGE_IS_FREE,
     UMF_RANGE_IS_USED,
-    UMF_RANGE_IS_WITHHELD, /* used, and withheld by the holder of its lease */
+    UMF_RANGE_IS_RESERVED, /* used, and reserved by the holder of its lease */
 } umf_range_use_t;
 
 typedef struct umf_range_piece_t {

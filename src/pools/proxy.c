@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "cache/magazine.h"
-#include "cache/withheld.h"
+#include "cache/transit.h"
 #include "object/walk.h"
 #include "pools/shared/block_ops.h"
 #include "pools/shared/kind.h"
@@ -30,7 +30,7 @@ typedef struct proxy_pool_t {
     bool may_be_dormant;                /* Immutable after create */
     _Atomic uint32_t frees;             /* counted up to PROXY_OFTEN */
     _Atomic(proxy_dormant_t *) dormant; /* made after PROXY_OFTEN frees; NULL: not yet */
-    umf_withheld_t withheld;            /* dormant spans on their way to the provider */
+    umf_transit_t transit;              /* dormant spans on their way to the provider */
 } proxy_pool_t;
 
 UMF_BLOCK_ERRORS(proxy)
@@ -49,12 +49,12 @@ static size_t bin_of(size_t size) {
 static void dormant_flush(void *object, uint32_t bin, umf_item_t *spans, size_t n) {
     (void)bin;
     proxy_pool_t *pool = object;
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pool->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&pool->transit, &part);
     for (size_t i = 0; i < n; i++) {
         umf_tracked_free_dormant(pool->tracked, spans[i].object);
     }
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
 }
 
 static bool dormant_decay(void *pool, bool is_new) {
@@ -176,7 +176,7 @@ static UMF_COLD void *alloc_or_reclaim(proxy_pool_t *pool, size_t size, size_t a
     proxy_request_t request = {.size = size, .alignment = alignment};
     umf_shortage_t shortage = {
         .tracked = pool->tracked,
-        .withheld = &pool->withheld,
+        .transit = &pool->transit,
         .pool = pool,
         .give_back = give_back,
         .attempt = attempt,

@@ -231,16 +231,16 @@ static bool trim_same_group(const umf_shortage_t *shortage) {
            sweep_pools((sweep_t){.group = group, .except = tracked->spans.pool, .waits = true});
 }
 
-/* Memory that the pool itself keeps. The request is repeated until no memory was withheld
+/* Memory that the pool itself keeps. The request is repeated until no memory was in transit
  * meanwhile. */
 static outcome_t reclaim_own(const umf_shortage_t *shortage) {
-    umf_withheld_part_t part;
+    umf_transit_part_t part;
     outcome_t outcome;
-    umf_withheld_look(shortage->withheld, &part);
+    umf_transit_retry(shortage->transit, &part);
     do {
         shortage->give_back(shortage->pool);
         outcome = attempt(shortage);
-    } while (umf_withheld_again(&part, outcome != SHORT));
+    } while (umf_transit_again(&part, outcome != SHORT));
     return outcome;
 }
 

@@ -12,13 +12,13 @@
 #include <umf/memory_pool.h>
 #include <umf/reclaim.h>
 
-#include "cache/withheld.h"
+#include "cache/transit.h"
 #include "object/provider/tracked_provider.h"
 
 /* A request that has failed. */
 typedef struct umf_shortage_t {
     umf_tracked_provider_t *tracked; /* of the pool */
-    umf_withheld_t *withheld;        /* of the pool */
+    umf_transit_t *transit;          /* of the pool */
     void *pool;
     /* Gives back to the provider all that the pool keeps free. */
     void (*give_back)(void *pool);

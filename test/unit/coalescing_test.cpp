@@ -396,7 +396,7 @@ TEST_F(Coalescing, FreePagesDecay) {
         memset(blocks.back(), 0x77, 10000);
     }
     OtherThread other;
-    other([&] { // withheld, by a thread that does nothing afterwards
+    other([&] { // reserved, by a thread that does nothing afterwards
         free(blocks[5]);
         blocks[5] = alloc(10000);
         free(blocks[5]);

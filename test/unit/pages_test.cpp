@@ -574,7 +574,7 @@ TEST_F(PagesTest, RandomWork) {
     EXPECT_EQ(memory.live(), 0u);
 }
 
-/* A purge withholds free pieces: that must not look like the end of memory. */
+/* A purge has free pieces in transit: that must not look like the end of memory. */
 TEST_F(PagesTest, TrimBesideAllocation) {
     umf_memory_provider_ops_t ops = FakeProvider::table();
     static std::atomic<int> purges;

@@ -334,7 +334,7 @@ TEST(range, TrimFreesBookkeeping) {
     umf_range_trim(range);
     EXPECT_TRUE(umf_range_is_valid(range));
     EXPECT_LT(umf_meta_used() - before, full / 20);
-    EXPECT_FALSE(umf_range_withhold(&lease)) << "it is void, but can be read";
+    EXPECT_FALSE(umf_range_reserve(&lease)) << "it is void, but can be read";
     size_t held = umf_meta_used();
     umf_range_trim(range);
     EXPECT_LT(umf_meta_used(), held) << "now the lease has ended";
@@ -491,8 +491,8 @@ TEST(range, AParkedPieceIsNobodys) {
     umf_range_lease_t lease = umf_range_lease(range, b);
     ASSERT_NE(lease.generation, nullptr);
     EXPECT_FALSE(umf_range_take_back(&lease));
-    EXPECT_TRUE(umf_range_withhold(&lease));
-    EXPECT_FALSE(umf_range_withhold(&lease));
+    EXPECT_TRUE(umf_range_reserve(&lease));
+    EXPECT_FALSE(umf_range_reserve(&lease));
     EXPECT_EQ(umf_range_used_size(range, b), 0u);
     EXPECT_EQ(umf_range_free(range, b, 0, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(umf_range_split(range, b, 8 * KiB, 1 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
@@ -504,7 +504,7 @@ TEST(range, AParkedPieceIsNobodys) {
     EXPECT_EQ(umf_range_used_size(range, b), 8 * KiB);
     EXPECT_EQ(umf_range_reclaim(range), 0u);
 
-    EXPECT_TRUE(umf_range_withhold(&lease));
+    EXPECT_TRUE(umf_range_reserve(&lease));
     EXPECT_EQ(umf_range_used_bytes(range), 24 * KiB);
     EXPECT_EQ(umf_range_reclaim(range), 1u);
     EXPECT_EQ(umf_range_used_bytes(range), 16 * KiB);
@@ -513,18 +513,18 @@ TEST(range, AParkedPieceIsNobodys) {
     umf_range_destroy(range);
 }
 
-/* The neighbour of a withheld segment is not added to it: its size is unknown. */
-TEST(range, AWithheldSegmentDoesNotGrow) {
+/* The neighbour of a reserved segment is not added to it: its size is unknown. */
+TEST(range, AReservedSegmentDoesNotGrow) {
     umf_range_t *range = umf_range_create();
     uintptr_t base;
     ASSERT_EQ(umf_range_add(range, 1 * MiB, 64 * KiB), UMF_RESULT_SUCCESS);
     ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, &base), UMF_RESULT_SUCCESS);
     umf_range_lease_t lease = umf_range_lease(range, base);
-    ASSERT_TRUE(umf_range_withhold(&lease));
+    ASSERT_TRUE(umf_range_reserve(&lease));
     EXPECT_EQ(umf_range_extend(range, base, 8 * KiB, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     ASSERT_TRUE(umf_range_take_back(&lease));
     EXPECT_EQ(umf_range_extend(range, base, 8 * KiB, 16 * KiB), UMF_RESULT_SUCCESS);
-    EXPECT_FALSE(umf_range_withhold(&lease)) << "the lease is of 8 KiB";
+    EXPECT_FALSE(umf_range_reserve(&lease)) << "the lease is of 8 KiB";
     EXPECT_EQ(umf_range_used_bytes(range), 16 * KiB);
     EXPECT_TRUE(umf_range_is_valid(range));
     umf_range_destroy(range);
@@ -545,14 +545,14 @@ TEST(range, TicketsEnd) {
             ASSERT_EQ(umf_range_free(range, a, 0, nullptr), UMF_RESULT_SUCCESS);
         } else if (how == 1) {
             ASSERT_EQ(umf_range_split(range, a, 8 * KiB, 4 * KiB), UMF_RESULT_SUCCESS);
-            EXPECT_FALSE(umf_range_withhold(&last));
+            EXPECT_FALSE(umf_range_reserve(&last));
             old.push_back(umf_range_lease(range, a));
             old.push_back(umf_range_lease(range, a + 4 * KiB));
             ASSERT_EQ(umf_range_merge(range, a, a + 4 * KiB, 8 * KiB), UMF_RESULT_SUCCESS);
         } else if (how == 2) {
             EXPECT_FALSE(umf_range_lease_end(range, &last)) << "used";
         } else if (how == 3) {
-            EXPECT_TRUE(umf_range_withhold(&last));
+            EXPECT_TRUE(umf_range_reserve(&last));
             EXPECT_TRUE(umf_range_lease_end(range, &last));
             EXPECT_FALSE(umf_range_lease_end(range, &last));
         } else {
@@ -564,7 +564,7 @@ TEST(range, TicketsEnd) {
             ASSERT_EQ(again, a);
         }
         for (umf_range_lease_t &lease : old) {
-            EXPECT_FALSE(umf_range_withhold(&lease));
+            EXPECT_FALSE(umf_range_reserve(&lease));
             EXPECT_FALSE(umf_range_take_back(&lease));
         }
         ASSERT_TRUE(umf_range_is_valid(range));

@@ -8,7 +8,7 @@
 #include "view/own.h"
 
 #define CHUNKS_MAX (1u << 20) /* of a slab */
-#define CLAIMED_MAX 65536u    /* segments that may be withheld */
+#define CLAIMED_MAX 65536u    /* segments that may be reserved */
 #define RECORDS_AT_ONCE 1024u
 
 static bool add_live(view_t *view, const view_pool_t *pool, uint64_t bytes, uint64_t count) {
@@ -190,8 +190,8 @@ bool view_live(view_t *view, const view_pool_t *pool, const view_span_t *span) {
 
 /* --- shards ----------------------------------------------------------------------------------- */
 
-/* Memory that is used but withheld. */
-static bool withheld_read(view_t *view, uint64_t segment, uint64_t *bytes, uint64_t *count) {
+/* Memory that is used but reserved. */
+static bool reserved_read(view_t *view, uint64_t segment, uint64_t *bytes, uint64_t *count) {
     const umf_view_range_t *is = &view->range;
     for (uint32_t i = 0; segment != 0; i++) {
         uint64_t size;
@@ -212,15 +212,15 @@ static bool withheld_read(view_t *view, uint64_t segment, uint64_t *bytes, uint6
 
 static bool shard_read(view_t *view, const view_pool_t *pool, uint64_t shard) {
     const umf_view_shards_t *is = &pool->kind->kind.shards;
-    uint64_t range, live, used, claimed, withheld = 0, count = 0;
+    uint64_t range, live, used, claimed, transit = 0, count = 0;
     if (!umf_view_get(view->source, shard + is->range, &range, 8) ||
         !umf_view_get(view->source, shard + is->live, &live, 8) ||
         !umf_view_get(view->source, range + view->range.used, &used, 8) ||
         !umf_view_get(view->source, range + view->range.claimed, &claimed, 8) ||
-        !withheld_read(view, claimed, &withheld, &count)) {
+        !reserved_read(view, claimed, &transit, &count)) {
         return false;
     }
-    return add_live(view, pool, used > withheld ? used - withheld : 0,
+    return add_live(view, pool, used > transit ? used - transit : 0,
                     live > count ? live - count : 0);
 }
 

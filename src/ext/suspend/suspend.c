@@ -1,7 +1,7 @@
 /*
  * Suspend and resume of pools: one transaction over any number of pools.
  *
- * A suspend claims all pools, plans each (which pieces can be detached; the provider withholds
+ * A suspend claims all pools, plans each (which pieces can be detached; the provider isolates
  * these from others), saves their content, and only then detaches memory. A resume creates all
  * memory, maps it, and restores the content. A step that fails undoes the steps before it. What
  * cannot be undone stays for the next call: every step passes over pieces that are already in the

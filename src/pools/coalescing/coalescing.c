@@ -80,7 +80,7 @@ static umf_result_t take_locked(shard_t *shard, const request_t *request, void *
 UMF_INLINE umf_result_t take_and_unlock(coalescing_pool_t *pool, shard_t *shard,
                                         const request_t *request, void **ptr) {
     umf_result_t result = take_locked(shard, request, ptr);
-    /* Withheld blocks count as free: before the shard reports that nothing fits, they are. */
+    /* Reserved blocks count as free: before the shard reports that nothing fits, they are. */
     if (umf_unlikely(result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) &&
         umf_coalescing_reclaim_locked(shard)) {
         result = take_locked(shard, request, ptr);
@@ -210,10 +210,10 @@ static umf_result_t span_add(coalescing_pool_t *pool, shard_t *shard, size_t siz
 
 static umf_result_t grow(coalescing_pool_t *pool, shard_t *shard, size_t size,
                          const request_t *request, void **ptr) {
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pool->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&pool->transit, &part);
     umf_result_t result = span_add(pool, shard, size, request, ptr);
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
     return result;
 }
 
@@ -323,7 +323,7 @@ static void give_back(void *pool) {
 static UMF_COLD bool reclaim(coalescing_pool_t *pool, last_t *last) {
     umf_shortage_t shortage = {
         .tracked = pool->tracked,
-        .withheld = &pool->withheld,
+        .transit = &pool->transit,
         .pool = pool,
         .give_back = give_back,
         .attempt = take_last,
@@ -376,7 +376,7 @@ static inline void *alloc(coalescing_pool_t *pool, size_t size, size_t alignment
         return coalescing_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     request.size = umf_align_down(request.size, pool->params.granule);
-    /* A withheld block is known to be aligned to the granule only. */
+    /* A reserved block is known to be aligned to the granule only. */
     void *ptr =
         alignment == pool->params.granule ? umf_coalescing_reuse_take(pool, request.size) : NULL;
     return ptr ? ptr : alloc_locked(pool, &request);
@@ -528,7 +528,7 @@ static umf_result_t pool_build(coalescing_pool_t *pool, umf_memory_provider_hand
     umf_purge_init(&pool->purge, pool->tracked, pool->page);
     pool->purge.pool = pool;
     pool->purge.part = umf_coalescing_shard_part;
-    pool->purge.withheld = &pool->withheld;
+    pool->purge.transit = &pool->transit;
     return UMF_RESULT_SUCCESS;
 
 shards:

@@ -8,7 +8,7 @@
 #include "base/lock.h"
 #include "base/thread_slot.h"
 #include "cache/decay.h"
-#include "cache/withheld.h"
+#include "cache/transit.h"
 #include "ctl/params.h"
 #include "ds/range.h"
 #include "object/content.h"
@@ -30,7 +30,7 @@ typedef struct umf_coalescing_shard_t {
     uint32_t threads;   /* that allocate here, of those that have contended. Sync: atomic */
     _Alignas(UMF_CACHE_ISOLATION)
         umf_lock_t lock; /* isolated from words that others read without it */
-    size_t live;         /* blocks in use, and withheld ones. Sync: lock */
+    size_t live;         /* blocks in use, and reserved ones. Sync: lock */
     umf_purge_part_t part;
 } umf_coalescing_shard_t;
 
@@ -39,7 +39,7 @@ typedef struct umf_coalescing_pool_t {
     bool sealed;                         /* settings can no longer change */
     umf_tracked_provider_t *tracked;
     umf_content_t content;
-    umf_withheld_t withheld; /* isolated segments, and spans on their way */
+    umf_transit_t transit; /* isolated segments, and spans on their way */
     umf_purge_t purge;
     umf_decay_t decay;
     size_t page;                   /* the provider's smallest page. Immutable */

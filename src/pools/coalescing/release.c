@@ -27,7 +27,7 @@ static void choose_largest(uintptr_t base, size_t size, void *arg) {
 static bool span_withdraw(shard_t *shard, size_t limit, choice_t *choice) {
     *choice = (choice_t){.limit = limit};
     umf_lock(&shard->lock);
-    umf_coalescing_reclaim_locked(shard); /* a withheld block keeps its span from being free */
+    umf_coalescing_reclaim_locked(shard); /* a reserved block keeps its span from being free */
     umf_range_free_regions(shard->range, choose_largest, choice);
     if (choice->size) {
         umf_range_remove(shard->range, choice->base);
@@ -69,14 +69,14 @@ static bool release_from(coalescing_pool_t *pool, shard_t *shard, size_t *bytes)
 
 void umf_coalescing_release(coalescing_pool_t *pool, size_t bytes) {
     shard_t *shard = umf_coalescing_shard(pool, 0);
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pool->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&pool->transit, &part);
     umf_provider_free_batch(pool->tracked, true);
     for (size_t i = 1; shard && release_from(pool, shard, &bytes); i++) {
         shard = umf_coalescing_shard(pool, i);
     }
     umf_provider_free_batch(pool->tracked, false);
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
 }
 
 static void count_free_spans(const shard_t *shard, size_t *bytes) {
@@ -87,8 +87,8 @@ void umf_coalescing_release_surplus(coalescing_pool_t *pool, shard_t *shard, uin
     if (umf_coalescing_count(pool, count_free_spans) <= pool->params.retain) {
         return;
     }
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pool->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&pool->transit, &part);
     umf_lock(&shard->lock);
     /* Fails if another thread has allocated from the span meanwhile: then it stays. */
     umf_result_t result = umf_range_remove(shard->range, base);
@@ -96,7 +96,7 @@ void umf_coalescing_release_surplus(coalescing_pool_t *pool, shard_t *shard, uin
     if (result == UMF_RESULT_SUCCESS) {
         span_return(pool, shard, base);
     }
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
 }
 
 /* --- both ------------------------------------------------------------------------------------- */

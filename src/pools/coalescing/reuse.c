@@ -13,10 +13,10 @@ static void set_lease(thread_t *thread, umf_range_lease_t lease) {
 /* Ends the lease, which this shard gave. */
 static void lease_end_locked(shard_t *shard, thread_t *thread) {
     umf_assert_locked(&shard->lock);
-    /* A block that is still withheld counts as live: the end of its lease frees it. */
+    /* A block that is still reserved counts as live: the end of its lease frees it. */
     shard->live -= umf_range_lease_end(shard->range, &thread->lease);
     set_lease(thread, (umf_range_lease_t){0});
-    thread->is_withheld = false;
+    thread->is_reserved = false;
 }
 
 static UMF_COLD void lease_end(coalescing_pool_t *pool, thread_t *thread) {
@@ -27,7 +27,7 @@ static UMF_COLD void lease_end(coalescing_pool_t *pool, thread_t *thread) {
 }
 
 thread_t *umf_coalescing_reuse_room(coalescing_pool_t *pool, const shard_t *shard) {
-    /* A pool that gives free spans back must see every free: a withheld block would keep its span
+    /* A pool that gives free spans back must see every free: a reserved block would keep its span
      * in use. */
     if (pool->params.retain != SIZE_MAX) {
         return NULL;
@@ -64,7 +64,7 @@ void umf_coalescing_reuse_note(coalescing_pool_t *pool, shard_t *shard, uintptr_
         set_lease(thread, umf_range_lease(shard->range, base));
         umf_unlock(&shard->lock);
         thread->lease_shard = shard->index;
-        thread->is_withheld = false;
+        thread->is_reserved = false;
     }
 }
 

@@ -62,7 +62,7 @@ static void count_largest_free(const shard_t *shard, size_t *largest) {
     umf_range_free_segments(shard->range, note_larger, largest);
 }
 
-/* Withheld blocks are free. */
+/* Reserved blocks are free. */
 static size_t counted(coalescing_pool_t *pool, void (*count)(const shard_t *shard, size_t *total)) {
     umf_coalescing_reclaim(pool);
     return umf_coalescing_count(pool, count);

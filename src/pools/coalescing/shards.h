@@ -47,7 +47,7 @@ size_t umf_coalescing_count(umf_coalescing_pool_t *pool,
 size_t umf_coalescing_bytes(umf_coalescing_pool_t *pool);
 size_t umf_coalescing_shards(const umf_coalescing_pool_t *pool);
 
-/* Frees the withheld blocks of all shards. Call it before free memory is counted. */
+/* Frees the reserved blocks of all shards. Call it before free memory is counted. */
 void umf_coalescing_reclaim(umf_coalescing_pool_t *pool);
 
 static inline umf_coalescing_shard_t *umf_coalescing_shard(const umf_coalescing_pool_t *pool,

@@ -2,7 +2,7 @@
  * The disjoint pool: slabs of equal chunks, all metadata outside of the memory that is served.
  *
  * Sizes map to bins, two for each power of two. Small bins have a magazine per thread in front
- * (cache/magazine.h). The slabs of larger bins are single chunks; each thread may withhold one
+ * (cache/magazine.h). The slabs of larger bins are single chunks; each thread may reserve one
  * empty slab of each such bin (reuse.h). With trace or checking on there is neither, so that every
  * count and every error is exact. Sizes above the poolable limit are provider allocations of their
  * own.
@@ -31,14 +31,14 @@ UMF_BLOCK_ERRORS(disjoint)
 
 static const umf_magazine_ops_t magazine_ops;
 
-/* Nothing is withheld under a shared limit, which is exact, or if nothing shall be kept. */
-static uint32_t withheld_bins_of(const disjoint_pool_t *pool) {
-    bool may_withhold = !pool->params.limits && pool->params.capacity > 0;
-    return may_withhold ? pool->layout->withheld_bins : 0;
+/* Nothing is reserved under a shared limit, which is exact, or if nothing shall be kept. */
+static uint32_t reserved_bins_of(const disjoint_pool_t *pool) {
+    bool may_reserve = !pool->params.limits && pool->params.capacity > 0;
+    return may_reserve ? pool->layout->reserved_bins : 0;
 }
 
 static bool may_be_busy(const disjoint_pool_t *pool) {
-    return umf_tracked_can_reuse(pool->slabs.tracked) && withheld_bins_of(pool) > 0;
+    return umf_tracked_can_reuse(pool->slabs.tracked) && reserved_bins_of(pool) > 0;
 }
 
 umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
@@ -61,10 +61,10 @@ umf_result_t umf_disjoint_lay_out(disjoint_pool_t *pool) {
     pool->slabs.count_slabs = pool->params.pool_trace >= 1;
     pool->slabs.count_chunks = pool->params.pool_trace >= 2;
     pool->slabs.waiting = may_be_busy(pool) ? &pool->magazines : NULL;
-    pool->withheld_bins = withheld_bins_of(pool);
+    pool->reserved_bins = reserved_bins_of(pool);
     umf_result_t result = umf_magazines_init(
         &pool->magazines, umf_tracked_magazine_index(pool->slabs.tracked), pool, &magazine_ops,
-        layout->capacity, pool->slabs.waiting ? layout->withheld_bins : layout->cached_bins,
+        layout->capacity, pool->slabs.waiting ? layout->reserved_bins : layout->cached_bins,
         UMF_MAGAZINE_DEPOT_BATCHES);
     pool->magazines.slabs = layout->slabs;
     pool->magazines.bytes_max = pool->params.thread_cache;
@@ -133,7 +133,7 @@ static UMF_COLD bool reclaim(disjoint_pool_t *pool, bool (*attempt)(void *pool, 
                              void *request) {
     umf_shortage_t shortage = {
         .tracked = pool->slabs.tracked,
-        .withheld = &pool->withheld,
+        .transit = &pool->transit,
         .pool = pool,
         .give_back = give_back,
         .attempt = attempt,
@@ -169,7 +169,7 @@ static size_t refill(void *self, uint32_t index, umf_item_t *items, size_t n) {
 static void flush(void *self, uint32_t index, umf_item_t *items, size_t n) {
     umf_bin_t *bin = bin_at(self, index);
     if (holds_slabs(self, index)) {
-        umf_bin_put_claimed(bin, items, n, umf_disjoint_withheld_of(self, bin));
+        umf_bin_put_claimed(bin, items, n, umf_disjoint_reserved_of(self, bin));
     } else {
         umf_bin_put(bin, items, n);
     }
@@ -177,18 +177,18 @@ static void flush(void *self, uint32_t index, umf_item_t *items, size_t n) {
 
 bool umf_disjoint_settle(disjoint_pool_t *pool) {
     bool was_any = umf_magazines_release_large(&pool->magazines, UMF_MAGAZINE_EXCEPT_NONE, 0);
-    return umf_disjoint_settle_withheld(pool) || was_any;
+    return umf_disjoint_settle_reserved(pool) || was_any;
 }
 
 /* --- decay --- */
 
-/* Slabs that other threads withhold go to their bins, because they decay there. A thread that still
+/* Slabs that other threads reserve go to their bins, because they decay there. A thread that still
  * needs its slab gets it from the bin. */
 static bool decay_pass(disjoint_pool_t *pool, bool is_new) {
     bool can_purge = !atomic_load_explicit(&pool->cannot_purge, memory_order_relaxed);
     size_t left = umf_decay_bytes();
     if (can_purge && is_new) { /* without purge there is no gain in taking slabs from threads */
-        umf_disjoint_settle_withheld(pool);
+        umf_disjoint_settle_reserved(pool);
     }
     if (is_new) {
         umf_provider_drop_reusable(pool->slabs.tracked, true);
@@ -205,10 +205,10 @@ static bool decay_pass(disjoint_pool_t *pool, bool is_new) {
 
 static bool decay(void *self, bool is_new) {
     disjoint_pool_t *pool = self;
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pool->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&pool->transit, &part);
     bool goes_on = decay_pass(pool, is_new);
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
     return goes_on;
 }
 
@@ -249,7 +249,7 @@ static void *alloc_chunk(disjoint_pool_t *pool, size_t size) {
     if (index < pool->layout->cached_bins) {
         return umf_magazine_pop(&pool->magazines, index);
     }
-    void *chunk = index < pool->withheld_bins ? umf_disjoint_take_withheld(pool, index) : NULL;
+    void *chunk = index < pool->reserved_bins ? umf_disjoint_take_reserved(pool, index) : NULL;
     umf_item_t item;
     return chunk || umf_unlikely(!take(pool, index, umf_bin_take, &item, 1)) ? chunk : item.object;
 }
@@ -357,11 +357,11 @@ static __attribute__((noinline)) umf_result_t put_ptr(disjoint_pool_t *pool, umf
 /* Frees a chunk that goes to no magazine. */
 static umf_result_t put_chunk(disjoint_pool_t *pool, umf_slab_t *slab, void *ptr) {
     /* A slab with recorded offsets needs the lock to resolve the user's pointer. */
-    if (umf_disjoint_can_withhold(pool, slab->bin) && !slab->offsets) {
+    if (umf_disjoint_can_reserve(pool, slab->bin) && !slab->offsets) {
         if (umf_slab_base(slab) != (uintptr_t)ptr || !umf_slab_claim(slab)) {
             return not_an_allocation(pool, ptr);
         }
-        umf_disjoint_withhold(pool, slab);
+        umf_disjoint_reserve(pool, slab);
         return UMF_RESULT_SUCCESS;
     }
     return put_ptr(pool, slab, ptr);
@@ -516,7 +516,7 @@ static void give_back_except(disjoint_pool_t *pool, size_t keep) {
     for (uint32_t i = 0; i < pool->layout->bins; i++) {
         umf_bin_t *bin = bin_at(pool, i);
         if (bin) {
-            umf_disjoint_trim_withheld(pool, bin, &keep);
+            umf_disjoint_trim_reserved(pool, bin, &keep);
             umf_bin_trim(bin, &keep);
         }
     }
@@ -524,19 +524,19 @@ static void give_back_except(disjoint_pool_t *pool, size_t keep) {
 
 static void give_back(void *self) {
     disjoint_pool_t *pool = self;
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pool->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&pool->transit, &part);
     give_back_except(pool, 0);
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
 }
 
 static umf_result_t disjoint_trim(void *self, size_t keep) {
     disjoint_pool_t *pool = self;
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pool->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&pool->transit, &part);
     give_back_except(pool, keep);
     purge(pool);
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -551,7 +551,7 @@ size_t umf_disjoint_used_chunks(disjoint_pool_t *pool, uint32_t index) {
     }
     size_t cached =
         index < pool->magazines.bins ? umf_magazines_cached(&pool->magazines, index) : 0;
-    cached += umf_disjoint_can_withhold(pool, bin) ? umf_disjoint_withheld(pool, index) : 0;
+    cached += umf_disjoint_can_reserve(pool, bin) ? umf_disjoint_reserved(pool, index) : 0;
     umf_lock(&bin->lock);
     size_t used = bin->used;
     umf_unlock(&bin->lock);

@@ -5,7 +5,7 @@
 #include <umf/plugin.h>
 #include <umf/pools/pool_disjoint.h>
 
-#include "cache/withheld.h"
+#include "cache/transit.h"
 #include "ctl/params.h"
 #include "pools/disjoint/layout.h"
 #include "pools/disjoint/slab.h"
@@ -27,13 +27,13 @@ typedef struct umf_disjoint_pool_t {
     umf_disjoint_pool_params_t params; /* first: its fields are the pool's. Immutable once sealed */
     const umf_disjoint_layout_t *layout;
     umf_magazines_t magazines;      /* of the cached bins */
-    uint32_t withheld_bins;         /* the bins below have reuse slots (reuse.h) */
-    _Atomic uint32_t threads_index; /* that of `threads`; 0: nothing has been withheld so far */
-    _Atomic uint64_t offered; /* a hint, one bit for each bin: a thread may withhold a slab of it */
+    uint32_t reserved_bins;         /* the bins below have reuse slots (reuse.h) */
+    _Atomic uint32_t threads_index; /* that of `threads`; 0: nothing has been reserved so far */
+    _Atomic uint64_t offered; /* a hint, one bit for each bin: a thread may reserve a slab of it */
     umf_thread_slot_owner_t threads;                 /* Sync: made under a lock, before the index */
     _Atomic(umf_bin_t *) bin[UMF_DISJOINT_MAX_BINS]; /* made at first use */
     umf_slab_owner_t slabs;
-    umf_withheld_t withheld;
+    umf_transit_t transit;
     size_t page_size;
     _Atomic bool cannot_purge; /* the provider said so at a decay pass */
     bool sealed;               /* created: parameters cannot change any more */
@@ -47,7 +47,7 @@ umf_result_t umf_disjoint_lay_out(umf_disjoint_pool_t *pool);
 
 /* NULL: no chunk of this bin was ever requested. */
 umf_bin_t *umf_disjoint_bin(umf_disjoint_pool_t *pool, uint32_t index);
-/* Returns the slabs in magazines, and those that other threads withhold, to their bins, which then
+/* Returns the slabs in magazines, and those that other threads reserve, to their bins, which then
  * keep as many as the capacity allows. false: there were none. */
 bool umf_disjoint_settle(umf_disjoint_pool_t *pool);
 /* Chunks of a bin that users own. */

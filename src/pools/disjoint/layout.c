@@ -6,8 +6,8 @@
 /* A thread caches so many bytes of each size, but at least so many chunks. */
 #define CACHED_BYTES ((size_t)64 * 1024)
 #define CACHED_CHUNKS_MIN 4
-/* Larger slabs are not withheld. */
-#define MAX_WITHHELD_SIZE ((size_t)2 << 20)
+/* Larger slabs are not reserved. */
+#define MAX_RESERVED_SIZE ((size_t)2 << 20)
 
 typedef umf_disjoint_layout_t layout_t;
 
@@ -66,19 +66,19 @@ static void choose_cached(layout_t *layout) {
     layout->cached_max = bin ? layout->sizes[bin - 1] : 0;
 }
 
-static bool may_be_withheld(const layout_t *layout, size_t size) {
-    return !layout->request.is_exact && layout->request.slab_min_size <= MAX_WITHHELD_SIZE &&
-           size <= MAX_WITHHELD_SIZE;
+static bool may_be_reserved(const layout_t *layout, size_t size) {
+    return !layout->request.is_exact && layout->request.slab_min_size <= MAX_RESERVED_SIZE &&
+           size <= MAX_RESERVED_SIZE;
 }
 
-static void choose_withheld(layout_t *layout) {
+static void choose_reserved(layout_t *layout) {
     uint32_t bin = 0;
-    for (; bin < layout->bins && may_be_withheld(layout, layout->sizes[bin]); bin++) {
+    for (; bin < layout->bins && may_be_reserved(layout, layout->sizes[bin]); bin++) {
         if (bin >= layout->cached_bins) {
             layout->capacity[bin] = umf_magazine_capacity_large(layout->sizes[bin]);
         }
     }
-    layout->withheld_bins = bin;
+    layout->reserved_bins = bin;
 }
 
 /* Objects of smaller bins are not aligned to 8 bytes, which the core's callers expect. */
@@ -98,7 +98,7 @@ static void layout_make(layout_t *layout, const umf_disjoint_request_t *request)
     layout->request = *request;
     make_sizes(layout);
     choose_cached(layout);
-    choose_withheld(layout);
+    choose_reserved(layout);
     make_small_table(layout);
 }
 

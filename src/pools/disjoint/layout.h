@@ -23,11 +23,11 @@ typedef struct umf_disjoint_layout_t {
     size_t cached_max;         /* sizes up to this one go through the magazines; 0: none */
     uint8_t bin_by_class[128]; /* umf_disjoint_class(size) -> bin */
     uint32_t cached_bins;      /* bins below it are cached: chunks go through magazines */
-    uint32_t withheld_bins;    /* the bins between have single chunks that may be withheld */
+    uint32_t reserved_bins;    /* the bins between have single chunks that may be reserved */
     uint32_t bins;
     size_t sizes[UMF_DISJOINT_MAX_BINS];
     umf_magazine_slab_t slabs[UMF_DISJOINT_MAX_BINS + 1];    /* of the cached bins, by bin + 1 */
-    umf_magazine_capacity_t capacity[UMF_DISJOINT_MAX_BINS]; /* of the cached and withheld bins */
+    umf_magazine_capacity_t capacity[UMF_DISJOINT_MAX_BINS]; /* of the cached and reserved bins */
 } umf_disjoint_layout_t;
 
 /* NULL when out of memory. */

@@ -100,7 +100,7 @@ static void count_one(umf_thread_slot_t *block, void *arg) {
     search->count += peek((thread_t *)block, search->index) != NULL;
 }
 
-size_t umf_disjoint_withheld(disjoint_pool_t *pool, uint32_t index) {
+size_t umf_disjoint_reserved(disjoint_pool_t *pool, uint32_t index) {
     search_t search = {.index = index};
     each_thread(pool, count_one, &search);
     return search.count;
@@ -108,21 +108,21 @@ size_t umf_disjoint_withheld(disjoint_pool_t *pool, uint32_t index) {
 
 /* --- slabs and their bins --- */
 
-size_t umf_disjoint_withheld_of(disjoint_pool_t *pool, const umf_bin_t *bin) {
-    bool matters = bin->index < pool->withheld_bins && umf_bin_empty_count(bin) < bin->max_kept;
-    return matters ? umf_disjoint_withheld(pool, bin->index) : 0;
+size_t umf_disjoint_reserved_of(disjoint_pool_t *pool, const umf_bin_t *bin) {
+    bool matters = bin->index < pool->reserved_bins && umf_bin_empty_count(bin) < bin->max_kept;
+    return matters ? umf_disjoint_reserved(pool, bin->index) : 0;
 }
 
 /* Returns a claimed slab to its bin. */
 static void put_claimed(disjoint_pool_t *pool, umf_slab_t *slab) {
     umf_item_t item = {.object = slab};
-    umf_bin_put_claimed(slab->bin, &item, 1, umf_disjoint_withheld_of(pool, slab->bin));
+    umf_bin_put_claimed(slab->bin, &item, 1, umf_disjoint_reserved_of(pool, slab->bin));
 }
 
 static void thread_exit(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block) {
     disjoint_pool_t *pool = UMF_CONTAINER_OF(owner, disjoint_pool_t, threads);
     thread_t *thread = (thread_t *)block;
-    for (uint32_t i = 0; i < pool->withheld_bins; i++) {
+    for (uint32_t i = 0; i < pool->reserved_bins; i++) {
         umf_slab_t *slab = peek(thread, i);
         if (slab && take(thread, i, slab)) {
             put_claimed(pool, slab);
@@ -133,7 +133,7 @@ static void thread_exit(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block
 UMF_LOCK_STATIC(open_lock, UMF_RANK_BIN);
 
 static void open_locked(disjoint_pool_t *pool) {
-    size_t bytes = sizeof(thread_t) + pool->withheld_bins * sizeof(umf_slab_t *);
+    size_t bytes = sizeof(thread_t) + pool->reserved_bins * sizeof(umf_slab_t *);
     umf_assert_locked(&open_lock);
     if (!is_open(pool) &&
         umf_thread_slot_owner_init(&pool->threads, 0, bytes, thread_exit) == UMF_RESULT_SUCCESS) {
@@ -171,7 +171,7 @@ static bool put(disjoint_pool_t *pool, umf_slab_t *slab) {
     return true;
 }
 
-void *umf_disjoint_take_withheld(disjoint_pool_t *pool, uint32_t index) {
+void *umf_disjoint_take_reserved(disjoint_pool_t *pool, uint32_t index) {
     thread_t *thread = thread_of(pool);
     umf_slab_t *slab = peek(thread, index);
     if (umf_likely(slab != NULL) && umf_likely(take(thread, index, slab))) {
@@ -195,7 +195,7 @@ static __attribute__((noinline)) void free_claimed(disjoint_pool_t *pool, umf_sl
     }
 }
 
-void umf_disjoint_withhold(disjoint_pool_t *pool, umf_slab_t *slab) {
+void umf_disjoint_reserve(disjoint_pool_t *pool, umf_slab_t *slab) {
     const umf_bin_t *bin = slab->bin;
     UMF_POISON((void *)umf_slab_base(slab), bin->size);
     bool has_room = umf_bin_empty_count(bin) < bin->max_kept;
@@ -204,12 +204,12 @@ void umf_disjoint_withhold(disjoint_pool_t *pool, umf_slab_t *slab) {
     }
 }
 
-bool umf_disjoint_settle_withheld(disjoint_pool_t *pool) {
+bool umf_disjoint_settle_reserved(disjoint_pool_t *pool) {
     const thread_t *own = thread_of(pool);
     bool was_any = false;
-    for (uint32_t i = 0; i < pool->withheld_bins; i++) {
+    for (uint32_t i = 0; i < pool->reserved_bins; i++) {
         umf_slab_t *slab;
-        for (size_t n = umf_disjoint_withheld(pool, i);
+        for (size_t n = umf_disjoint_reserved(pool, i);
              n && (slab = take_except(pool, i, own)) != NULL; n--) {
             put_claimed(pool, slab);
             was_any = true;
@@ -218,9 +218,9 @@ bool umf_disjoint_settle_withheld(disjoint_pool_t *pool) {
     return was_any;
 }
 
-void umf_disjoint_trim_withheld(disjoint_pool_t *pool, const umf_bin_t *bin, size_t *keep) {
+void umf_disjoint_trim_reserved(disjoint_pool_t *pool, const umf_bin_t *bin, size_t *keep) {
     thread_t *own = thread_of(pool);
-    umf_slab_t *slab = umf_disjoint_can_withhold(pool, bin) ? peek(own, bin->index) : NULL;
+    umf_slab_t *slab = umf_disjoint_can_reserve(pool, bin) ? peek(own, bin->index) : NULL;
     if (slab && *keep > 0) {
         *keep -= *keep < bin->slab_size ? *keep : bin->slab_size;
     } else if (slab && take(own, bin->index, slab)) {

@@ -68,7 +68,7 @@ static size_t used_memory(pool_t *pool) {
 }
 
 /* First the calling thread's caches are flushed, because their chunks would keep unused slabs
- * alive. Then withheld slabs go to their bins, because with them more may be kept than the
+ * alive. Then reserved slabs go to their bins, because with them more may be kept than the
  * capacity. */
 static size_t reserved_memory(pool_t *pool) {
     size_t sum = 0;

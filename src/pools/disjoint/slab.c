@@ -22,7 +22,7 @@ static size_t front_for(uint32_t chunks, size_t stride) {
                : umf_align_up(bits + UMF_MAGAZINE_STATES, 64) - UMF_MAGAZINE_STATES;
 }
 
-/* A thread writes to the bitmap of a withheld slab without a lock, so the slab of a single chunk
+/* A thread writes to the bitmap of a reserved slab without a lock, so the slab of a single chunk
  * has a cache line of its own. */
 static size_t slab_bytes(const umf_bin_t *bin) {
     size_t bytes = bin->front + sizeof(umf_slab_t) + bin->chunks * bin->stride;
@@ -257,11 +257,11 @@ static void slab_leave_empty_locked(umf_bin_t *bin, umf_slab_t *slab) {
     umf_quota_release(bin->owner->limits, bin->slab_size);
 }
 
-/* The last used chunk of a slab was freed: the slab is kept or goes to `leaving`. `withheld`
+/* The last used chunk of a slab was freed: the slab is kept or goes to `leaving`. `reserved`
  * further slabs count as kept. */
-static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t withheld,
+static void slab_became_empty_locked(umf_bin_t *bin, umf_slab_t *slab, size_t reserved,
                                      umf_list_t *leaving) {
-    if (bin->empty_count + withheld < bin->max_kept &&
+    if (bin->empty_count + reserved < bin->max_kept &&
         umf_quota_reserve(bin->owner->limits, bin->slab_size)) {
         slab_move_locked(slab, &bin->empty);
         slab->aged = false;
@@ -414,7 +414,7 @@ size_t umf_bin_take_claimed(umf_bin_t *bin, umf_item_t *slabs, size_t n) {
     return taken;
 }
 
-void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size_t withheld) {
+void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size_t reserved) {
     umf_list_t leaving;
     umf_list_init(&leaving);
     umf_lock(&bin->lock);
@@ -423,7 +423,7 @@ void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size
         slab->free = 1; /* the claim has set the bit already */
         slab->dirty = true;
         bin->used--;
-        slab_became_empty_locked(bin, slab, withheld, &leaving);
+        slab_became_empty_locked(bin, slab, reserved, &leaving);
     }
     umf_unlock(&bin->lock);
     slabs_destroy(bin, &leaving);

@@ -114,12 +114,12 @@ umf_result_t umf_slab_put_ptr(umf_slab_t *slab, uintptr_t ptr);
 umf_result_t umf_slab_usable_size(umf_slab_t *slab, uintptr_t ptr, size_t *size);
 
 /*
- * Slabs of a single chunk may be withheld (reuse.h) or lie in magazines. Such a slab is
+ * Slabs of a single chunk may be reserved (reuse.h) or lie in magazines. Such a slab is
  * claimed: the bin counts its chunk as used, but a second free of it or a question for its size
  * finds it free. The next four functions need no lock.
  */
 
-/* Claims the chunk, so that the caller can withhold it. false: it is free or claimed already. */
+/* Claims the chunk, so that the caller can reserve it. false: it is free or claimed already. */
 static inline bool umf_slab_claim(umf_slab_t *slab) {
     return !(__atomic_fetch_or(umf_slab_bits(slab, 0), 1, __ATOMIC_ACQ_REL) & 1);
 }
@@ -130,7 +130,7 @@ static inline void *umf_slab_unclaim(umf_slab_t *slab) {
     return (void *)umf_slab_base(slab);
 }
 
-/* Empty slabs that the bin keeps, not counting withheld ones. */
+/* Empty slabs that the bin keeps, not counting reserved ones. */
 static inline size_t umf_bin_empty_count(const umf_bin_t *bin) {
     return __atomic_load_n(&bin->empty_count, __ATOMIC_RELAXED);
 }
@@ -144,8 +144,8 @@ static inline bool umf_bin_is_busy(const umf_bin_t *bin) {
 
 /* Takes up to `n` slabs with their chunks claimed, under the same rules as umf_bin_take. */
 size_t umf_bin_take_claimed(umf_bin_t *bin, umf_item_t *slabs, size_t n);
-/* Frees claimed chunks. `withheld` further slabs count towards the number that the bin may keep. */
-void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size_t withheld);
+/* Frees claimed chunks. `reserved` further slabs count towards the number that the bin may keep. */
+void umf_bin_put_claimed(umf_bin_t *bin, const umf_item_t *slabs, size_t n, size_t reserved);
 
 /* Records that the user's pointer to a used chunk is `ptr`. The start of the chunk is then not a
  * live object. */

@@ -168,7 +168,7 @@ bool umf_jemalloc_reclaim(umf_jemalloc_pool_t *pool, bool (*attempt)(void *pool,
                           void *request) {
     umf_shortage_t shortage = {
         .tracked = pool->tracked,
-        .withheld = &pool->pages.withheld,
+        .transit = &pool->pages.transit,
         .pool = pool,
         .give_back = give_back,
         .attempt = attempt,

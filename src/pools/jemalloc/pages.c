@@ -27,8 +27,8 @@ void umf_pages_init(umf_pages_t *pages, umf_tracked_provider_t *tracked, size_t 
     pages->purge.pool = pages;
     pages->purge.part = part_at;
     pages->purge.fell_free = umf_pages_span_purged_locked;
-    pages->purge.withheld = &pages->withheld;
-    pages->withheld = (umf_withheld_t){0};
+    pages->purge.transit = &pages->transit;
+    pages->transit = (umf_transit_t){0};
     umf_pages_spans_init(pages);
     umf_pages_shards_init(pages);
 }
@@ -217,12 +217,13 @@ static bool has_room(umf_pages_t *pages, size_t size, size_t alignment) {
     return has;
 }
 
-/* The last look: the provider may be able to serve the request once it has the free spans back. */
+/* The final retry: the provider may be able to serve the request once it has the free spans back.
+ */
 static UMF_COLD umf_result_t grow_last(umf_pages_t *pages, size_t size, size_t need,
                                        size_t alignment) {
     umf_result_t result = UMF_RESULT_SUCCESS;
-    umf_withheld_part_t part;
-    umf_withheld_look(&pages->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_retry(&pages->transit, &part);
     inherit(pages);
     do {
         if (has_room(pages, size, alignment)) {
@@ -231,7 +232,7 @@ static UMF_COLD umf_result_t grow_last(umf_pages_t *pages, size_t size, size_t n
             umf_pages_spans_release(pages);
             result = grow_aligned(pages, need, alignment);
         }
-    } while (umf_withheld_again(&part, result == UMF_RESULT_SUCCESS || !umf_tracked_is_shortage()));
+    } while (umf_transit_again(&part, result == UMF_RESULT_SUCCESS || !umf_tracked_is_shortage()));
     return result;
 }
 

@@ -20,7 +20,7 @@
 #define UMF_SRC_POOLS_JEMALLOC_PAGES_H
 
 #include "base/lock.h"
-#include "cache/withheld.h"
+#include "cache/transit.h"
 #include "ds/list.h"
 #include "ds/range.h"
 #include "object/provider/tracked_provider.h"
@@ -85,8 +85,8 @@ struct umf_pages_t {
     _Atomic size_t keep;  /* to be kept, beside the last of each shard */
     _Atomic size_t given; /* given back since the last decay pass */
     _Atomic bool has_surplus;
-    _Atomic bool is_full;    /* the provider had no memory at the last call */
-    umf_withheld_t withheld; /* isolated segments, and spans on their way */
+    _Atomic bool is_full;  /* the provider had no memory at the last call */
+    umf_transit_t transit; /* isolated segments, and spans on their way */
     _Atomic uint32_t shard_count;
     umf_pages_shard_t *shards[UMF_PAGES_SHARDS_MAX]; /* Published by shard_count */
     umf_pages_shard_t first;
@@ -105,8 +105,8 @@ void *umf_pages_take(umf_pages_t *pages, size_t size, size_t alignment);
 size_t umf_pages_take_many(umf_pages_t *pages, size_t size, void **segments, size_t n);
 /* Takes a segment, and grows if none fits. NULL: the provider has no more memory. */
 void *umf_pages_alloc(umf_pages_t *pages, size_t size, size_t alignment);
-/* Makes room for one segment of this size and alignment. Before it fails it makes a last look
- * (cache/withheld.h). */
+/* Makes room for one segment of this size and alignment. Before it fails it makes a final retry
+ * (cache/transit.h). */
 umf_result_t umf_pages_grow(umf_pages_t *pages, size_t size, size_t alignment);
 
 /* Frees a segment. Spans that become wholly free go to the provider at the next `settle`, or when a

@@ -151,10 +151,10 @@ static umf_result_t span_make(umf_pages_t *pages, size_t size, size_t alignment)
 }
 
 umf_result_t umf_pages_span_create(umf_pages_t *pages, size_t size, size_t alignment) {
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pages->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&pages->transit, &part);
     umf_result_t result = span_make(pages, size, alignment);
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
     return result;
 }
 
@@ -280,15 +280,15 @@ static void surplus_release(umf_pages_t *pages, shard_t *shard) {
 }
 
 void umf_pages_settle_slow(umf_pages_t *pages) {
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pages->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&pages->transit, &part);
     /* Cleared before the shards are visited: a thread that adds surplus to a visited shard sets it
      * again. */
     atomic_store_explicit(&pages->has_surplus, false, memory_order_relaxed);
     for (uint32_t i = 0; i < umf_pages_shard_count(pages); i++) {
         surplus_release(pages, pages->shards[i]);
     }
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
 }
 
 void umf_pages_spans_release(umf_pages_t *pages) {

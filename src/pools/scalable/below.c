@@ -21,19 +21,19 @@
 /* --- hooks: called by oneTBB, with its locks --- */
 
 static bool is_in_hook(const umf_scalable_pool_t *pool) {
-    return umf_withheld_is_inside(&pool->in_hook);
+    return umf_transit_is_inside(&pool->in_hook);
 }
 
 static int hook_free(intptr_t id, void *ptr, size_t size) {
     (void)size;
     umf_scalable_pool_t *pool = (umf_scalable_pool_t *)id;
-    umf_withheld_part_t part;
+    umf_transit_part_t part;
     /* Pairs with the release in umf_scalable_give: all users of the span are done with it. */
     atomic_load_explicit(umf_stripes_own(&pool->out), memory_order_acquire);
-    umf_withheld_begin(&pool->in_hook, &part);
+    umf_transit_begin(&pool->in_hook, &part);
     umf_span_t *span = umf_tracked_find(pool->tracked, ptr);
     bool is_given = span && umf_scalable_span_give(pool, span) == UMF_RESULT_SUCCESS;
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
     return is_given ? 0 : -1;
 }
 
@@ -46,10 +46,10 @@ static size_t region_size(const umf_scalable_pool_t *pool, size_t size) {
 }
 
 static void *region_take(umf_scalable_pool_t *pool, size_t size) {
-    umf_withheld_part_t part;
-    umf_withheld_begin(&pool->in_hook, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&pool->in_hook, &part);
     void *region = umf_scalable_span_take(pool, size, umf_scalable_record_make(size), true);
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
     return region;
 }
 
@@ -312,18 +312,18 @@ static void trim_used(umf_scalable_pool_t *pool) {
 }
 
 void umf_scalable_below_trim(umf_scalable_pool_t *pool, bool is_last) {
-    umf_withheld_part_t part;
+    umf_transit_part_t part;
     if (is_in_hook(pool) || umf_scalable_keeps_all(pool) ||
         umf_tracked_span_count(pool->tracked) == 0) {
         return;
     }
     give_deferred(pool);
-    umf_withheld_begin(&pool->withheld, &part);
+    umf_transit_begin(&pool->transit, &part);
     if (!renew(pool) && !is_last) {
         trim_used(pool);
     }
     umf_scalable_spans_give_lost(pool);
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
 }
 
 /* oneTBB does not report for how long its memory has been free. So it is trimmed once no thread has
@@ -346,7 +346,7 @@ bool umf_scalable_try(umf_scalable_pool_t *pool, bool (*attempt)(void *pool, voi
                       void *request) {
     umf_shortage_t shortage = {
         .tracked = pool->tracked,
-        .withheld = &pool->withheld,
+        .transit = &pool->transit,
         .pool = pool,
         .give_back = give_back_all,
         .attempt = attempt,

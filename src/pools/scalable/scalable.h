@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/stripes.h"
 #include "cache/magazine.h"
-#include "cache/withheld.h"
+#include "cache/transit.h"
 #include "object/provider/tracked_provider.h"
 #include "pools/scalable/records.h"
 #include "pools/scalable/sizes.h"
@@ -32,10 +32,10 @@ typedef struct umf_scalable_pool_t {
     _Atomic bool has_given;        /* oneTBB got memory back since it was last trimmed */
     _Atomic(const void *) trimmer; /* the thread that trims: the hook gives it no memory. Cleared
                                       before it leaves oneTBB */
-    umf_withheld_t withheld; /* memory that the trimmer has taken, or on its way out of oneTBB */
+    umf_transit_t transit; /* memory that the trimmer has taken, or on its way out of oneTBB */
     /* Threads in a hook of oneTBB. oneTBB holds locks, so such a thread must not enter it again:
      * it gets no memory, and what it frees is deferred. */
-    umf_withheld_t in_hook;
+    umf_transit_t in_hook;
     _Atomic(void *) deferred; /* freed objects, linked through their first bytes */
     umf_lock_t lock;          /* of the records */
     umf_tbb_policy_t policy;  /* Immutable after create, as the next */

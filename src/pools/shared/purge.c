@@ -199,13 +199,13 @@ static void purge_isolated(umf_purge_part_t *part, isolated_t *isolated, size_t 
 
 /* Purges the next free segments. false: there are no more. */
 static bool purge_next(umf_purge_part_t *part, choice_t choice, uintptr_t *cursor, size_t *bytes) {
-    umf_withheld_part_t withheld;
-    umf_withheld_begin(part->purge->withheld, &withheld);
+    umf_transit_part_t transit;
+    umf_transit_begin(part->purge->transit, &transit);
     isolated_t *isolated = isolate(part, choice, cursor);
     if (isolated) {
         purge_isolated(part, isolated, bytes);
     }
-    umf_withheld_end(&withheld);
+    umf_transit_end(&transit);
     return isolated != NULL;
 }
 

@@ -3,7 +3,7 @@
  *
  * A pool has one or more parts, ranges with a lock each. Free segments of a range are isolated
  * while they are purged without the lock: for the range they are used, so no thread allocates them,
- * and the pool counts as one that withholds memory (cache/withheld.h). The isolated segments of a
+ * and the pool counts as one with memory in transit (cache/transit.h). The isolated segments of a
  * part are listed, because in a child of fork the thread that would put them back may not exist.
  */
 #ifndef UMF_SRC_POOLS_SHARED_PURGE_H
@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 
 #include "base/lock.h"
-#include "cache/withheld.h"
+#include "cache/transit.h"
 #include "ds/list.h"
 #include "ds/range.h"
 #include "object/provider/tracked_provider.h"
@@ -28,7 +28,7 @@ typedef struct umf_purge_t {
     /* A region became wholly free because a segment was put back. Called with the lock. May be
      * NULL. */
     void (*fell_free)(void *pool, umf_purge_part_t *part, uintptr_t base);
-    umf_withheld_t *withheld;
+    umf_transit_t *transit;
     _Atomic int mode; /* the operations that the provider does not support are not called again */
     _Atomic uint32_t decay_part; /* where the next decay pass begins */
 } umf_purge_t;

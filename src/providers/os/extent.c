@@ -473,14 +473,14 @@ static bool evict(umf_os_extents_t *extents, size_t most, bool all, size_t live)
 /* Eviction gives addresses, memory and mappings back. What other threads evict is waited for. */
 static UMF_COLD int alloc_last(umf_os_extents_t *extents, size_t size, size_t alignment,
                                void **ptr) {
-    umf_withheld_part_t part;
+    umf_transit_part_t part;
     int error;
-    umf_withheld_look(&extents->withheld, &part);
+    umf_transit_retry(&extents->transit, &part);
     do {
         evict(extents, SIZE_MAX, true, 0);
         clear_shrink(extents, 0);
         error = alloc_clear(extents, size, alignment, ptr);
-    } while (umf_withheld_again(&part, !umf_errno_is_shortage(error)));
+    } while (umf_transit_again(&part, !umf_errno_is_shortage(error)));
     return error && !alloc_gone(extents, size, alignment, ptr) ? error : 0;
 }
 
@@ -790,10 +790,10 @@ static void evict_end(umf_os_extents_t *extents, const evicted_t *evicted) {
 /* Evicts dirty memory until it was `most` bytes: all, or pages that have decayed or are too many
  * next to `live` bytes. true: there may be more. */
 static bool evict(umf_os_extents_t *extents, size_t most, bool all, size_t live) {
-    umf_withheld_part_t part;
+    umf_transit_part_t part;
     evicted_t evicted;
     bool goes_on = true;
-    umf_withheld_begin(&extents->withheld, &part);
+    umf_transit_begin(&extents->transit, &part);
     umf_lock(&extents->lock);
     while (most && (goes_on = evict_begin_locked(extents, all || is_too_dirty_locked(extents, live),
                                                  &evicted))) {
@@ -806,7 +806,7 @@ static bool evict(umf_os_extents_t *extents, size_t most, bool all, size_t live)
         extents->evicting--;
     }
     umf_unlock(&extents->lock);
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
     return goes_on;
 }
 
@@ -830,14 +830,14 @@ static bool has_nothing(umf_os_extents_t *extents) {
 }
 
 void umf_os_extents_drop(umf_os_extents_t *extents) {
-    umf_withheld_part_t part;
+    umf_transit_part_t part;
     if (has_nothing(extents)) {
         return;
     }
-    umf_withheld_look(&extents->withheld, &part); /* memory that others evict is back after this */
+    umf_transit_retry(&extents->transit, &part); /* memory that others evict is back after this */
     evict(extents, SIZE_MAX, true, 0);
     clear_shrink(extents, 0);
-    umf_withheld_again(&part, true);
+    umf_transit_again(&part, true);
 }
 
 size_t umf_os_extents_dirty(umf_os_extents_t *extents) {

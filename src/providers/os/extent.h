@@ -33,7 +33,7 @@
 
 #include "base/lock.h"
 #include "cache/decay.h"
-#include "cache/withheld.h"
+#include "cache/transit.h"
 #include "ds/hash.h"
 #include "ds/list.h"
 #include "providers/os/maps.h"
@@ -41,15 +41,15 @@
 #define UMF_OS_GROUPS 32u /* threads share a group if their numbers modulo this are equal */
 
 typedef struct umf_os_extents_t {
-    size_t page_size;        /* Immutable after init, as the next two members */
-    int protection;          /* as mmap has it */
-    bool has_guards;         /* the system has MADV_GUARD_INSTALL */
-    umf_withheld_t withheld; /* dirty memory on its way out */
-    umf_lock_t lock;         /* UMF_RANK_PROVIDER; guards all that follows */
-    umf_hash_t all;          /* extents by address */
-    umf_list_t roomy;        /* those with free pages */
-    umf_list_t dirty;        /* those with dirty pages, newest first */
-    size_t dirty_count;      /* pages */
+    size_t page_size;      /* Immutable after init, as the next two members */
+    int protection;        /* as mmap has it */
+    bool has_guards;       /* the system has MADV_GUARD_INSTALL */
+    umf_transit_t transit; /* dirty memory on its way out */
+    umf_lock_t lock;       /* UMF_RANK_PROVIDER; guards all that follows */
+    umf_hash_t all;        /* extents by address */
+    umf_list_t roomy;      /* those with free pages */
+    umf_list_t dirty;      /* those with dirty pages, newest first */
+    size_t dirty_count;    /* pages */
     umf_os_maps_t dirty_maps;
     umf_os_maps_t clear_maps;           /* without content and access */
     size_t evicting;                    /* threads that have withdrawn dirty memory */

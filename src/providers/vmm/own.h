@@ -25,8 +25,8 @@ struct umf_vmm_piece_t {
     size_t allocations;
     /* Free segments of a piece that is claimed or has no physical memory. They are taken out of the
      * range, so that nothing is allocated there. */
-    umf_range_segment_t *withheld;
-    size_t withheld_count, withheld_room;
+    umf_range_segment_t *isolated;
+    size_t isolated_count, isolated_room;
     umf_vmm_piece_share_t share;
     umf_vmm_piece_t *next; /* in the list of retired pieces */
 };
@@ -42,10 +42,10 @@ uint64_t umf_vmm_generation_next(void);
 umf_vmm_piece_t *umf_vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr);
 
 /* false: no memory. */
-bool umf_vmm_withhold_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size);
+bool umf_vmm_isolate_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size);
 void umf_vmm_take_back_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 
-/* Takes a piece without allocations out of all lists, together with its withheld segments. */
+/* Takes a piece without allocations out of all lists, together with its isolated segments. */
 void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 /* Releases everything of a piece that is not listed: mapping, physical memory, addresses. It
  * continues after a failure, to release what it can, and returns the first failure. */

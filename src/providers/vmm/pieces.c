@@ -37,8 +37,8 @@ umf_result_t umf_vmm_find(void *provider, const void *ptr, umf_vm_piece_t *piece
     return umf_vmm_run(provider, ptr, piece, &handle, &generation);
 }
 
-/* Withholds the free segments of a claimed piece from allocation. false: no memory for some. */
-static bool vmm_withhold_free_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
+/* Isolates the free segments of a claimed piece from allocation. false: no memory for some. */
+static bool vmm_isolate_free_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     umf_range_segment_t taken[64];
     uintptr_t cursor = UINTPTR_MAX;
     bool is_done = true;
@@ -46,7 +46,7 @@ static bool vmm_withhold_free_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     while (is_done && (n = umf_range_take_region(vmm->carve.range, piece->base, &cursor, taken,
                                                  UMF_COUNT_OF(taken)))) {
         for (size_t i = 0; i < n; i++) {
-            is_done = is_done && umf_vmm_withhold_locked(piece, taken[i].base, taken[i].size);
+            is_done = is_done && umf_vmm_isolate_locked(piece, taken[i].base, taken[i].size);
             if (!is_done) {
                 umf_range_free(vmm->carve.range, taken[i].base, taken[i].size, NULL);
             }
@@ -81,7 +81,7 @@ static umf_vmm_piece_t *vmm_release_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piec
         umf_vmm_retire_locked(vmm, piece);
         return piece;
     }
-    /* A piece without physical memory keeps its segments withheld: nothing may be
+    /* A piece without physical memory keeps its segments isolated: nothing may be
      * allocated there. */
     if (piece->state == UMF_VMM_ATTACHED) {
         umf_vmm_take_back_locked(vmm, piece);
@@ -96,8 +96,8 @@ umf_result_t umf_vmm_claim(void *provider, void *const *pieces, const size_t *al
     umf_lock(&vmm->carve.lock);
     for (size_t i = 0; i < count; i++) {
         claimed[i] = is_done && vmm_claim_locked(vmm, pieces[i], allocations[i]);
-        is_done = is_done &&
-                  (!claimed[i] || vmm_withhold_free_locked(vmm, vmm_at_locked(vmm, pieces[i])));
+        is_done =
+            is_done && (!claimed[i] || vmm_isolate_free_locked(vmm, vmm_at_locked(vmm, pieces[i])));
     }
     for (size_t i = 0; i < count && !is_done; i++) {
         if (claimed[i]) {

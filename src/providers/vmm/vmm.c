@@ -96,7 +96,7 @@ static void vmm_unlist_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
 }
 
 static void vmm_piece_destroy(umf_vmm_piece_t *piece) {
-    umf_meta_free(piece->withheld, piece->withheld_room * sizeof(*piece->withheld));
+    umf_meta_free(piece->isolated, piece->isolated_room * sizeof(*piece->isolated));
     umf_meta_free(piece, sizeof(*piece));
 }
 
@@ -304,20 +304,20 @@ umf_result_t umf_vmm_alloc(void *provider, size_t size, size_t alignment, void *
     return result;
 }
 
-bool umf_vmm_withhold_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size) {
-    if (piece->withheld_count == piece->withheld_room &&
-        !umf_vmm_grow((void **)&piece->withheld, &piece->withheld_room, sizeof(*piece->withheld))) {
+bool umf_vmm_isolate_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size) {
+    if (piece->isolated_count == piece->isolated_room &&
+        !umf_vmm_grow((void **)&piece->isolated, &piece->isolated_room, sizeof(*piece->isolated))) {
         return false;
     }
-    piece->withheld[piece->withheld_count++] = (umf_range_segment_t){base, size};
+    piece->isolated[piece->isolated_count++] = (umf_range_segment_t){base, size};
     return true;
 }
 
 void umf_vmm_take_back_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
-    for (size_t i = 0; i < piece->withheld_count; i++) {
-        umf_range_free(vmm->carve.range, piece->withheld[i].base, piece->withheld[i].size, NULL);
+    for (size_t i = 0; i < piece->isolated_count; i++) {
+        umf_range_free(vmm->carve.range, piece->isolated[i].base, piece->isolated[i].size, NULL);
     }
-    piece->withheld_count = 0;
+    piece->isolated_count = 0;
 }
 
 void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
@@ -327,11 +327,11 @@ void umf_vmm_retire_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     vmm_unlist_locked(vmm, piece);
 }
 
-/* A withheld segment counts as used in the range, but it is free: a second free must
+/* A isolated segment counts as used in the range, but it is free: a second free must
  * not find it. */
-static bool vmm_is_withheld_locked(const umf_vmm_piece_t *piece, uintptr_t base) {
-    for (size_t i = 0; i < piece->withheld_count; i++) {
-        if (piece->withheld[i].base == base) {
+static bool vmm_is_isolated_locked(const umf_vmm_piece_t *piece, uintptr_t base) {
+    for (size_t i = 0; i < piece->isolated_count; i++) {
+        if (piece->isolated[i].base == base) {
             return true;
         }
     }
@@ -342,7 +342,7 @@ static bool vmm_is_withheld_locked(const umf_vmm_piece_t *piece, uintptr_t base)
 static size_t vmm_used_locked(umf_vmm_t *vmm, uintptr_t base, size_t size) {
     umf_assert_locked(&vmm->carve.lock);
     size_t used = umf_range_used_size(vmm->carve.range, base);
-    return used && !vmm_is_withheld_locked(umf_vmm_piece_locked(vmm, base), base) &&
+    return used && !vmm_is_isolated_locked(umf_vmm_piece_locked(vmm, base), base) &&
                    umf_requested_matches(&vmm->carve.requested, vmm->carve.page_size, base, used,
                                          size)
                ? used
@@ -363,9 +363,9 @@ static umf_result_t vmm_free_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
     umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, base);
     *requested = umf_requested(&vmm->carve.requested, base, used);
     /* The memory must not be allocated again while the piece is claimed or detached. The last
-     * allocation of an unclaimed piece needs no withholding: the piece is retired. */
+     * allocation of an unclaimed piece needs no isolation: the piece is retired. */
     if (piece->is_claimed || (piece->state != UMF_VMM_ATTACHED && piece->allocations > 1)) {
-        if (!umf_vmm_withhold_locked(piece, base, used)) {
+        if (!umf_vmm_isolate_locked(piece, base, used)) {
             UMF_LOG_ERROR("no memory for bookkeeping");
             return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
         }
@@ -466,7 +466,7 @@ static umf_vmm_piece_t *vmm_allocated_locked(umf_vmm_t *vmm, uintptr_t base, siz
     umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, base);
     size_t rounded;
     if (used == 0 || !umf_round_up(size, vmm->carve.page_size, &rounded) || rounded != used ||
-        vmm_is_withheld_locked(piece, base)) {
+        vmm_is_isolated_locked(piece, base)) {
         return NULL;
     }
     *place = (umf_vmm_place_t){

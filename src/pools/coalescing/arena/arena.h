@@ -22,7 +22,7 @@
 
 #include <stdatomic.h>
 
-#include "cache/withheld.h"
+#include "cache/transit.h"
 #include "ds/hash.h"
 #include "object/content.h"
 #include "object/provider/tracked_range.h"
@@ -109,7 +109,7 @@ typedef struct umf_arena_t {
     umf_tracked_provider_t *tracked;
     umf_tracked_ops_t provider; /* operations that are called directly. Immutable */
     umf_content_t content;
-    umf_withheld_t withheld;
+    umf_transit_t transit;
     void *base; /* the range. Immutable, as the next */
     size_t size, unit;
     _Atomic unsigned driver_lock; /* umf_fork_count() + 1 while a thread has it */

@@ -175,12 +175,12 @@ typedef struct last_t {
 } last_t;
 
 static umf_segment_t *take_with_driver(umf_arena_t *arena, const umf_arena_request_t *request) {
-    umf_withheld_part_t part;
-    umf_withheld_begin(&arena->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&arena->transit, &part);
     umf_arena_driver_lock(arena);
     umf_segment_t *block = take_slow(arena, request);
     umf_arena_driver_unlock(arena);
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
     return block;
 }
 
@@ -202,7 +202,7 @@ static void give_back(void *self) {
 static UMF_COLD bool reclaim(umf_arena_t *arena, last_t *last) {
     umf_shortage_t shortage = {
         .tracked = arena->tracked,
-        .withheld = &arena->withheld,
+        .transit = &arena->transit,
         .pool = arena,
         .give_back = give_back,
         .attempt = take_last,
@@ -500,12 +500,12 @@ static void arena_share(void *self, const void *ptr, size_t size) {
 
 static umf_result_t arena_trim(void *self, size_t keep) {
     umf_arena_t *arena = self;
-    umf_withheld_part_t part;
-    umf_withheld_begin(&arena->withheld, &part);
+    umf_transit_part_t part;
+    umf_transit_begin(&arena->transit, &part);
     umf_arena_driver_lock(arena);
     umf_arena_release(arena, keep);
     umf_arena_driver_unlock(arena);
-    umf_withheld_end(&part);
+    umf_transit_end(&part);
     return UMF_RESULT_SUCCESS;
 }
 

@@ -1,10 +1,10 @@
-#include "cache/withheld.h"
+#include "cache/transit.h"
 
 #include "base/lock.h"
 #include "system/pause.h"
 
-/* Pauses of a look in all, of 100 us each, and pauses of a begin. */
-#define LOOK_PAUSES 100000
+/* Pauses of a retry in all, of 100 us each, and pauses of a begin. */
+#define RETRY_PAUSES 100000
 #define BEGIN_PAUSES 64
 
 #define COUNT_MASK UINT64_C(0xffff)
@@ -12,7 +12,7 @@
 #define FORKS_MASK UINT64_C(0xffff)
 #define GENERATION (UINT64_C(1) << 32)
 
-typedef umf_withheld_part_t part_t;
+typedef umf_transit_part_t part_t;
 
 static __thread part_t *innermost;
 
@@ -54,19 +54,19 @@ static void word_leave(uint64_t *word, unsigned forks) {
 
 /* --- parts ------------------------------------------------------------------------------------ */
 
-bool umf_withheld_is_inside(const umf_withheld_t *withheld) {
+bool umf_transit_is_inside(const umf_transit_t *transit) {
     const part_t *part = innermost;
-    while (part && part->withheld != withheld) {
+    while (part && part->transit != transit) {
         part = part->outer;
     }
     return part != NULL;
 }
 
-static void part_open(umf_withheld_t *withheld, part_t *part) {
-    *part = (part_t){.withheld = withheld,
+static void part_open(umf_transit_t *transit, part_t *part) {
+    *part = (part_t){.transit = transit,
                      .outer = innermost,
                      .forks = umf_fork_count(),
-                     .is_counted = !umf_withheld_is_inside(withheld)};
+                     .is_counted = !umf_transit_is_inside(transit)};
     innermost = part;
 }
 
@@ -77,55 +77,57 @@ static void part_close(part_t *part, uint64_t *word) {
     }
 }
 
-/* --- withholding ------------------------------------------------------------------------------ */
+/* --- memory in transit
+ * ------------------------------------------------------------------------------ */
 
-void umf_withheld_begin(umf_withheld_t *withheld, part_t *part) {
-    part_open(withheld, part);
+void umf_transit_begin(umf_transit_t *transit, part_t *part) {
+    part_open(transit, part);
     if (!part->is_counted) {
         return;
     }
-    for (unsigned round = 0; round < BEGIN_PAUSES && word_has_any(&withheld->looking); round++) {
+    for (unsigned round = 0; round < BEGIN_PAUSES && word_has_any(&transit->retrying); round++) {
         umf_pause(round);
     }
-    word_enter(&withheld->at_work, false);
+    word_enter(&transit->at_work, false);
 }
 
-void umf_withheld_end(part_t *part) {
-    part_close(part, &part->withheld->at_work);
+void umf_transit_end(part_t *part) {
+    part_close(part, &part->transit->at_work);
 }
 
-/* --- looking ---------------------------------------------------------------------------------- */
+/* --- retrying ----------------------------------------------------------------------------------
+ */
 
 static void wait_until_released(part_t *part) {
-    uint64_t *at_work = &part->withheld->at_work;
-    /* One value has both: that nothing is withheld, and when that was. */
-    while ((part->seen = word_read(at_work)) & COUNT_MASK && part->round < LOOK_PAUSES) {
+    uint64_t *at_work = &part->transit->at_work;
+    /* One value has both: that no memory is in transit, and when that was. */
+    while ((part->seen = word_read(at_work)) & COUNT_MASK && part->round < RETRY_PAUSES) {
         umf_pause(part->round++);
     }
 }
 
-void umf_withheld_look(umf_withheld_t *withheld, part_t *part) {
-    part_open(withheld, part);
+void umf_transit_retry(umf_transit_t *transit, part_t *part) {
+    part_open(transit, part);
     if (!part->is_counted) {
         return;
     }
     bool is_alone;
-    while (!(is_alone = word_enter(&withheld->looking, true)) && part->round < LOOK_PAUSES) {
+    while (!(is_alone = word_enter(&transit->retrying, true)) && part->round < RETRY_PAUSES) {
         umf_pause(part->round++);
     }
     if (!is_alone) {
-        word_enter(&withheld->looking, false);
+        word_enter(&transit->retrying, false);
     }
     wait_until_released(part);
 }
 
-bool umf_withheld_again(part_t *part, bool is_served) {
-    uint64_t *at_work = &part->withheld->at_work;
-    if (!is_served && part->is_counted && part->round++ < LOOK_PAUSES &&
+bool umf_transit_again(part_t *part, bool is_served) {
+    uint64_t *at_work = &part->transit->at_work;
+    if (!is_served && part->is_counted && part->round++ < RETRY_PAUSES &&
         word_read(at_work) != part->seen) {
         wait_until_released(part);
         return true;
     }
-    part_close(part, &part->withheld->looking);
+    part_close(part, &part->transit->retrying);
     return false;
 }
