@@ -75,6 +75,18 @@ def test_a_folder_needs_no_service(tmp_path, monkeypatch):
     assert sorted(one.name for one in (tmp_path / "model").iterdir()) == ["1.vault", "lock"]
 
 
+def test_a_fleet_has_one_model():
+    if not os.path.exists("/proc/self/smaps_rollup"):
+        pytest.skip("the kernel does not sum the memory of a process")
+    program = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "python", "fleet.py")
+    words = [sys.executable, program, "--mib", "16", "--processes", "3"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "3 processes attached 16 MiB" in done.stdout
+    times = float(done.stdout.split()[-4])
+    assert 0.9 < times < 2, done.stdout  # each process also has a little of its own
+
+
 def test_a_copy_of_another_vault(model, tmp_path):
     with model.draft(identity=b"v1") as draft:
         draft.put("a.weight", numpy.arange(10))
