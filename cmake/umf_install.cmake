@@ -1,7 +1,6 @@
 # What `cmake --install` puts where, and the target `uninstall`.
 #
-# Components, which are also the Debian packages (umf_package.cmake): umf_runtime, umem_runtime,
-# umf_development and umf_tools.
+# Components: umf_runtime, umem_runtime, umf_development and umf_tools.
 
 include(CMakePackageConfigHelpers)
 

@@ -2,7 +2,7 @@
 #
 #   cmake -DMANIFEST=<build>/install_manifest.txt -P umf_uninstall.cmake
 #
-# Of the manifests only this one: those of single components are also written by cpack, and name files
+# Of the manifests only this one: those of single components may name files
 # that the system's package manager owns. Folders that are ours alone go once they are empty.
 
 if(NOT EXISTS "${MANIFEST}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that every test that docs/ipc-security.md names is there: claims.sh <project root>
+# Checks that every test that docs/ipc-security.md and docs/guide/abi.md name is there: claims.sh <project root>
 #
 # A name is `suite.Test` in code quotes; a test is TEST, TEST_F or TEST_P of these two in test/.
 set -euo pipefail
@@ -16,4 +16,22 @@ if [ -z "$names" ] || [ -n "$missing" ]; then
     echo "$missing"
     exit 1
 fi
-echo "check_claims: $(wc -l <<<"$names") tests are there"
+
+# The last column of the first table of the page about the ABI names tests of CTest.
+page=docs/guide/abi.md
+names=$(sed -nE 's/^\| .* \| `([a-z_.]+)`[^|]*\|$/\1/p' "$page")
+for name in $names; do
+    case $name in
+    unit.*) [ -e "test/unit/${name#unit.}_test.cpp" ] ;;
+    check_*) grep -q "umf_add_test($name " test/CMakeLists.txt ;;
+    *) false ;;
+    esac || {
+        echo "$page names the test $name, which is not there"
+        exit 1
+    }
+done
+[ -n "$names" ] || {
+    echo "$page names no tests: did the form of its table change?"
+    exit 1
+}
+echo "check_claims: $(grep -c . <<<"$tests") tests, those named are there"

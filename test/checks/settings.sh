@@ -81,7 +81,8 @@ compare "paths" "$paths" \
 # A setting removed since an older UMF is named in migration.md only.
 names=$(grep -hoE '\b(umf[A-Z][A-Za-z0-9]+|UMF_[A-Z0-9_]*[A-Z0-9])\b' README.md docs/guide.md \
     $(find docs/guide -name '*.md' ! -name migration.md) | sort -u)
-known=$(grep -rhoE '\b(umf[A-Z][A-Za-z0-9]+|UMF_[A-Z0-9_]*[A-Z0-9])\b' include CMakeLists.txt cmake | sort -u)
+known=$(grep -rhoE '\b(umf[A-Z][A-Za-z0-9]+|UMF_[A-Z0-9_]*[A-Z0-9])\b' include CMakeLists.txt cmake \
+    test/checks/{abi.txt,exports.sh} | sort -u) # the last two have the nodes of symbols
 unknown=$(comm -23 <(echo "$names") <(sort -u <<<"$known
 $variables"))
 if [ -n "$unknown" ]; then

@@ -17,7 +17,7 @@ expect CHANGELOG.md "$2" "$(sed -nE 's/^## \[([^]]+)\].*/\1/p' CHANGELOG.md | he
 for page in umfctl umfd; do
     expect docs/man/$page.1 "$2" "$(sed -nE '1s/.*"libumf ([^"]+)".*/\1/p' docs/man/$page.1)"
 done
-expect packaging/debian/changelog "$3" "$(sed -nE '1s/^umf \(([^)]+)\).*/\1/p' packaging/debian/changelog)"
+expect debian/changelog "$3" "$(sed -nE '1s/^umf \(([^)]+)-[0-9]+\).*/\1/p' debian/changelog)"
 recipe=packaging/conda/recipe.yaml
 expect $recipe "$4" "$(sed -nE 's/^  version: ([0-9].*)/\1/p' $recipe)"
 jemalloc=$(sed -nE 's/^set\(umf_jemalloc_(version|sha256) (.*)\)/\2/p' cmake/jemalloc.cmake | xargs)

@@ -25,10 +25,9 @@ chroot "$1/root" bash -euc '
     cc app/app.c -o app_c $(pkg-config --cflags --libs umf)
     ./app_c
     umfctl --version
-    [ ! -e packages/libumem0_* ] || {
-        cc app/umem.c -o app_umem_c $(pkg-config --cflags --libs libumem)
-        ./app_umem_c
-    }
-    dpkg --purge umf-tools libumf-dev $(ls packages | sed -n "s/^\(libumem0\)_.*/\1/p") libumf1
+    cc app/umem.c -o app_umem_c $(pkg-config --cflags --libs libumem)
+    ./app_umem_c
+    /usr/bin/python3 -c "import umf; print(umf.Pool(\"disjoint\", provider=\"os\").allocate(100))"
+    dpkg --purge python3-umf umf-tools libumf-dev libumem0 libumf1
     files | diff before -
     ! ldconfig -p | grep libumf'

@@ -1,40 +1,60 @@
 #!/usr/bin/env bash
-# Makes the Debian packages, in two folders, looks into them, and builds programs with what is in them;
-# then they are installed for real, used and removed.
+# Makes a Debian source package, and packages from it in two folders, looks into them, and builds programs with what
+# is in them; then they are installed for real, used and removed.
 . "$(dirname "$0")/common.sh" "$1" deb
 
-for tool in dpkg-deb dpkg-shlibdeps file gzip; do
+for tool in dpkg-buildpackage dh dh_python3 file gzip; do
     command -v $tool >/dev/null || skip "$tool is not here (scripts/install-deps.sh installs it)"
 done
-
-configure_umf "$work/build" -DCMAKE_INSTALL_PREFIX=/usr
-quietly cmake --build "$work/build"
-(cd "$work/build" && quietly cpack -G DEB -B "$work/packages")
-
-# The same bytes from sources and a build elsewhere, with another umask.
-elsewhere="$work/a copy elsewhere"
-mkdir -p "$elsewhere/source"
-(cd "$source" && tar -c --exclude=./build --exclude=./.git --exclude=./out .) | tar -x -C "$elsewhere/source"
-[ -n "$jemalloc_source" ] || jemalloc_source=$source/build/deps/jemalloc-source
-(
-    umask 077
-    source=$elsewhere/source configure_umf "$elsewhere/build" -DCMAKE_INSTALL_PREFIX=/usr
-    quietly cmake --build "$elsewhere/build"
-    cd "$elsewhere/build" && quietly cpack -G DEB -B "$elsewhere/packages"
-)
-for package in "$work/packages"/*.deb; do
-    cmp "$package" "$elsewhere/packages/${package##*/}" || fail "other bytes from another folder"
+[ "$with_jemalloc$with_umem" = ONON ] || skip "the packages have the jemalloc pool and libumem"
+for folder in "$jemalloc_source" "$source/build/deps/jemalloc-source" "$deps"/jemalloc-[0-9]*.[0-9]*/; do
+    [ ! -e "$folder/configure" ] || jemalloc=$folder
 done
-rm -rf "$elsewhere"
+[ -n "${jemalloc-}" ] || skip "the source of jemalloc is not here"
+
+# The source package: the source, jemalloc, debian/.
+package_version=$(dpkg-parsechangelog -l "$source/debian/changelog" -S Version)
+[ "${package_version%-*}" = "$debian_version" ] || fail "debian/changelog has the version $package_version"
+tree=$work/source/umf-$debian_version
+mkdir -p "$tree"
+(cd "$source" && tar -c --exclude=./build --exclude=./.git --exclude=./out --exclude=./debian .) | tar -x -C "$tree"
+cd "$work/source"
+tar -czf "umf_$debian_version.orig.tar.gz" "${tree##*/}"
+cp -r "$jemalloc" "$tree/jemalloc"
+tar -C "$tree" -czf "umf_$debian_version.orig-jemalloc.tar.gz" jemalloc
+mkdir "$tree/debian" # without what a build in the source tree leaves there
+find "$source/debian" -maxdepth 1 -type f ! -name '*debhelper*' ! -name '*.substvars' ! -name files \
+    -exec cp -t "$tree/debian" {} +
+cp -r "$source/debian/source" "$source/debian/tests" "$tree/debian"
+quietly dpkg-source -b "$tree"
+
+# Packages of it from a clean folder, not optimised and without debug information, with the same jemalloc.
+build_packages() { # <folder>
+    mkdir -p "$1"
+    cd "$1"
+    quietly dpkg-source -x "$work/source/umf_$package_version.dsc" tree
+    cd tree
+    quietly env UMF_DEPS_DIR="$deps" ${c_launcher:+CMAKE_C_COMPILER_LAUNCHER="$c_launcher"} \
+        ${cxx_launcher:+CMAKE_CXX_COMPILER_LAUNCHER="$cxx_launcher"} \
+        DEB_CFLAGS_STRIP=-g DEB_CXXFLAGS_STRIP=-g DEB_BUILD_OPTIONS="noopt noautodbgsym parallel=$(nproc)" dpkg-buildpackage -us -uc -B
+}
+build_packages "$work/packages"
+
+# The same bytes from a folder elsewhere, with another umask.
+(umask 077 && build_packages "$work/a/copy/elsewhere")
+for package in "$work/a/copy/elsewhere"/*.deb; do
+    cmp "$package" "$work/packages/${package##*/}" || fail "other bytes from another folder"
+done
+rm -rf "$work/a"
 cd "$work/packages"
 architecture=$(dpkg --print-architecture)
-dpkg --compare-versions "$debian_version" le "$version" || fail "$debian_version would not give way to $version"
-runtime=libumf1_${debian_version}_$architecture.deb
-development=libumf-dev_${debian_version}_$architecture.deb
-tools=umf-tools_${debian_version}_$architecture.deb
-packages=("$runtime" "$development" "$tools")
-umem=libumem0_${debian_version}_$architecture.deb
-[ "$with_umem" != ON ] || packages+=("$umem")
+dpkg --compare-versions "$package_version" le "$version" || fail "$package_version would not give way to $version"
+runtime=libumf1_${package_version}_$architecture.deb
+umem=libumem0_${package_version}_$architecture.deb
+development=libumf-dev_${package_version}_$architecture.deb
+tools=umf-tools_${package_version}_$architecture.deb
+python=python3-umf_${package_version}_$architecture.deb
+packages=("$runtime" "$umem" "$development" "$tools" "$python")
 
 expect_field() { # <package> <field> <pattern>
     local value
@@ -45,7 +65,7 @@ expect_field() { # <package> <field> <pattern>
 for package in "${packages[@]}"; do
     name=${package%%_*}
     need_file "$package"
-    expect_field "$package" Version "^${debian_version}$"
+    expect_field "$package" Version "^${package_version}$"
     expect_field "$package" Architecture "^$architecture$"
     expect_field "$package" Maintainer '^.+ <.+@.+>$'
     expect_field "$package" Description "^Memory pools over any kind of memory - .*
@@ -54,14 +74,14 @@ for package in "${packages[@]}"; do
     quietly dpkg-deb -e "$package" "control.$name"
     (cd root && quietly md5sum --check "../control.$name/md5sums")
     need_file "root/usr/share/doc/$name/copyright"
-    quietly gzip -t "root/usr/share/doc/$name/changelog.gz"
+    quietly gzip -t "root/usr/share/doc/$name/changelog.gz" "root/usr/share/doc/$name/changelog.Debian.gz"
     dpkg-deb -c "$package" | grep -v '/$' | awk '{ print $6 }' >>listed
     ! dpkg-deb -c "$package" | grep -vE '^(d|-|l).* root/root ' || fail "$package: not owned by root"
     ! dpkg-deb -c "$package" | grep -vE '^l|^[d-]rwxr-xr-x |^-rw-r--r-- ' ||
         fail "$package: users cannot read what is above, or others can write it"
 done
 if command -v lintian >/dev/null; then
-    quietly lintian --allow-root --fail-on error,warning "${packages[@]}"
+    quietly lintian --allow-root --fail-on error,warning "${packages[@]}" "$work/source/umf_$package_version.dsc"
 else
     echo "install.deb: not checked by lintian, which is not here (scripts/install-deps.sh installs it)"
 fi
@@ -72,16 +92,16 @@ expect_field "$runtime" Depends '^libc6 \([^,]*\)$'
 expect_field "$runtime" Recommends '^libhwloc15$'
 expect_field "$runtime" Suggests '^libtbbmalloc2$'
 expect_field "$runtime" Section '^libs$'
-if [ "$with_umem" = ON ]; then
-    expect_field "$umem" Depends "libumf1 \(= $debian_version\)"
-    expect_field "$umem" Section '^libs$'
-    expect_field "$development" Depends "libumem0 \(= $debian_version\)"
-    grep -q "^libumem 0 libumem0 (>= $debian_version)$" control.libumem0/shlibs || fail "wrong shlibs of libumem"
-fi
-expect_field "$development" Depends "libumf1 \(= $debian_version\)"
+expect_field "$umem" Depends "libumf1 \(= $package_version\)"
+expect_field "$umem" Section '^libs$'
+expect_field "$development" Depends "^libumem0 \(= $package_version\), libumf1 \(= $package_version\)$"
 expect_field "$development" Section '^libdevel$'
-expect_field "$tools" Depends "^libumf1 \(= $debian_version\), libc6 "
-grep -q "^libumf 1 libumf1 (>= $debian_version)$" control.libumf1/shlibs || fail "wrong shlibs"
+expect_field "$tools" Depends "^libumf1 \(= $package_version\), libc6 "
+expect_field "$python" Depends "^libumf1 \(= $package_version\), python3 "
+# A program needs the version that its functions came with.
+grep -qx ' umfPoolCreate@UMF_1.0 1.2.0' control.libumf1/symbols || fail "wrong symbols of UMF_1.0"
+grep -qx ' umfPoolCreateFromText@UMF_EXT_1 1.3.0~' control.libumf1/symbols || fail "wrong symbols of UMF_EXT_1"
+grep -q "^libumem 0 libumem0 (>= $debian_version" control.libumem0/shlibs || fail "wrong shlibs of libumem"
 
 triplet=$("$cc" -print-multiarch 2>/dev/null || gcc -print-multiarch)
 lib=$work/packages/root/usr/lib/$triplet
