@@ -72,6 +72,13 @@ endif()
 if(TARGET umfctl)
     umf_find_the_library(umfctl "${CMAKE_INSTALL_BINDIR}")
     install(TARGETS umfctl DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT umf_tools)
+    # Where each shell looks for completions.
+    set(umf_completion "${PROJECT_SOURCE_DIR}/tools/completion")
+    install(FILES "${umf_completion}/umfctl.bash" RENAME umfctl COMPONENT umf_tools
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+    install(FILES "${umf_completion}/_umfctl" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" COMPONENT umf_tools)
+    install(FILES "${umf_completion}/umfctl.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d"
+        COMPONENT umf_tools)
 endif()
 
 if(TARGET umfd)

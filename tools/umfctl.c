@@ -17,85 +17,6 @@
 
 #define EXIT_USAGE 2
 
-static const char usage[] =
-    "usage: umfctl <command> [--json] [<option>...] [<process> or <file>...]\n"
-    "\n"
-    "  info       what there is: providers, pools, NUMA nodes, GPUs, limits that matter\n"
-    "  check      tests all of it; send the output along when you report a problem\n"
-    "  bandwidth  speed of copies between any two places: memory of the host, files,\n"
-    "             pinned memory, NUMA nodes, GPUs; and which way it takes\n"
-    "             --size BYTES of one copy, such as 64M; by default up to 256M\n"
-    "  settings   what each provider and pool takes in creation text, with its default\n"
-    "  reap       removes named shared memory that crashed processes left\n"
-    "  vault      memory that outlives its users: ls, stat, put, watch, drop, stop;\n"
-    "             'umfctl vault --help' has its words\n"
-    "  remote     memory of other machines: probe, ls; 'umfctl remote --help'\n"
-    "\n"
-    "Of processes of this user with pools (root: of all users). top and metrics need\n"
-    "nothing of them; the others need an attach socket: UMF_RECORD_ATTACH=yes, or '--':\n"
-    "\n"
-    "  top [PID | -- PROGRAM ARGS...]\n"
-    "             pools and providers: live and held bytes; a live screen on a terminal;\n"
-    "             or of a program that is started, whose output comes after the screen\n"
-    "             --interval SECONDS  between two looks; by default 1\n"
-    "             -n COUNT     so many looks, as plain text\n"
-    "  metrics [PID]\n"
-    "             the same as text for Prometheus (OpenMetrics)\n"
-    "             --each       a series for each process and object, with their numbers;\n"
-    "                          else one for all with the same names, which is their sum\n"
-    "  snapshot PID\n"
-    "             what there is now, down to each block, into a file\n"
-    "             -o FILE      by default umf-PID.umfsnap\n"
-    "  record PID | -- PROGRAM ARGS...\n"
-    "             what happens from now on, into a file, until Ctrl-C; or of a program that is\n"
-    "             started, from its beginning to its end, with its exit status\n"
-    "             -o FILE      by default umf-PID.umfrec\n"
-    "             --seconds N  no longer than that\n"
-    "             --stacks     with the callers of allocations\n"
-    "             --leaks      with a table of live allocations, and stacks\n"
-    "             --size BYTES of the recording; by default 256M\n"
-    "  leaks PID  as of a file, if the process records; else of a recording made now\n"
-    "             --seconds N  for so long; by default 10\n"
-    "\n";
-
-static const char usage_of_files[] =
-    "Of recordings (umfRecordStart, UMF_RECORD) and snapshots:\n"
-    "\n"
-    "  trace FILE what happened: pools, the highest point, refusals, marks\n"
-    "             --events     every event, one in a line\n"
-    "             --html OUT   a page for a browser: time, addresses, stacks; needs no network\n"
-    "             --chrome OUT for chrome://tracing and Perfetto\n"
-    "             --pytorch OUT\n"
-    "                          a snapshot of PyTorch, for its memory_viz\n"
-    "             --collapsed OUT\n"
-    "                          stacks at the highest point, for flame graph tools\n"
-    "             --speedscope OUT\n"
-    "                          the same for speedscope, and what lives at the end\n"
-    "             --pprof OUT  the same for pprof\n"
-    "  leaks FILE live allocations, by the place that made them, the oldest first\n"
-    "             --largest    the largest first\n"
-    "             --fail       exit status 1 if an allocation lives, or lived when its\n"
-    "                          pool was destroyed, or if the file cannot tell\n"
-    "             --allow-destroyed\n"
-    "                          those of destroyed pools do not count\n"
-    "             --suppressions FILE\n"
-    "                          lines leak:PATTERN, of functions or files, as LeakSanitizer\n"
-    "  diff A B   what grew and shrank from one file to the other\n"
-    "  diff A --from WHEN\n"
-    "             what grew and shrank in one file from then on\n"
-    "             --collapsed OUT\n"
-    "                          stacks with both sums, for flame graphs of a difference\n"
-    "\n"
-    "  --from, --to WHEN   of these: a part, from and to seconds since the start, or a mark\n"
-    "  --pool NAME         of these: one pool, such as weights, or 'weights #3'\n"
-    "\n"
-    "  --json     for programs instead of people\n"
-    "  --help     this text\n"
-    "  --version  the version of umfctl\n"
-    "\n"
-    "Exit status: 0 all is well; 1 a step of check, bandwidth or reap failed, a file\n"
-    "could not be read, or the output not be written; 2 the command line was wrong.\n";
-
 static const struct {
     const char *name;
     int (*run)(void);
@@ -130,7 +51,7 @@ static const struct {
     double *number;
 } options[] = {
     {"--json", NULL, &umfctl_words.json, NULL, NULL},
-    {"--size", NULL, NULL, &umfctl_words.size_text, NULL},
+    {"--size", " bandwidth record ", NULL, &umfctl_words.size_text, NULL},
     {"--events", " trace ", &umfctl_words.events, NULL, NULL},
     {"--html", " trace ", NULL, &umfctl_words.html, NULL},
     {"--chrome", " trace ", NULL, &umfctl_words.chrome, NULL},
@@ -223,20 +144,10 @@ static int say(const char *text) {
     return report_end() == 0 ? 0 : 1;
 }
 
-static int run(size_t command) {
-    report_begin(commands[command].name, umfctl_words.json);
-    int status = commands[command].run();
-    return report_end() == 0 ? status : 1;
-}
-
-/* If a standard descriptor is closed, the next opened file gets its number, and our output. */
-static bool has_streams(void) {
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-        if (fcntl(fd, F_GETFD) < 0 && (fd == STDOUT_FILENO || open("/dev/null", O_RDWR) != fd)) {
-            return false;
-        }
-    }
-    return true;
+/* Of a command, or of all. */
+static int help(const char *command) {
+    const char *nearest = command ? nearest_of(command, command_name, COMMANDS) : NULL;
+    return umfctl_help(command) ? say("") : unknown_word("unknown command", command, nearest);
 }
 
 static size_t command_of(const char *word) {
@@ -259,6 +170,41 @@ static bool is_option_of(size_t option, size_t command) {
     char name[32];
     snprintf(name, sizeof(name), " %s ", command < COMMANDS ? commands[command].name : "");
     return !options[option].commands || strstr(options[option].commands, name);
+}
+
+/* For shells that complete: the commands, or the words of one. */
+static int list(const char *command) {
+    size_t found = command ? command_of(command) : COMMANDS;
+    const char *words = command ? umfctl_words_of(command) : "";
+    for (size_t i = 0; !command && i < COMMANDS; i++) {
+        printf("%s\n", commands[i].name);
+    }
+    if (!command) {
+        return say("vault\nremote\nhelp\n--help\n--version\n");
+    }
+    for (size_t i = 0; found < COMMANDS && i < OPTIONS; i++) {
+        if (is_option_of(i, found)) {
+            printf("%s\n", options[i].name);
+        }
+    }
+    fputs(words, stdout);
+    return say(found < COMMANDS || *words ? "--help\n" : "");
+}
+
+static int run(size_t command) {
+    report_begin(commands[command].name, umfctl_words.json);
+    int status = commands[command].run();
+    return report_end() == 0 ? status : 1;
+}
+
+/* If a standard descriptor is closed, the next opened file gets its number, and our output. */
+static bool has_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && (fd == STDOUT_FILENO || open("/dev/null", O_RDWR) != fd)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* From a thousandth to a million. */
@@ -340,10 +286,13 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         int status = 0;
-        bool is_help = i == 1 && strcmp(word, "help") == 0;
-        if (is_help || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            fputs(usage, stdout);
-            return say(usage_of_files);
+        const char *name = command < COMMANDS ? commands[command].name : NULL;
+        if (i == 1 && strcmp(word, "help") == 0) {
+            return help(argv[2]);
+        } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            return help(name);
+        } else if (i == 1 && strcmp(word, "--list") == 0) {
+            return list(argv[2]);
         } else if (strcmp(word, "--version") == 0) {
             return say("umfctl " UMFCTL_VERSION "\n");
         } else if (strcmp(word, "--") == 0) {

@@ -21,6 +21,11 @@ int umfctl_metrics(void);
 int umfctl_vault(int count, char **words);
 int umfctl_remote(int count, char **words);
 
+/* Writes the help of a command, or of all if it is NULL. false: there is no such command. */
+bool umfctl_help(const char *command);
+/* Actions and options of vault and remote, one in a line; "" of other commands. */
+const char *umfctl_words_of(const char *command);
+
 #define UMFCTL_OPERANDS 2
 
 /* The words of the command line; absent ones are 0. */

@@ -58,6 +58,9 @@ quietly "$work/examples/umf_example_basic"
 # Libraries opened at run time are searched next to it first.
 "$readelf" -d "$lib/libumf.so" | grep -qF '[$ORIGIN]' || fail "the library does not look beside itself"
 if [ -e "$prefix/bin/umfctl" ]; then
+    for file in bash-completion/completions/umfctl zsh/site-functions/_umfctl fish/vendor_completions.d/umfctl.fish; do
+        [ -s "$prefix/share/$file" ] || fail "no completion of umfctl in share/$file"
+    done
     env LD_DEBUG=libs "$prefix/bin/umfctl" info >"$work/log" 2>&1
     for name in libhwloc.so.15 libtbbmalloc.so.2; do
         ! grep -q "find library=$name" "$work/log" || grep -q "trying file=$prefix/.*lib.*/$name" "$work/log" ||

@@ -4,6 +4,7 @@
 set -euo pipefail
 
 umfctl=$1 work=$2 topologies=$3 broken=${4:-}
+completion=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../tools/completion" && pwd)
 rm -rf "$work"
 mkdir -p "$work/tmp"
 export TMPDIR=$work/tmp LC_ALL=C
@@ -48,6 +49,60 @@ expect_in out '^usage: umfctl'
 expect_status 0 "$umfctl" info --help
 expect_status 0 "$umfctl" --version
 expect_in out '^umfctl [0-9]+\.[0-9]+\.[0-9]+(-[a-z0-9]+)?$'
+
+# --- help of each command, and what shells complete: both know the same options ---
+
+expect_status 2 "$umfctl" help leeks
+expect_in err "^The nearest is 'leaks'"
+expect_status 2 "$umfctl" info --size 4M
+expect_in err "not an option of this command: '--size'"
+expect_status 0 "$umfctl" --list
+mapfile -t commands <"$work/out"
+[ ${#commands[@]} -gt 10 ] || fail "--list has ${#commands[@]} commands"
+for command in "${commands[@]}"; do
+    case $command in help | --*) continue ;; esac
+    expect_status 0 "$umfctl" --list "$command"
+    sort -u "$work/out" >"$work/listed"
+    expect_status 0 "$umfctl" help "$command"
+    cp "$work/out" "$work/help"
+    expect_in help "^usage: umfctl $command "
+    expect_status 0 "$umfctl" "$command" --help
+    cmp -s "$work/out" "$work/help" || fail "'$command --help' and 'help $command' differ"
+    while read -r word; do
+        [ "$word" = --help ] || expect_in help "(^|[^a-z-])$word([^a-z-]|\$)"
+    done <"$work/listed"
+    # Words of examples are behind a --, or are those of trace.
+    sed '/^Example/,$d' "$work/help" | grep -oE '(^|[ [])--?[a-z]+(-[a-z]+)*' | grep -oE -e '-.*' | sort -u |
+        comm -13 "$work/listed" - >"$work/missing"
+    [ ! -s "$work/missing" ] || fail "--list $command lacks $(tr '\n' ' ' <"$work/missing")"
+done
+expect_status 0 "$umfctl" --list nonsense
+[ ! -s "$work/out" ] || fail "a command that is not there has words"
+
+completed() { # <words of the command line>...: what bash offers for the last one
+    PATH="$(dirname "$umfctl"):$PATH" bash -c '
+        . "$1"
+        shift
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+        _umfctl
+        printf "%s\n" "${COMPREPLY[@]}" | sort -u | tr "\n" " "' bash "$completion/umfctl.bash" "$@"
+}
+[ "$(completed umfctl re)" = "reap record remote " ] || fail "completion of commands: $(completed umfctl re)"
+[ "$(completed umfctl help to)" = "top " ] || fail "completion after help"
+[ "$(completed umfctl record --s)" = "--seconds --size --stacks " ] || fail "completion of options"
+[ "$(completed umfctl vault ver)" = "verify " ] || fail "completion of actions"
+[ "$(completed umfctl record --size '')" = " " ] || fail "a number is completed"
+[ "$(completed umfctl trace --html "$completion/umfctl.b")" = "$completion/umfctl.bash " ] || fail "completion of files"
+[[ " $(completed umfctl top -- bas)" == *" bash "* ]] || fail "completion of programs"
+[[ " $(completed umfctl leaks $$)" == *" $$ "* ]] || ! command -v ps >/dev/null || fail "completion of processes"
+for shell in zsh:_umfctl fish:umfctl.fish; do
+    if command -v ${shell%:*} >/dev/null; then
+        ${shell%:*} -n "$completion/${shell#*:}" || fail "${shell#*:} is not understood"
+    else
+        note "${shell%:*} is not here: its completion is not read"
+    fi
+done
+
 for line in '' 'nonsense' '--json' 'info --jsn' 'info check' 'check --json extra' '-x info'; do
     # shellcheck disable=SC2086
     expect_status 2 "$umfctl" $line
