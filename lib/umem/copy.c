@@ -125,11 +125,11 @@ void umem_block_set(umemVirtual *const ctx, uintptr_t adr, int c, size_t nbytes)
 
 /* --- copies ----------------------------------------------------------------------------------- */
 
-typedef struct side_t {
+typedef struct operand_t {
     umemVirtual *ctx;
     uintptr_t adr;
     umf_memory_provider_handle_t provider; /* NULL: memory of the host */
-} side_t;
+} operand_t;
 
 static bool is_block(const umemVirtual *ctx) {
     return ctx->vptr->copy_to == umem_block_copy_to;
@@ -160,8 +160,9 @@ static int device_of(const umemVirtual *ctx) {
     }
 }
 
-/* Each side has a stream of its own: both pass first, then it is copied and complete. */
-static umf_result_t copy_across(side_t dest, side_t src, size_t nbytes, umf_copy_params_t *params) {
+/* Each operand has a stream of its own: both pass first, then it is copied and complete. */
+static umf_result_t copy_across(operand_t dest, operand_t src, size_t nbytes,
+                                umf_copy_params_t *params) {
     umf_result_t result = umem_stream_wait(stream_of(src.ctx).queue, src.provider);
     if (result == UMF_RESULT_SUCCESS) {
         result = umem_stream_wait(stream_of(dest.ctx).queue, dest.provider);
@@ -169,7 +170,7 @@ static umf_result_t copy_across(side_t dest, side_t src, size_t nbytes, umf_copy
     return result ? result : umfCopy((void *)dest.adr, (void *)src.adr, nbytes, params);
 }
 
-static umf_result_t copy_on(side_t dest, side_t src, size_t nbytes) {
+static umf_result_t copy_on(operand_t dest, operand_t src, size_t nbytes) {
     stream_t to = stream_of(dest.ctx), from = stream_of(src.ctx);
     umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
     params.to_kind = place_of(dest.ctx);
@@ -195,12 +196,12 @@ static bool is_out_of_reach(const umemVirtual *dest, const umemVirtual *src) {
 }
 
 /* By a buffer of the host, piece by piece. */
-static umf_result_t copy_staged(side_t dest, side_t src, size_t nbytes) {
+static umf_result_t copy_staged(operand_t dest, operand_t src, size_t nbytes) {
     umemHost host;
     umem_why_t why;
     size_t room = nbytes < STAGE ? nbytes : STAGE, size;
     umf_memory_pool_handle_t pool = umem_pool_of_host(&why);
-    side_t stage = {&host.super, pool ? (uintptr_t)umfPoolMalloc(pool, room) : 0, NULL};
+    operand_t stage = {&host.super, pool ? (uintptr_t)umfPoolMalloc(pool, room) : 0, NULL};
     umf_result_t result = stage.adr ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     umemHost_ctor(&host);
     for (; result == UMF_RESULT_SUCCESS && nbytes > 0; nbytes -= size) {
@@ -215,7 +216,7 @@ static umf_result_t copy_staged(side_t dest, side_t src, size_t nbytes) {
 }
 
 /* Both addresses are pointers. */
-static void copy_blocks(umemVirtual *blamed, side_t dest, side_t src, size_t nbytes) {
+static void copy_blocks(umemVirtual *blamed, operand_t dest, operand_t src, size_t nbytes) {
     if (!find_provider(dest.ctx, &dest.provider) || !find_provider(src.ctx, &src.provider)) {
         return;
     }
@@ -245,8 +246,8 @@ void umem_block_copy_to(umemVirtual *const src_ctx, uintptr_t src_adr, umemVirtu
         return;
     }
     if (is_block(dest_ctx)) {
-        copy_blocks(blamed_of(src_ctx, dest_ctx), (side_t){dest_ctx, dest_adr, NULL},
-                    (side_t){src_ctx, src_adr, NULL}, nbytes);
+        copy_blocks(blamed_of(src_ctx, dest_ctx), (operand_t){dest_ctx, dest_adr, NULL},
+                    (operand_t){src_ctx, src_adr, NULL}, nbytes);
     } else if (is_host(src_ctx)) {
         umem_copy_from(dest_ctx, dest_adr, src_ctx, src_adr, nbytes);
     } else {
@@ -261,8 +262,8 @@ void umem_block_copy_from(umemVirtual *const dest_ctx, uintptr_t dest_adr,
         return;
     }
     if (is_block(src_ctx)) {
-        copy_blocks(blamed_of(dest_ctx, src_ctx), (side_t){dest_ctx, dest_adr, NULL},
-                    (side_t){src_ctx, src_adr, NULL}, nbytes);
+        copy_blocks(blamed_of(dest_ctx, src_ctx), (operand_t){dest_ctx, dest_adr, NULL},
+                    (operand_t){src_ctx, src_adr, NULL}, nbytes);
     } else if (is_host(dest_ctx)) {
         umem_copy_to(src_ctx, src_adr, dest_ctx, dest_adr, nbytes);
     } else {

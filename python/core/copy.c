@@ -5,17 +5,17 @@
 #include <umf/copy.h>
 #include <umf/cuda_device.h>
 
-/* One side of a copy: an address, a Buffer, or an object whose view is held for as long as the copy
- * takes. */
-typedef struct side_t {
+/* One operand of a copy: an address, a Buffer, or an object whose view is held for as long as the
+ * copy takes. */
+typedef struct operand_t {
     PyObject *object;
     umf_py_buffer_t *buffer; /* NULL: it is none */
     char *ptr;
     size_t size; /* SIZE_MAX for an address: the size is not known */
     view_t view;
-} side_t;
+} operand_t;
 
-static bool side_is_writable(PyObject *object, bool is_written) {
+static bool operand_is_writable(PyObject *object, bool is_written) {
     if (is_written && ((umf_py_buffer_t *)object)->is_read_only) {
         PyErr_SetString(PyExc_BufferError, "the memory is read-only");
         return false;
@@ -24,48 +24,49 @@ static bool side_is_writable(PyObject *object, bool is_written) {
 }
 
 /* May run code of Python. */
-static bool side_begin(side_t *side, PyObject *object, bool is_written) {
-    *side = (side_t){.object = object, .size = SIZE_MAX};
+static bool operand_begin(operand_t *operand, PyObject *object, bool is_written) {
+    *operand = (operand_t){.object = object, .size = SIZE_MAX};
     if (PyLong_Check(object)) {
-        return umf_py_address(object, (void **)&side->ptr);
+        return umf_py_address(object, (void **)&operand->ptr);
     }
     if (PyObject_TypeCheck(object, umf_py_buffer_type)) {
-        side->buffer = (umf_py_buffer_t *)object;
-        return side_is_writable(object, is_written);
+        operand->buffer = (umf_py_buffer_t *)object;
+        return operand_is_writable(object, is_written);
     }
-    if (PyObject_GetBuffer(object, &side->view, is_written ? VIEW_WRITABLE : 0) < 0) {
+    if (PyObject_GetBuffer(object, &operand->view, is_written ? VIEW_WRITABLE : 0) < 0) {
         return false;
     }
-    side->ptr = side->view.buf;
-    side->size = (size_t)side->view.len;
+    operand->ptr = operand->view.buf;
+    operand->size = (size_t)operand->view.len;
     return true;
 }
 
-static void side_end(side_t *side) {
-    if (side->view.obj) {
-        PyBuffer_Release(&side->view);
+static void operand_end(operand_t *operand) {
+    if (operand->view.obj) {
+        PyBuffer_Release(&operand->view);
     }
 }
 
-static bool side_has(side_t *side, Py_ssize_t size, const char *name) {
-    if (side->buffer) {
-        side->ptr = side->buffer->ptr;
-        side->size = side->buffer->size;
+static bool operand_has(operand_t *operand, Py_ssize_t size, const char *name) {
+    if (operand->buffer) {
+        operand->ptr = operand->buffer->ptr;
+        operand->size = operand->buffer->size;
     }
-    if (size < 0 || (size_t)size > side->size) {
-        PyErr_Format(PyExc_ValueError, "%s has %zu bytes, not %zd", name, side->size, size);
+    if (size < 0 || (size_t)size > operand->size) {
+        PyErr_Format(PyExc_ValueError, "%s has %zu bytes, not %zd", name, operand->size, size);
         return false;
     }
     return true;
 }
 
-static bool side_use(side_t *side, Py_ssize_t size, const char *name) {
-    return side_has(side, size, name) && (!side->buffer || umf_py_buffer_use(side->buffer));
+static bool operand_use(operand_t *operand, Py_ssize_t size, const char *name) {
+    return operand_has(operand, size, name) &&
+           (!operand->buffer || umf_py_buffer_use(operand->buffer));
 }
 
-static void side_unuse(const side_t *side) {
-    if (side->buffer) {
-        umf_py_buffer_unuse(side->buffer);
+static void operand_unuse(const operand_t *operand) {
+    if (operand->buffer) {
+        umf_py_buffer_unuse(operand->buffer);
     }
 }
 
@@ -89,23 +90,23 @@ static PyObject *none_or_raise(umf_result_t result, size_t done) {
 }
 
 /* The copy itself. Of the two uses none or both are begun. */
-static PyObject *copy_sides(side_t *target, side_t *source, Py_ssize_t size, void *queue) {
+static PyObject *copy_operands(operand_t *target, operand_t *source, Py_ssize_t size, void *queue) {
     size_t done = 0;
     umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
     params.queue = queue;
     params.done = &done;
-    if (!side_use(target, size, "the destination")) {
+    if (!operand_use(target, size, "the destination")) {
         return NULL;
     }
     umf_result_t result = UMF_RESULT_SUCCESS;
-    bool is_used = side_use(source, size, "the source");
+    bool is_used = operand_use(source, size, "the source");
     if (is_used) {
         Py_BEGIN_ALLOW_THREADS;
         result = umfCopy(target->ptr, source->ptr, (size_t)size, &params);
         Py_END_ALLOW_THREADS;
-        side_unuse(source);
+        operand_unuse(source);
     }
-    side_unuse(target);
+    operand_unuse(target);
     return is_used ? none_or_raise(result, done) : NULL;
 }
 
@@ -115,33 +116,34 @@ static PyObject *copy_bytes(PyObject *module, PyObject *args) {
     PyObject *to, *from, *stream;
     Py_ssize_t size;
     void *queue;
-    side_t target, source;
+    operand_t target, source;
     if (!PyArg_ParseTuple(args, "OOnO", &to, &from, &size, &stream) ||
-        !umf_py_queue(stream, &queue) || !side_begin(&target, to, true)) {
+        !umf_py_queue(stream, &queue) || !operand_begin(&target, to, true)) {
         return NULL;
     }
     PyObject *answer = NULL;
-    if (side_begin(&source, from, false)) {
-        answer = copy_sides(&target, &source, size, queue);
-        side_end(&source);
+    if (operand_begin(&source, from, false)) {
+        answer = copy_operands(&target, &source, size, queue);
+        operand_end(&source);
     }
-    side_end(&target);
+    operand_end(&target);
     return answer;
 }
 
-static PyObject *fill_side(side_t *target, const view_t *pattern, Py_ssize_t size, void *queue) {
+static PyObject *fill_operand(operand_t *target, const view_t *pattern, Py_ssize_t size,
+                              void *queue) {
     size_t done = 0;
     umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
     params.queue = queue;
     params.done = &done;
-    if (!side_use(target, size, "the destination")) {
+    if (!operand_use(target, size, "the destination")) {
         return NULL;
     }
     umf_result_t result;
     Py_BEGIN_ALLOW_THREADS;
     result = umfFill(target->ptr, pattern->buf, (size_t)pattern->len, (size_t)size, &params);
     Py_END_ALLOW_THREADS;
-    side_unuse(target);
+    operand_unuse(target);
     return none_or_raise(result, done);
 }
 
@@ -151,16 +153,16 @@ static PyObject *fill_bytes(PyObject *module, PyObject *args) {
     PyObject *to, *bytes, *stream;
     Py_ssize_t size;
     void *queue;
-    side_t target;
+    operand_t target;
     view_t pattern = {.obj = NULL};
     if (!PyArg_ParseTuple(args, "OOnO", &to, &bytes, &size, &stream) ||
         !umf_py_queue(stream, &queue) || PyObject_GetBuffer(bytes, &pattern, 0) < 0) {
         return NULL;
     }
     PyObject *answer = NULL;
-    if (side_begin(&target, to, true)) {
-        answer = fill_side(&target, &pattern, size, queue);
-        side_end(&target);
+    if (operand_begin(&target, to, true)) {
+        answer = fill_operand(&target, &pattern, size, queue);
+        operand_end(&target);
     }
     PyBuffer_Release(&pattern);
     return answer;

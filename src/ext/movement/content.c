@@ -11,18 +11,18 @@ typedef struct content_work_t {
     size_t size;
 } content_work_t;
 
-static umf_result_t content_queue(const umf_side_t *side, void *queue, void *arg) {
+static umf_result_t content_queue(const umf_operand_t *operand, void *queue, void *arg) {
     const content_work_t *work = arg;
-    return work->from ? side->ext->copy(side->self, queue, work->to, work->from, work->size)
-                      : side->ext->fill(side->self, queue, work->to, 0, work->size);
+    return work->from ? operand->ext->copy(operand->self, queue, work->to, work->from, work->size)
+                      : operand->ext->fill(operand->self, queue, work->to, 0, work->size);
 }
 
 static umf_result_t content_copy(umf_memory_provider_handle_t provider, void *to, const void *from,
                                  size_t size) {
-    umf_side_t side;
+    umf_operand_t operand;
     content_work_t work = {.to = to, .from = from, .size = size};
-    umf_side_of_provider(&side, provider);
-    return umf_queue_run(&side, content_queue, &work, NULL);
+    umf_operand_of_provider(&operand, provider);
+    return umf_queue_run(&operand, content_queue, &work, NULL);
 }
 
 static umf_result_t content_zero(umf_memory_provider_handle_t provider, void *ptr, size_t size) {

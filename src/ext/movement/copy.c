@@ -10,17 +10,17 @@
 /* The cost of the general way does not matter for larger copies. */
 #define QUICK_MAX ((size_t)64 << 10)
 
-static umf_result_t sides_find(umf_side_t *to, umf_side_t *from, const umf_copy_item_t *item,
-                               const umf_copy_params_t *params) {
+static umf_result_t operands_find(umf_operand_t *to, umf_operand_t *from,
+                                  const umf_copy_item_t *item, const umf_copy_params_t *params) {
     to->name = "destination";
     from->name = "source";
-    umf_side_find(to, item->to, item->size, true, params->to_kind, params->provider);
-    umf_side_find(from, item->from, item->size, false, params->from_kind, params->provider);
-    umf_result_t result = item->size ? umf_side_check(to) : UMF_RESULT_SUCCESS;
-    return result == UMF_RESULT_SUCCESS && item->size ? umf_side_check(from) : result;
+    umf_operand_find(to, item->to, item->size, true, params->to_kind, params->provider);
+    umf_operand_find(from, item->from, item->size, false, params->from_kind, params->provider);
+    umf_result_t result = item->size ? umf_operand_check(to) : UMF_RESULT_SUCCESS;
+    return result == UMF_RESULT_SUCCESS && item->size ? umf_operand_check(from) : result;
 }
 
-static umf_piece_t whole(const umf_side_t *to, const umf_side_t *from) {
+static umf_piece_t whole(const umf_operand_t *to, const umf_operand_t *from) {
     return (umf_piece_t){.to = to->addr, .from = from->addr, .size = to->size};
 }
 
@@ -28,23 +28,24 @@ static umf_result_t copy_slow(void *to, const void *from, size_t size,
                               const umf_copy_params_t *params) {
     UMF_KEEP_ERRNO;
     umf_copy_item_t item = {.to = to, .from = from, .size = size};
-    umf_side_t sides[2];
-    sides[0].span = sides[1].span = 0;
+    umf_operand_t operands[2];
+    operands[0].span = operands[1].span = 0;
     umf_move_t move;
     umf_result_t result = umf_move_begin(&move, params);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     if (umf_likely(size > 0) || !umf_move_is_plain(&move)) {
-        result = sides_find(&sides[0], &sides[1], &item, move.params);
+        result = operands_find(&operands[0], &operands[1], &item, move.params);
         if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-            result = umf_move_serve(&move, sides, 2);
+            result = umf_move_serve(&move, operands, 2);
         }
         if (umf_likely(result == UMF_RESULT_SUCCESS) && size > 0) {
-            result = umf_move_copy(&move, &sides[0], &sides[1], whole(&sides[0], &sides[1]));
+            result =
+                umf_move_copy(&move, &operands[0], &operands[1], whole(&operands[0], &operands[1]));
         }
     }
-    return umf_move_end(&move, result, sides, 2);
+    return umf_move_end(&move, result, operands, 2);
 }
 
 UMF_API_EXT_1 umf_result_t umfCopy(void *to, const void *from, size_t size,
@@ -58,9 +59,9 @@ UMF_API_EXT_1 umf_result_t umfCopy(void *to, const void *from, size_t size,
 UMF_API_EXT_1 umf_result_t umfFill(void *to, const void *pattern, size_t pattern_size, size_t size,
                                    const umf_copy_params_t *params) {
     UMF_KEEP_ERRNO;
-    umf_side_t side;
-    side.name = "destination";
-    side.span = 0;
+    umf_operand_t operand;
+    operand.name = "destination";
+    operand.span = 0;
     umf_move_t move;
     umf_result_t result = umf_move_begin(&move, params);
     if (result != UMF_RESULT_SUCCESS) {
@@ -71,24 +72,24 @@ UMF_API_EXT_1 umf_result_t umfFill(void *to, const void *pattern, size_t pattern
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (size > 0 || !umf_move_is_plain(&move)) {
-        umf_side_find(&side, to, size, true, move.params->to_kind, move.params->provider);
-        result = size ? umf_side_check(&side) : UMF_RESULT_SUCCESS;
+        umf_operand_find(&operand, to, size, true, move.params->to_kind, move.params->provider);
+        result = size ? umf_operand_check(&operand) : UMF_RESULT_SUCCESS;
         if (result == UMF_RESULT_SUCCESS) {
-            result = umf_move_serve(&move, &side, 1);
+            result = umf_move_serve(&move, &operand, 1);
         }
         if (result == UMF_RESULT_SUCCESS && size > 0) {
-            result = umf_move_fill(&move, &side, pattern, pattern_size);
+            result = umf_move_fill(&move, &operand, pattern, pattern_size);
         }
     }
-    return umf_move_end(&move, result, &side, 1);
+    return umf_move_end(&move, result, &operand, 1);
 }
 
 UMF_API_EXT_1 umf_result_t umfCopyRoute(void *to, const void *from, size_t size,
                                         const umf_copy_params_t *params, umf_copy_route_t *route) {
     UMF_KEEP_ERRNO;
     umf_copy_item_t item = {.to = to, .from = from, .size = size};
-    umf_side_t sides[2];
-    sides[0].span = sides[1].span = 0;
+    umf_operand_t operands[2];
+    operands[0].span = operands[1].span = 0;
     umf_move_t move;
     if (!route) {
         UMF_LOG_ERROR("route is NULL");
@@ -98,24 +99,24 @@ UMF_API_EXT_1 umf_result_t umfCopyRoute(void *to, const void *from, size_t size,
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = sides_find(&sides[0], &sides[1], &item, move.params);
+    result = operands_find(&operands[0], &operands[1], &item, move.params);
     if (result == UMF_RESULT_SUCCESS) {
-        *route = umf_route_of(&sides[0], &sides[1], size, move.params->queue != NULL);
+        *route = umf_route_of(&operands[0], &operands[1], size, move.params->queue != NULL);
     }
-    umf_side_release(&sides[0]);
-    umf_side_release(&sides[1]);
+    umf_operand_release(&operands[0]);
+    umf_operand_release(&operands[1]);
     return result;
 }
 
 /* --- batches -----------------------------------------------------------------------------------
  */
 
-static umf_result_t batch_check(const umf_copy_item_t *items, size_t count, umf_side_t *sides,
+static umf_result_t batch_check(const umf_copy_item_t *items, size_t count, umf_operand_t *operands,
                                 const umf_copy_params_t *params, size_t *failed) {
     for (size_t i = 0; i < count; i++) {
-        umf_result_t result = items[i].size
-                                  ? sides_find(&sides[2 * i], &sides[2 * i + 1], &items[i], params)
-                                  : UMF_RESULT_SUCCESS;
+        umf_result_t result =
+            items[i].size ? operands_find(&operands[2 * i], &operands[2 * i + 1], &items[i], params)
+                          : UMF_RESULT_SUCCESS;
         if (result != UMF_RESULT_SUCCESS) {
             UMF_LOG_ERROR("nothing was copied because of item %zu of %zu", i, count);
             *failed = i;
@@ -126,16 +127,16 @@ static umf_result_t batch_check(const umf_copy_item_t *items, size_t count, umf_
 }
 
 static umf_result_t batch_run(umf_move_t *move, const umf_copy_item_t *items, size_t count,
-                              umf_side_t *sides, size_t *failed) {
-    umf_result_t result = batch_check(items, count, sides, move->params, failed);
+                              umf_operand_t *operands, size_t *failed) {
+    umf_result_t result = batch_check(items, count, operands, move->params, failed);
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_move_serve(move, sides, 2 * count);
+        result = umf_move_serve(move, operands, 2 * count);
     }
     for (size_t i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
         if (items[i].size) {
             move->done = 0;
-            result = umf_move_copy(move, &sides[2 * i], &sides[2 * i + 1],
-                                   whole(&sides[2 * i], &sides[2 * i + 1]));
+            result = umf_move_copy(move, &operands[2 * i], &operands[2 * i + 1],
+                                   whole(&operands[2 * i], &operands[2 * i + 1]));
         }
         *failed = result == UMF_RESULT_SUCCESS ? count : i;
     }
@@ -150,19 +151,19 @@ static umf_result_t batch_make(const umf_copy_item_t *items, size_t count,
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if ((!items && count) || !umf_mul(count, 2 * sizeof(umf_side_t), &bytes)) {
+    if ((!items && count) || !umf_mul(count, 2 * sizeof(umf_operand_t), &bytes)) {
         UMF_LOG_ERROR("items is NULL, or count is %zu", count);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_side_t *sides = count ? umf_meta_alloc(bytes) : NULL;
-    if (count && !sides) {
+    umf_operand_t *operands = count ? umf_meta_alloc(bytes) : NULL;
+    if (count && !operands) {
         UMF_LOG_ERROR("no memory for a batch of %zu copies", count);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    result = batch_run(&move, items, count, sides, failed);
-    result = umf_move_end(&move, result, sides, 2 * count);
-    if (sides) {
-        umf_meta_free(sides, bytes);
+    result = batch_run(&move, items, count, operands, failed);
+    result = umf_move_end(&move, result, operands, 2 * count);
+    if (operands) {
+        umf_meta_free(operands, bytes);
     }
     return result;
 }
@@ -202,15 +203,16 @@ static umf_result_t rows_check(const umf_copy_rows_t *rows, size_t extents[2]) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t rows_find(const umf_copy_rows_t *rows, const size_t extents[2], umf_side_t *to,
-                              umf_side_t *from, const umf_copy_params_t *params) {
+static umf_result_t rows_find(const umf_copy_rows_t *rows, const size_t extents[2],
+                              umf_operand_t *to, umf_operand_t *from,
+                              const umf_copy_params_t *params) {
     to->name = "destination";
     from->name = "source";
-    umf_side_find(to, rows->to, extents[0], true, params->to_kind, params->provider);
-    umf_side_find(from, rows->from, extents[1], false, params->from_kind, params->provider);
-    umf_result_t result = umf_side_check(to);
+    umf_operand_find(to, rows->to, extents[0], true, params->to_kind, params->provider);
+    umf_operand_find(from, rows->from, extents[1], false, params->from_kind, params->provider);
+    umf_result_t result = umf_operand_check(to);
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_side_check(from);
+        result = umf_operand_check(from);
     }
     if (result == UMF_RESULT_SUCCESS &&
         (to->addr - from->addr < extents[1] || from->addr - to->addr < extents[0])) {
@@ -222,23 +224,25 @@ static umf_result_t rows_find(const umf_copy_rows_t *rows, const size_t extents[
     return result;
 }
 
-static umf_result_t rows_run(umf_move_t *move, const umf_copy_rows_t *rows, umf_side_t sides[2]) {
+static umf_result_t rows_run(umf_move_t *move, const umf_copy_rows_t *rows,
+                             umf_operand_t operands[2]) {
     size_t extents[2];
     umf_result_t result = rows_check(rows, extents);
     if (result == UMF_RESULT_SUCCESS) {
-        result = rows_find(rows, extents, &sides[0], &sides[1], move->params);
+        result = rows_find(rows, extents, &operands[0], &operands[1], move->params);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_move_serve(move, sides, 2);
+        result = umf_move_serve(move, operands, 2);
     }
-    return result == UMF_RESULT_SUCCESS ? umf_move_rows(move, &sides[0], &sides[1], rows) : result;
+    return result == UMF_RESULT_SUCCESS ? umf_move_rows(move, &operands[0], &operands[1], rows)
+                                        : result;
 }
 
 UMF_API_EXT_1 umf_result_t umfCopyRows(const umf_copy_rows_t *rows,
                                        const umf_copy_params_t *params) {
     UMF_KEEP_ERRNO;
-    umf_side_t sides[2];
-    sides[0].span = sides[1].span = 0;
+    umf_operand_t operands[2];
+    operands[0].span = operands[1].span = 0;
     umf_move_t move;
     umf_result_t result = umf_move_begin(&move, params);
     if (result != UMF_RESULT_SUCCESS) {
@@ -249,11 +253,11 @@ UMF_API_EXT_1 umf_result_t umfCopyRows(const umf_copy_rows_t *rows,
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (rows->size && rows->count) {
-        result = rows_run(&move, rows, sides);
+        result = rows_run(&move, rows, operands);
     } else if (!umf_move_is_plain(&move)) {
         umf_copy_item_t none = {.to = rows->to, .from = rows->from};
-        sides_find(&sides[0], &sides[1], &none, move.params);
-        result = umf_move_serve(&move, sides, 2);
+        operands_find(&operands[0], &operands[1], &none, move.params);
+        result = umf_move_serve(&move, operands, 2);
     }
-    return umf_move_end(&move, result, sides, 2);
+    return umf_move_end(&move, result, operands, 2);
 }

@@ -13,7 +13,7 @@
 
 /* Some of the pattern is copied from the host; then the filled part doubles, in order on the queue.
  */
-static umf_result_t queue_tiles(umf_move_t *move, const umf_side_t *to, const void *tile,
+static umf_result_t queue_tiles(umf_move_t *move, const umf_operand_t *to, const void *tile,
                                 size_t tile_size) {
     umf_result_t result = umf_move_queue(move, to);
     if (result == UMF_RESULT_SUCCESS) {
@@ -41,12 +41,12 @@ static void tile_release(umf_undone_memory_t *memory) {
 
 /* Waits for the work, and ends the use of the tile. On a queue of the caller that cannot be waited
  * for it has no end: the program may destroy the queue at any time. */
-static umf_result_t tile_end(umf_move_t *move, const umf_side_t *to, tile_t *tile) {
+static umf_result_t tile_end(umf_move_t *move, const umf_operand_t *to, tile_t *tile) {
     umf_result_t result = UMF_RESULT_SUCCESS;
-    bool is_done = !move->queue_side || umf_queue_drain(to, move->queue, &result);
+    bool is_done = !move->queue_operand || umf_queue_drain(to, move->queue, &result);
     if (!is_done && !move->is_callers) {
         umf_undone_add(to, move->queue, &tile->memory);
-        move->queue_side = NULL;
+        move->queue_operand = NULL;
         is_done = true;
     }
     if (is_done) {
@@ -56,7 +56,7 @@ static umf_result_t tile_end(umf_move_t *move, const umf_side_t *to, tile_t *til
 }
 
 /* A pattern that the provider does not offer. */
-static umf_result_t fill_by_copies(umf_move_t *move, const umf_side_t *to, const void *pattern,
+static umf_result_t fill_by_copies(umf_move_t *move, const umf_operand_t *to, const void *pattern,
                                    size_t pattern_size) {
     size_t room = TILE_SIZE / pattern_size * pattern_size;
     room = room ? room : pattern_size;
@@ -72,33 +72,33 @@ static umf_result_t fill_by_copies(umf_move_t *move, const umf_side_t *to, const
     umf_cpu_fill(tile->bytes, room, pattern, pattern_size);
     umf_result_t result = queue_tiles(move, to, tile->bytes, room);
     umf_result_t waited = tile_end(move, to, tile);
-    return umf_side_failed(to, result ? result : waited);
+    return umf_operand_failed(to, result ? result : waited);
 }
 
-static umf_result_t fill_by_provider(umf_move_t *move, const umf_side_t *to, const void *pattern,
+static umf_result_t fill_by_provider(umf_move_t *move, const umf_operand_t *to, const void *pattern,
                                      size_t pattern_size) {
     if (!to->ext->fill || !umf_cpu_is_one_byte(pattern, pattern_size)) {
         return fill_by_copies(move, to, pattern, pattern_size);
     }
     umf_result_t result = umf_move_queue(move, to);
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_side_failed(to, to->ext->fill(to->self, move->queue, (void *)to->addr,
-                                                   *(const uint8_t *)pattern, to->size));
+        result = umf_operand_failed(to, to->ext->fill(to->self, move->queue, (void *)to->addr,
+                                                      *(const uint8_t *)pattern, to->size));
     }
     return result;
 }
 
-static UMF_COLD umf_result_t no_way_to_fill(const umf_side_t *to) {
+static UMF_COLD umf_result_t no_way_to_fill(const umf_operand_t *to) {
     UMF_LOG_ERROR("%p cannot be filled: the CPU does not reach it, and its provider has no "
                   "operations to copy and queues (umf/plugin.h)",
                   (void *)to->addr);
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-umf_result_t umf_move_fill(umf_move_t *move, const umf_side_t *to, const void *pattern,
+umf_result_t umf_move_fill(umf_move_t *move, const umf_operand_t *to, const void *pattern,
                            size_t pattern_size) {
-    bool has_copy = umf_side_has_copy(to);
-    bool is_for_cpu = umf_side_is_of_host(to) && !(move->params->queue && has_copy);
+    bool has_copy = umf_operand_has_copy(to);
+    bool is_for_cpu = umf_operand_is_of_host(to) && !(move->params->queue && has_copy);
     if (!is_for_cpu && !has_copy && to->kind == UMF_PLACE_DEVICE) {
         return no_way_to_fill(to);
     }

@@ -23,24 +23,24 @@ static bool mirror_check(umf_mirror_handle_t mirror, const char *function) {
 }
 
 /* Do those who use memory of `pool`, of which `like` is some, reach the range, too? */
-static bool is_in_reach(const umf_side_t *of, const umf_side_t *like) {
-    if (umf_side_is_of_host(like)) {
+static bool is_in_reach(const umf_operand_t *of, const umf_operand_t *like) {
+    if (umf_operand_is_of_host(like)) {
         return of->kind != UMF_PLACE_DEVICE;
     }
-    return of->kind != UMF_PLACE_HOST && umf_side_is_same_domain(of, like) &&
+    return of->kind != UMF_PLACE_HOST && umf_operand_is_same_domain(of, like) &&
            (of->kind != UMF_PLACE_DEVICE || of->provider == like->provider);
 }
 
-static umf_result_t mirror_place(umf_mirror_handle_t mirror, const umf_side_t *of) {
-    umf_side_t like;
+static umf_result_t mirror_place(umf_mirror_handle_t mirror, const umf_operand_t *of) {
+    umf_operand_t like;
     mirror->ptr = umfPoolMalloc(mirror->pool, mirror->size);
     if (!mirror->ptr) {
         umf_result_t result = umfPoolGetLastAllocationError(mirror->pool);
         return result == UMF_RESULT_SUCCESS ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY : result;
     }
-    umf_side_find(&like, mirror->ptr, mirror->size, true, UMF_PLACE_UNKNOWN, NULL);
+    umf_operand_find(&like, mirror->ptr, mirror->size, true, UMF_PLACE_UNKNOWN, NULL);
     bool is_same = is_in_reach(of, &like);
-    umf_side_release(&like);
+    umf_operand_release(&like);
     if (is_same) {
         umfPoolFree(mirror->pool, mirror->ptr);
         mirror->ptr = mirror->of;
@@ -49,14 +49,14 @@ static umf_result_t mirror_place(umf_mirror_handle_t mirror, const umf_side_t *o
 }
 
 static umf_result_t mirror_find(umf_mirror_handle_t mirror) {
-    umf_side_t of;
+    umf_operand_t of;
     of.name = "range of the mirror";
-    umf_side_find(&of, mirror->of, mirror->size, false, UMF_PLACE_UNKNOWN, NULL);
-    umf_result_t result = umf_side_check(&of);
+    umf_operand_find(&of, mirror->of, mirror->size, false, UMF_PLACE_UNKNOWN, NULL);
+    umf_result_t result = umf_operand_check(&of);
     if (result == UMF_RESULT_SUCCESS) {
         result = mirror_place(mirror, &of);
     }
-    umf_side_release(&of);
+    umf_operand_release(&of);
     return result;
 }
 

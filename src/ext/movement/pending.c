@@ -186,16 +186,16 @@ void umf_pending_drop(umf_memory_provider_handle_t provider) {
     pending_end_all(is_of_provider, provider);
 }
 
-static size_t sides_spans(const umf_side_t *sides, size_t count) {
+static size_t operands_spans(const umf_operand_t *operands, size_t count) {
     size_t spans = 0;
     for (size_t i = 0; i < count; i++) {
-        spans += sides[i].span != 0;
+        spans += operands[i].span != 0;
     }
     return spans;
 }
 
-/* The uses pass from the sides to the pending copy. */
-static void pending_fill(pending_t *pending, const umf_side_t *mover, umf_side_t *sides,
+/* The uses pass from the operands to the pending copy. */
+static void pending_fill(pending_t *pending, const umf_operand_t *mover, umf_operand_t *operands,
                          size_t count) {
     size_t at = 0;
     pending->provider = mover->provider;
@@ -206,26 +206,26 @@ static void pending_fill(pending_t *pending, const umf_side_t *mover, umf_side_t
         pending->self = pending->foreign.self;
     }
     for (size_t i = 0; i < count; i++) {
-        if (sides[i].span) {
-            pending->spans[at++] = sides[i].span;
-            sides[i].span = 0;
+        if (operands[i].span) {
+            pending->spans[at++] = operands[i].span;
+            operands[i].span = 0;
         }
     }
 }
 
 /* Without marks the work must end before the return. */
-static umf_result_t pending_wait_instead(const umf_side_t *mover, void *queue) {
+static umf_result_t pending_wait_instead(const umf_operand_t *mover, void *queue) {
     return mover->ext->queue_wait(mover->self, queue);
 }
 
-static bool has_marks(const umf_side_t *mover) {
+static bool has_marks(const umf_operand_t *mover) {
     return mover->ext->queue_mark && mover->ext->mark_wait;
 }
 
-umf_result_t umf_pending_add(const umf_side_t *mover, void *queue, umf_side_t *sides, size_t count,
-                             bool waits) {
+umf_result_t umf_pending_add(const umf_operand_t *mover, void *queue, umf_operand_t *operands,
+                             size_t count, bool waits) {
     void *mark = NULL;
-    size_t spans = sides_spans(sides, count);
+    size_t spans = operands_spans(operands, count);
     pending_sweep();
     if (spans == 0 && !waits) {
         return UMF_RESULT_SUCCESS;
@@ -244,7 +244,7 @@ umf_result_t umf_pending_add(const umf_side_t *mover, void *queue, umf_side_t *s
     }
     pending->count = spans;
     pending->mark = mark;
-    pending_fill(pending, mover, sides, count);
+    pending_fill(pending, mover, operands, count);
     pending_link(pending);
     return UMF_RESULT_SUCCESS;
 }

@@ -7,11 +7,11 @@
 
 #include "ext/movement/place.h"
 
-/* Marks the queue, whose work `mover` does. The spans of the sides stay in use; the sides give them
- * up. Where the provider cannot mark a queue, and if `waits`, it is waited for; a captured queue
- * never is. Returns the error of that. */
-umf_result_t umf_pending_add(const umf_side_t *mover, void *queue, umf_side_t *sides, size_t count,
-                             bool waits);
+/* Marks the queue, whose work `mover` does. The spans of the operands stay in use; the operands
+ * give them up. Where the provider cannot mark a queue, and if `waits`, it is waited for; a
+ * captured queue never is. Returns the error of that. */
+umf_result_t umf_pending_add(const umf_operand_t *mover, void *queue, umf_operand_t *operands,
+                             size_t count, bool waits);
 
 /* Ends completed copies; waits for those that use `span`. */
 void umf_pending_settle(uint32_t span);

@@ -93,31 +93,31 @@ static umf_span_t *use_around(umf_span_t *innermost, uintptr_t addr, size_t size
     return innermost;
 }
 
-static void find_in_span(umf_side_t *side, const umf_span_t *span, bool is_written) {
+static void find_in_span(umf_operand_t *operand, const umf_span_t *span, bool is_written) {
     bool is_import = umf_span_kind(span) == UMF_SPAN_IMPORT;
-    side->span = umf_span_index(span);
-    side->source = is_import ? UMF_PLACE_FROM_IMPORT : UMF_PLACE_FROM_POOL;
-    side->provider = is_import ? umf_core_import_provider(span) : umf_tracked_of(span)->root;
-    side->is_closed = is_import && !umf_core_import_is_open(span);
-    side->pool = is_import
-                     ? NULL
-                     : atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
-    side->base = span->base;
-    side->room = span_size(span);
-    side->ext = side->provider->ext;
-    side->self = side->provider->self;
-    side->kind = provider_kind(side->provider, side->base, is_written);
+    operand->span = umf_span_index(span);
+    operand->source = is_import ? UMF_PLACE_FROM_IMPORT : UMF_PLACE_FROM_POOL;
+    operand->provider = is_import ? umf_core_import_provider(span) : umf_tracked_of(span)->root;
+    operand->is_closed = is_import && !umf_core_import_is_open(span);
+    operand->pool =
+        is_import ? NULL
+                  : atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
+    operand->base = span->base;
+    operand->room = span_size(span);
+    operand->ext = operand->provider->ext;
+    operand->self = operand->provider->self;
+    operand->kind = provider_kind(operand->provider, operand->base, is_written);
 }
 
-static void find_foreign(umf_side_t *side) {
-    side->source = UMF_PLACE_FROM_DRIVER;
-    side->kind = (umf_place_kind_t)kind_of_type(side->foreign.type);
-    side->device = side->foreign.device;
-    side->base = side->foreign.base;
-    side->room = side->foreign.size;
-    if (side->foreign.ext) {
-        side->ext = side->foreign.ext;
-        side->self = side->foreign.self;
+static void find_foreign(umf_operand_t *operand) {
+    operand->source = UMF_PLACE_FROM_DRIVER;
+    operand->kind = (umf_place_kind_t)kind_of_type(operand->foreign.type);
+    operand->device = operand->foreign.device;
+    operand->base = operand->foreign.base;
+    operand->room = operand->foreign.size;
+    if (operand->foreign.ext) {
+        operand->ext = operand->foreign.ext;
+        operand->self = operand->foreign.self;
     }
 }
 
@@ -126,7 +126,7 @@ static void find_foreign(umf_side_t *side) {
 /* So near above our frame is the stack of the caller. */
 #define STACK_NEAR ((uintptr_t)16 << 10)
 
-bool umf_side_is_plain(uintptr_t addr, size_t size) {
+bool umf_operand_is_plain(uintptr_t addr, size_t size) {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
     return size < PLAIN_MAX &&
            ((addr >= frame && size < STACK_NEAR && addr - frame < STACK_NEAR - size) ||
@@ -142,111 +142,113 @@ static bool is_accessible(uintptr_t addr, size_t size, bool is_written) {
             (is_reached(last, is_written) && umf_os_is_mapped(addr, size)));
 }
 
-static void find_unknown(umf_side_t *side, umf_place_kind_t word,
+static void find_unknown(umf_operand_t *operand, umf_place_kind_t word,
                          umf_memory_provider_handle_t helper) {
-    side->kind = word == UMF_PLACE_UNKNOWN ? UMF_PLACE_HOST : word;
+    operand->kind = word == UMF_PLACE_UNKNOWN ? UMF_PLACE_HOST : word;
     if (helper) {
-        side->provider = helper->root;
-        side->ext = helper->ext;
-        side->self = helper->self;
+        operand->provider = helper->root;
+        operand->ext = helper->ext;
+        operand->self = helper->self;
     }
 }
 
-void umf_side_find(umf_side_t *side, const void *addr, size_t size, bool is_written,
-                   umf_place_kind_t word, umf_memory_provider_handle_t helper) {
+void umf_operand_find(umf_operand_t *operand, const void *addr, size_t size, bool is_written,
+                      umf_place_kind_t word, umf_memory_provider_handle_t helper) {
     umf_span_t *span = umf_span_use(&umf_map_global, (uintptr_t)addr);
-    side->addr = (uintptr_t)addr;
-    side->size = size;
-    side->source = UMF_PLACE_FROM_NOBODY;
-    side->span = 0;
-    side->pool = NULL;
-    side->provider = NULL;
-    side->ext = &no_ext;
-    side->self = NULL;
-    side->base = 0;
-    side->room = 0;
-    side->device = -1;
-    side->is_leaving = false;
-    side->is_closed = false;
-    side->is_missing = false;
+    operand->addr = (uintptr_t)addr;
+    operand->size = size;
+    operand->source = UMF_PLACE_FROM_NOBODY;
+    operand->span = 0;
+    operand->pool = NULL;
+    operand->provider = NULL;
+    operand->ext = &no_ext;
+    operand->self = NULL;
+    operand->base = 0;
+    operand->room = 0;
+    operand->device = -1;
+    operand->is_leaving = false;
+    operand->is_closed = false;
+    operand->is_missing = false;
     if (umf_likely(span != NULL)) {
-        find_in_span(side, use_around(span, side->addr, size), is_written);
-    } else if (umf_unlikely(umf_map_find(&umf_map_global, side->addr) != 0)) {
-        side->is_leaving = true;
-        side->kind = UMF_PLACE_UNKNOWN;
-    } else if (word == UMF_PLACE_HOST || umf_side_is_plain(side->addr, size)) {
-        find_unknown(side, UMF_PLACE_HOST, helper);
-    } else if (umf_foreign_find(addr, &side->foreign)) {
-        find_foreign(side);
+        find_in_span(operand, use_around(span, operand->addr, size), is_written);
+    } else if (umf_unlikely(umf_map_find(&umf_map_global, operand->addr) != 0)) {
+        operand->is_leaving = true;
+        operand->kind = UMF_PLACE_UNKNOWN;
+    } else if (word == UMF_PLACE_HOST || umf_operand_is_plain(operand->addr, size)) {
+        find_unknown(operand, UMF_PLACE_HOST, helper);
+    } else if (umf_foreign_find(addr, &operand->foreign)) {
+        find_foreign(operand);
     } else {
-        find_unknown(side, word, helper);
-        side->is_missing =
-            side->kind == UMF_PLACE_HOST && !is_accessible(side->addr, size, is_written);
+        find_unknown(operand, word, helper);
+        operand->is_missing =
+            operand->kind == UMF_PLACE_HOST && !is_accessible(operand->addr, size, is_written);
     }
 }
 
 /* --- checks ------------------------------------------------------------------------------------
  */
 
-static UMF_COLD umf_result_t leaves(const umf_side_t *side) {
-    if (!side->addr) {
-        UMF_LOG_ERROR("the %s is NULL, %zu bytes are requested", side->name, side->size);
-    } else if (side->is_missing) {
+static UMF_COLD umf_result_t leaves(const umf_operand_t *operand) {
+    if (!operand->addr) {
+        UMF_LOG_ERROR("the %s is NULL, %zu bytes are requested", operand->name, operand->size);
+    } else if (operand->is_missing) {
         UMF_LOG_ERROR("the CPU cannot access the %s %p, or not all of its %zu bytes: no memory is "
                       "mapped there, or it is protected",
-                      side->name, (void *)side->addr, side->size);
-    } else if (side->is_closed) {
+                      operand->name, (void *)operand->addr, operand->size);
+    } else if (operand->is_closed) {
         UMF_LOG_ERROR("the %s %p of %zu bytes was opened from an IPC handle, and is closed",
-                      side->name, (void *)side->addr, side->size);
-    } else if (side->is_leaving) {
-        UMF_LOG_ERROR("the %s %p of %zu bytes is being freed by another thread", side->name,
-                      (void *)side->addr, side->size);
-    } else if (side->room == 0) {
-        UMF_LOG_ERROR("the %s %p of %zu bytes goes beyond the last address", side->name,
-                      (void *)side->addr, side->size);
+                      operand->name, (void *)operand->addr, operand->size);
+    } else if (operand->is_leaving) {
+        UMF_LOG_ERROR("the %s %p of %zu bytes is being freed by another thread", operand->name,
+                      (void *)operand->addr, operand->size);
+    } else if (operand->room == 0) {
+        UMF_LOG_ERROR("the %s %p of %zu bytes goes beyond the last address", operand->name,
+                      (void *)operand->addr, operand->size);
     } else {
-        size_t offset = side->addr - side->base;
+        size_t offset = operand->addr - operand->base;
         UMF_LOG_ERROR("the %s %p of %zu bytes leaves its allocation: %zu bytes are there, up to "
                       "the end of the %zu at %p",
-                      side->name, (void *)side->addr, side->size,
-                      offset < side->room ? side->room - offset : 0, side->room,
-                      (void *)side->base);
+                      operand->name, (void *)operand->addr, operand->size,
+                      offset < operand->room ? operand->room - offset : 0, operand->room,
+                      (void *)operand->base);
     }
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-static UMF_COLD umf_result_t is_suspended(const umf_side_t *side) {
+static UMF_COLD umf_result_t is_suspended(const umf_operand_t *operand) {
     UMF_LOG_ERROR("the %s %p of %zu bytes is in pool %p, which is suspended: resume it first",
-                  side->name, (void *)side->addr, side->size, (void *)side->pool);
+                  operand->name, (void *)operand->addr, operand->size, (void *)operand->pool);
     return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 }
 
-umf_result_t umf_side_check(const umf_side_t *side) {
+umf_result_t umf_operand_check(const umf_operand_t *operand) {
     uintptr_t last;
-    if (umf_unlikely(!side->addr || side->is_leaving || side->is_closed || side->is_missing ||
-                     __builtin_add_overflow(side->addr, (uintptr_t)side->size - 1, &last))) {
-        return leaves(side);
+    if (umf_unlikely(!operand->addr || operand->is_leaving || operand->is_closed ||
+                     operand->is_missing ||
+                     __builtin_add_overflow(operand->addr, (uintptr_t)operand->size - 1, &last))) {
+        return leaves(operand);
     }
-    if (side->room && umf_unlikely(side->addr < side->base || side->size > side->room ||
-                                   side->addr - side->base > side->room - side->size)) {
-        return leaves(side);
+    if (operand->room &&
+        umf_unlikely(operand->addr < operand->base || operand->size > operand->room ||
+                     operand->addr - operand->base > operand->room - operand->size)) {
+        return leaves(operand);
     }
-    if (side->pool && umf_unlikely(umf_pool_is_suspended(side->pool))) {
-        return is_suspended(side);
+    if (operand->pool && umf_unlikely(umf_pool_is_suspended(operand->pool))) {
+        return is_suspended(operand);
     }
     return UMF_RESULT_SUCCESS;
 }
 
-static const void *domain_of(const umf_side_t *side) {
+static const void *domain_of(const umf_operand_t *operand) {
     const void *domain = NULL;
-    if (!side->ext->copy_domain ||
-        side->ext->copy_domain(side->self, &domain) != UMF_RESULT_SUCCESS) {
+    if (!operand->ext->copy_domain ||
+        operand->ext->copy_domain(operand->self, &domain) != UMF_RESULT_SUCCESS) {
         return NULL;
     }
     return domain;
 }
 
-bool umf_side_is_same_domain(const umf_side_t *a, const umf_side_t *b) {
+bool umf_operand_is_same_domain(const umf_operand_t *a, const umf_operand_t *b) {
     if (a->provider && a->provider == b->provider) {
         return true;
     }
@@ -257,45 +259,45 @@ bool umf_side_is_same_domain(const umf_side_t *a, const umf_side_t *b) {
 /* --- the public question -----------------------------------------------------------------------
  */
 
-static int device_number(const umf_side_t *side) {
-    const umf_memory_provider_ops_t *ops = side->provider ? &side->provider->ops : NULL;
+static int device_number(const umf_operand_t *operand) {
+    const umf_memory_provider_ops_t *ops = operand->provider ? &operand->provider->ops : NULL;
     size_t size = 0;
     int number = -1;
-    if (!side->span || !ops->ext_get_allocation_properties ||
-        !ops->ext_get_allocation_properties_size || side->kind == UMF_PLACE_HOST ||
-        ops->ext_get_allocation_properties_size(side->self, UMF_MEMORY_PROPERTY_DEVICE, &size) !=
+    if (!operand->span || !ops->ext_get_allocation_properties ||
+        !ops->ext_get_allocation_properties_size || operand->kind == UMF_PLACE_HOST ||
+        ops->ext_get_allocation_properties_size(operand->self, UMF_MEMORY_PROPERTY_DEVICE, &size) !=
             UMF_RESULT_SUCCESS ||
         size != sizeof(number)) {
-        return side->device;
+        return operand->device;
     }
-    umf_result_t result = ops->ext_get_allocation_properties(side->self, (void *)side->base,
+    umf_result_t result = ops->ext_get_allocation_properties(operand->self, (void *)operand->base,
                                                              UMF_MEMORY_PROPERTY_DEVICE, &number);
     return result == UMF_RESULT_SUCCESS ? number : -1;
 }
 
 UMF_API_EXT_1 umf_result_t umfPlaceOf(const void *ptr, umf_place_t *place) {
     UMF_KEEP_ERRNO;
-    umf_side_t side;
+    umf_operand_t operand;
     if (!place || place->struct_size < sizeof(*place)) {
         UMF_LOG_ERROR("place is NULL, or its struct_size is too small");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_side_find(&side, ptr, 1, false, UMF_PLACE_UNKNOWN, NULL);
-    bool is_suspended = side.pool && umf_pool_is_suspended(side.pool);
+    umf_operand_find(&operand, ptr, 1, false, UMF_PLACE_UNKNOWN, NULL);
+    bool is_suspended = operand.pool && umf_pool_is_suspended(operand.pool);
     *place = (umf_place_t){
         .struct_size = place->struct_size,
-        .kind = side.kind,
-        .source = side.source,
-        .device = device_number(&side),
-        .is_reachable = ptr && side.kind != UMF_PLACE_DEVICE && !is_suspended && !side.is_missing &&
-                        !side.is_closed,
+        .kind = operand.kind,
+        .source = operand.source,
+        .device = device_number(&operand),
+        .is_reachable = ptr && operand.kind != UMF_PLACE_DEVICE && !is_suspended &&
+                        !operand.is_missing && !operand.is_closed,
         .is_suspended = is_suspended,
-        .pool = side.pool,
-        .provider = side.provider,
-        .base = (void *)side.base,
-        .size = side.room,
-        .offset = side.room ? side.addr - side.base : 0,
+        .pool = operand.pool,
+        .provider = operand.provider,
+        .base = (void *)operand.base,
+        .size = operand.room,
+        .offset = operand.room ? operand.addr - operand.base : 0,
     };
-    umf_side_release(&side);
+    umf_operand_release(&operand);
     return UMF_RESULT_SUCCESS;
 }

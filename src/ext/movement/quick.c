@@ -11,28 +11,30 @@ typedef struct quick_t {
 } quick_t;
 
 /* false: it is no case for the quick way. */
-static inline bool look(quick_t *side, uintptr_t addr, size_t size) {
-    side->addr = addr;
-    side->entry = umf_map_find(&umf_map_global, addr);
-    side->span = umf_map_entry_span(side->entry);
-    return side->entry != 0 || umf_side_is_plain(addr, size);
+static inline bool look(quick_t *operand, uintptr_t addr, size_t size) {
+    operand->addr = addr;
+    operand->entry = umf_map_find(&umf_map_global, addr);
+    operand->span = umf_map_entry_span(operand->entry);
+    return operand->entry != 0 || umf_operand_is_plain(addr, size);
 }
 
 /* Is it memory of a resident pool that the CPU reaches? Asked while the span is in use. */
-static inline bool is_ready(const quick_t *side, size_t size) {
-    const umf_span_t *span = umf_span_at(side->span);
-    if (side->entry == 0) {
+static inline bool is_ready(const quick_t *operand, size_t size) {
+    const umf_span_t *span = umf_span_at(operand->span);
+    if (operand->entry == 0) {
         return true;
     }
     bool is_ours = atomic_load(&span->kind) == UMF_SPAN_POOL && /* seq_cst: see umf_use_both */
-                   umf_map_find(&umf_map_global, side->addr) == side->entry && span->set->pool != 0;
+                   umf_map_find(&umf_map_global, operand->addr) == operand->entry &&
+                   span->set->pool != 0;
     if (umf_unlikely(!is_ours)) {
         return false;
     }
     umf_memory_pool_handle_t pool =
         atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
     int place = atomic_load_explicit(&umf_tracked_of(span)->root->place, memory_order_relaxed);
-    size_t room = __atomic_load_n(&span->size, __ATOMIC_RELAXED), offset = side->addr - span->base;
+    size_t room = __atomic_load_n(&span->size, __ATOMIC_RELAXED),
+           offset = operand->addr - span->base;
     return (place == UMF_PLACE_HOST || place == UMF_PLACE_PINNED) && size <= room &&
            offset <= room - size && pool && !umf_pool_is_suspended(pool);
 }

@@ -7,8 +7,8 @@
 
 #include "system/common.h"
 
-/* Copies, if both sides are memory of pools that the CPU reaches, or memory of the host that needs
- * no question. false: nothing was done; it is another case, or must be refused. */
+/* Copies, if both operands are memory of pools that the CPU reaches, or memory of the host that
+ * needs no question. false: nothing was done; it is another case, or must be refused. */
 bool umf_quick_copy(void *to, const void *from, size_t size);
 
 #endif

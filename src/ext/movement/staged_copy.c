@@ -12,8 +12,8 @@
 #define STAGE_MIN ((size_t)16 << 20)
 #define STAGE_MIN_CPUS 4
 
-bool umf_staged_copy_pays(const umf_side_t *own, const umf_side_t *other, size_t size) {
-    return size >= STAGE_MIN && other->kind == UMF_PLACE_HOST && !umf_side_is_of_host(own) &&
+bool umf_staged_copy_pays(const umf_operand_t *own, const umf_operand_t *other, size_t size) {
+    return size >= STAGE_MIN && other->kind == UMF_PLACE_HOST && !umf_operand_is_of_host(own) &&
            own->provider && own->ext->host_pin && own->ext->host_unpin &&
            umf_os_cpu_count() >= STAGE_MIN_CPUS;
 }
@@ -34,22 +34,22 @@ static umf_result_t copy_by_cpu(const umf_stage_end_t *end, void *queue, size_t 
 
 static umf_result_t copy_by_provider(const umf_stage_end_t *end, void *queue, size_t at,
                                      size_t size, char *buffer, bool is_into_buffer) {
-    const umf_side_t *side = end->side;
+    const umf_operand_t *operand = end->operand;
     char *memory = (char *)(uintptr_t)end->what + at;
-    return umf_side_failed(side,
-                           side->ext->copy(side->self, queue, is_into_buffer ? buffer : memory,
-                                           is_into_buffer ? memory : buffer, size));
+    return umf_operand_failed(operand, operand->ext->copy(operand->self, queue,
+                                                          is_into_buffer ? buffer : memory,
+                                                          is_into_buffer ? memory : buffer, size));
 }
 
-/* The CPU does a side that it reaches. */
-static umf_stage_end_t end_of(const umf_side_t *side, uintptr_t addr) {
-    bool is_for_cpu = umf_side_is_of_host(side);
-    return (umf_stage_end_t){.side = is_for_cpu ? NULL : side,
+/* The CPU handles an operand that it can access. */
+static umf_stage_end_t end_of(const umf_operand_t *operand, uintptr_t addr) {
+    bool is_for_cpu = umf_operand_is_of_host(operand);
+    return (umf_stage_end_t){.operand = is_for_cpu ? NULL : operand,
                              .what = (const void *)addr,
                              .copy = is_for_cpu ? copy_by_cpu : copy_by_provider};
 }
 
-umf_result_t umf_staged_copy(umf_move_t *move, const umf_side_t *to, const umf_side_t *from,
+umf_result_t umf_staged_copy(umf_move_t *move, const umf_operand_t *to, const umf_operand_t *from,
                              umf_piece_t piece) {
     umf_stage_end_t end = end_of(to, piece.to), start = end_of(from, piece.from);
     size_t done;

@@ -15,22 +15,22 @@ static umf_result_t copy_by_cpu(umf_move_t *move, umf_piece_t piece) {
     return result;
 }
 
-static umf_result_t queue_copy(const umf_side_t *own, void *queue, umf_piece_t piece) {
-    return umf_side_failed(own, own->ext->copy(own->self, queue, (void *)piece.to,
-                                               (const void *)piece.from, piece.size));
+static umf_result_t queue_copy(const umf_operand_t *own, void *queue, umf_piece_t piece) {
+    return umf_operand_failed(own, own->ext->copy(own->self, queue, (void *)piece.to,
+                                                  (const void *)piece.from, piece.size));
 }
 
-static umf_result_t copy_by(umf_move_t *move, const umf_side_t *own, umf_piece_t piece) {
+static umf_result_t copy_by(umf_move_t *move, const umf_operand_t *own, umf_piece_t piece) {
     umf_result_t result = umf_move_queue(move, own);
     return result == UMF_RESULT_SUCCESS ? queue_copy(own, move->queue, piece) : result;
 }
 
-static UMF_COLD umf_result_t no_route(const umf_side_t *to, const umf_side_t *from) {
-    const umf_side_t *side = umf_side_has_copy(to) ? from : to;
+static UMF_COLD umf_result_t no_route(const umf_operand_t *to, const umf_operand_t *from) {
+    const umf_operand_t *operand = umf_operand_has_copy(to) ? from : to;
     UMF_LOG_ERROR(
         "there is no way from %p to %p: the CPU cannot access the %s, and no provider has "
         "operations to copy it and queues (umf/plugin.h)",
-        (void *)from->addr, (void *)to->addr, side->name);
+        (void *)from->addr, (void *)to->addr, operand->name);
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
@@ -50,16 +50,17 @@ static bool may_wait(const umf_move_t *move) {
     return !move->params->queue || !umf_move_is_captured(move);
 }
 
-static umf_copy_route_t route_of(const umf_move_t *move, const umf_side_t *to,
-                                 const umf_side_t *from, size_t size) {
+static umf_copy_route_t route_of(const umf_move_t *move, const umf_operand_t *to,
+                                 const umf_operand_t *from, size_t size) {
     bool has_queue = move->params->queue != NULL;
     umf_copy_route_t route = umf_route_of(to, from, size, has_queue);
     return route != UMF_COPY_ROUTE_STAGED || may_wait(move) ? route
                                                             : umf_route_choose(to, from, has_queue);
 }
 
-static umf_result_t copy_by_route(umf_move_t *move, const umf_side_t *to, const umf_side_t *from,
-                                  umf_piece_t piece, umf_copy_route_t route) {
+static umf_result_t copy_by_route(umf_move_t *move, const umf_operand_t *to,
+                                  const umf_operand_t *from, umf_piece_t piece,
+                                  umf_copy_route_t route) {
     switch (route) {
     case UMF_COPY_ROUTE_CPU:
         return copy_by_cpu(move, piece);
@@ -74,7 +75,7 @@ static umf_result_t copy_by_route(umf_move_t *move, const umf_side_t *to, const 
     }
 }
 
-umf_result_t umf_move_copy(umf_move_t *move, const umf_side_t *to, const umf_side_t *from,
+umf_result_t umf_move_copy(umf_move_t *move, const umf_operand_t *to, const umf_operand_t *from,
                            umf_piece_t piece) {
     umf_copy_route_t route = route_of(move, to, from, piece.size);
     if (umf_unlikely(route != UMF_COPY_ROUTE_CPU && overlap(piece))) {
@@ -90,7 +91,8 @@ umf_result_t umf_move_copy(umf_move_t *move, const umf_side_t *to, const umf_sid
 
 /* --- rows ---- */
 
-static umf_result_t rows_by(umf_move_t *move, const umf_side_t *own, const umf_copy_rows_t *rows) {
+static umf_result_t rows_by(umf_move_t *move, const umf_operand_t *own,
+                            const umf_copy_rows_t *rows) {
     if (!own->ext->copy_rows) {
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
@@ -100,7 +102,7 @@ static umf_result_t rows_by(umf_move_t *move, const umf_side_t *own, const umf_c
                                         rows->from, rows->from_pitch, rows->size, rows->count);
 }
 
-umf_result_t umf_move_rows(umf_move_t *move, const umf_side_t *to, const umf_side_t *from,
+umf_result_t umf_move_rows(umf_move_t *move, const umf_operand_t *to, const umf_operand_t *from,
                            const umf_copy_rows_t *rows) {
     umf_copy_route_t route = umf_route_choose(to, from, move->params->queue != NULL);
     umf_result_t result = UMF_RESULT_ERROR_NOT_SUPPORTED;
@@ -109,7 +111,7 @@ umf_result_t umf_move_rows(umf_move_t *move, const umf_side_t *to, const umf_sid
         move->done = result == UMF_RESULT_SUCCESS ? rows->size * rows->count : 0;
     }
     if (result != UMF_RESULT_ERROR_NOT_SUPPORTED) {
-        return umf_side_failed(route == UMF_COPY_ROUTE_TO ? to : from, result);
+        return umf_operand_failed(route == UMF_COPY_ROUTE_TO ? to : from, result);
     }
     umf_piece_t piece = {.to = to->addr, .from = from->addr, .size = rows->size};
     result = UMF_RESULT_SUCCESS;

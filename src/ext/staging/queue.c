@@ -2,14 +2,14 @@
 
 #include "ext/staging/undone.h"
 
-bool umf_queue_drain(const umf_side_t *side, void *queue, umf_result_t *result) {
-    *result = umf_side_failed(side, side->ext->queue_wait(side->self, queue));
+bool umf_queue_drain(const umf_operand_t *operand, void *queue, umf_result_t *result) {
+    *result = umf_operand_failed(operand, operand->ext->queue_wait(operand->self, queue));
     return umf_likely(*result == UMF_RESULT_SUCCESS) ||
-           side->ext->queue_wait(side->self, queue) == UMF_RESULT_SUCCESS;
+           operand->ext->queue_wait(operand->self, queue) == UMF_RESULT_SUCCESS;
 }
 
-umf_result_t umf_queue_take(const umf_side_t *side, void **queue) {
-    umf_memory_provider_handle_t provider = side->provider;
+umf_result_t umf_queue_take(const umf_operand_t *operand, void **queue) {
+    umf_memory_provider_handle_t provider = operand->provider;
     /* Work on another queue would have no order with that. */
     umf_result_t settled = umf_undone_settle(provider);
     if (umf_unlikely(settled != UMF_RESULT_SUCCESS)) {
@@ -23,11 +23,11 @@ umf_result_t umf_queue_take(const umf_side_t *side, void **queue) {
             }
         }
     }
-    return side->ext->queue_create(side->self, queue);
+    return operand->ext->queue_create(operand->self, queue);
 }
 
-void umf_queue_put(const umf_side_t *side, void *queue) {
-    umf_memory_provider_handle_t provider = side->provider;
+void umf_queue_put(const umf_operand_t *operand, void *queue) {
+    umf_memory_provider_handle_t provider = operand->provider;
     for (size_t i = 0; provider && i < UMF_COUNT_OF(provider->queues); i++) {
         void *none = NULL;
         if (queue &&
@@ -36,28 +36,29 @@ void umf_queue_put(const umf_side_t *side, void *queue) {
             return;
         }
     }
-    side->ext->queue_destroy(side->self, queue);
+    operand->ext->queue_destroy(operand->self, queue);
 }
 
-void umf_queue_end(const umf_side_t *side, void *queue, umf_undone_memory_t *memory,
+void umf_queue_end(const umf_operand_t *operand, void *queue, umf_undone_memory_t *memory,
                    umf_result_t *result) {
-    if (umf_likely(umf_queue_drain(side, queue, result))) {
-        umf_queue_put(side, queue);
+    if (umf_likely(umf_queue_drain(operand, queue, result))) {
+        umf_queue_put(operand, queue);
     } else {
-        umf_undone_add(side, queue, memory);
+        umf_undone_add(operand, queue, memory);
     }
 }
 
-umf_result_t umf_queue_run(const umf_side_t *side,
-                           umf_result_t (*work)(const umf_side_t *side, void *queue, void *arg),
+umf_result_t umf_queue_run(const umf_operand_t *operand,
+                           umf_result_t (*work)(const umf_operand_t *operand, void *queue,
+                                                void *arg),
                            void *arg, umf_undone_memory_t *memory) {
     void *queue = NULL;
-    umf_result_t result = umf_side_failed(side, umf_queue_take(side, &queue)), waited;
+    umf_result_t result = umf_operand_failed(operand, umf_queue_take(operand, &queue)), waited;
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = umf_side_failed(side, work(side, queue, arg));
-    umf_queue_end(side, queue, memory, &waited);
+    result = umf_operand_failed(operand, work(operand, queue, arg));
+    umf_queue_end(operand, queue, memory, &waited);
     return result ? result : waited;
 }
 

@@ -66,7 +66,7 @@ static void stage_fail(stage_t *stage, umf_result_t result, size_t at) {
 static umf_result_t half_wait(const umf_stage_end_t *end, void *queue) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     if (queue) {
-        umf_queue_drain(end->side, queue, &result);
+        umf_queue_drain(end->operand, queue, &result);
     }
     return result;
 }
@@ -111,7 +111,7 @@ static umf_undone_memory_t *stage_memory(const stage_t *stage) {
 static void half_close_end(const stage_t *stage, const umf_stage_end_t *end, void *queue) {
     umf_result_t before; /* of earlier waits */
     if (queue) {
-        umf_queue_end(end->side, queue, stage_memory(stage), &before);
+        umf_queue_end(end->operand, queue, stage_memory(stage), &before);
     }
 }
 
@@ -121,8 +121,8 @@ static void half_close(const stage_t *stage, const half_t *half) {
 }
 
 static umf_result_t half_open_end(const umf_stage_end_t *end, void **queue) {
-    return end->side ? umf_side_failed(end->side, umf_queue_take(end->side, queue))
-                     : UMF_RESULT_SUCCESS;
+    return end->operand ? umf_operand_failed(end->operand, umf_queue_take(end->operand, queue))
+                        : UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t half_open(stage_t *stage, half_t *half) {
@@ -199,10 +199,10 @@ static void thread_run(void *arg) {
 
 /* The provider that pins the buffers; NULL: none. */
 static umf_memory_provider_handle_t pinner(const stage_t *stage) {
-    const umf_side_t *sides[] = {stage->to->side, stage->from->side};
+    const umf_operand_t *operands[] = {stage->to->operand, stage->from->operand};
     for (size_t i = 0; i < 2; i++) {
-        if (sides[i] && sides[i]->provider && sides[i]->ext->host_pin) {
-            return sides[i]->provider;
+        if (operands[i] && operands[i]->provider && operands[i]->ext->host_pin) {
+            return operands[i]->provider;
         }
     }
     return NULL;

@@ -15,8 +15,9 @@
 
 typedef struct umf_stage_end_t umf_stage_end_t;
 struct umf_stage_end_t {
-    const umf_side_t *side; /* its provider copies, on a queue; NULL: the calling thread does */
-    const void *what;       /* for the operations below */
+    /* Its provider copies, on a queue. NULL: the calling thread does. */
+    const umf_operand_t *operand;
+    const void *what; /* for the operations below */
     /* Copies `size` bytes at `at` of the row into the buffer, or out of it. Without a queue it is
      * done on return. */
     umf_result_t (*copy)(const umf_stage_end_t *end, void *queue, size_t at, size_t size,

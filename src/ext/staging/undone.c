@@ -8,7 +8,7 @@
 
 typedef struct undone_t {
     umf_list_t link; /* Sync: undone_lock */
-    umf_side_t side;
+    umf_operand_t operand;
     void *queue;
     umf_undone_memory_t *memory; /* NULL: none */
     unsigned forks;              /* umf_fork_count() when it was listed. Immutable */
@@ -34,7 +34,7 @@ static void undones_lock(void) {
     }
 }
 
-void umf_undone_add(const umf_side_t *side, void *queue, umf_undone_memory_t *memory) {
+void umf_undone_add(const umf_operand_t *operand, void *queue, umf_undone_memory_t *memory) {
     undone_t *undone = umf_meta_alloc(sizeof(*undone));
     if (memory) {
         atomic_fetch_add(&memory->users, 1);
@@ -45,10 +45,10 @@ void umf_undone_add(const umf_side_t *side, void *queue, umf_undone_memory_t *me
                       queue);
         return;
     }
-    undone->side = *side;
-    undone->side.span = 0;
-    if (side->source == UMF_PLACE_FROM_DRIVER && side->self == side->foreign.self) {
-        undone->side.self = undone->side.foreign.self;
+    undone->operand = *operand;
+    undone->operand.span = 0;
+    if (operand->source == UMF_PLACE_FROM_DRIVER && operand->self == operand->foreign.self) {
+        undone->operand.self = undone->operand.foreign.self;
     }
     undone->queue = queue;
     undone->memory = memory;
@@ -64,7 +64,7 @@ void umf_undone_add(const umf_side_t *side, void *queue, umf_undone_memory_t *me
 
 /* `only`: the provider that is meant, which may be NULL; NULL: any is. */
 static bool is_meant(const undone_t *undone, const umf_memory_provider_handle_t *only) {
-    return !only || undone->side.provider == *only;
+    return !only || undone->operand.provider == *only;
 }
 
 static uint64_t call_begin(void) {
@@ -123,13 +123,13 @@ static void undone_put_back(undone_t *undone, umf_result_t failure) {
 
 /* Waits for the queue of a taken one. */
 static void undone_try(undone_t *undone) {
-    const umf_side_t *side = &undone->side;
-    umf_result_t result = side->ext->queue_wait(side->self, undone->queue);
+    const umf_operand_t *operand = &undone->operand;
+    umf_result_t result = operand->ext->queue_wait(operand->self, undone->queue);
     if (result != UMF_RESULT_SUCCESS) {
         undone_put_back(undone, result);
         return;
     }
-    umf_queue_put(side, undone->queue);
+    umf_queue_put(operand, undone->queue);
     if (undone->memory) {
         umf_undone_drop(undone->memory);
     }

@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-#include "ext/staging/side.h"
+#include "ext/staging/operand.h"
 
 /* Memory that work on several queues may use. The last user releases it. */
 typedef struct umf_undone_memory_t umf_undone_memory_t;
@@ -24,7 +24,7 @@ static inline void umf_undone_drop(umf_undone_memory_t *memory) {
 
 /* Takes a queue of ours whose work could not be waited for, and becomes a user of the memory (NULL:
  * none). Without memory to remember them both stay until the process ends. */
-void umf_undone_add(const umf_side_t *side, void *queue, umf_undone_memory_t *memory);
+void umf_undone_add(const umf_operand_t *operand, void *queue, umf_undone_memory_t *memory);
 
 /* How many there are. */
 extern UMF_HIDDEN _Atomic size_t umf_undone_count;

@@ -18,8 +18,8 @@ typedef struct work_t {
     const umf_store_part_t *parts;
     size_t count;
     bool is_load;
-    umf_side_t side; /* names the provider */
-    void *queue;     /* where one does all */
+    umf_operand_t operand; /* names the provider */
+    void *queue;           /* where one does all */
 } work_t;
 
 /* --- parts of memory ----------------------------------------------------------------------------
@@ -107,9 +107,9 @@ static umf_result_t queue_chunks(const work_t *work) {
     return result;
 }
 
-static umf_result_t queue_all(const umf_side_t *side, void *queue, void *arg) {
+static umf_result_t queue_all(const umf_operand_t *operand, void *queue, void *arg) {
     work_t *work = arg;
-    (void)side;
+    (void)operand;
     work->queue = queue;
     return work->store->keep == UMF_SUSPEND_KEEP_PEER ? queue_chunks(work) : queue_units(work);
 }
@@ -177,7 +177,7 @@ static umf_result_t files_end(const umf_stage_end_t *end, void *queue, size_t at
 static umf_result_t run_stages(const work_t *work) {
     umf_store_t *store = work->store;
     bool is_file = store->keep == UMF_SUSPEND_KEEP_FILE;
-    umf_stage_end_t memory = {.side = &work->side, .what = work, .copy = parts_end};
+    umf_stage_end_t memory = {.operand = &work->operand, .what = work, .copy = parts_end};
     umf_stage_end_t kept = {.what = work, .copy = is_file ? files_end : units_end};
     size_t done;
     if (!is_file && !store->provider->ext->host_pin) {
@@ -194,9 +194,9 @@ static umf_result_t run_stages(const work_t *work) {
 static umf_result_t store_run(umf_store_t *store, const umf_store_part_t *parts, size_t count,
                               bool is_load) {
     work_t work = {.store = store, .parts = parts, .count = count, .is_load = is_load};
-    umf_side_of_provider(&work.side, store->provider);
+    umf_operand_of_provider(&work.operand, store->provider);
     return store->keep == UMF_SUSPEND_KEEP_PEER || store->is_pinned
-               ? umf_queue_run(&work.side, queue_all, &work, &store->memory)
+               ? umf_queue_run(&work.operand, queue_all, &work, &store->memory)
                : run_stages(&work);
 }
 

@@ -169,20 +169,20 @@ static umf_result_t suspendable_save(umf_suspendable_t *suspendable) {
                : result;
 }
 
-static umf_result_t queue_zeroes(const umf_side_t *side, void *queue, void *arg) {
+static umf_result_t queue_zeroes(const umf_operand_t *operand, void *queue, void *arg) {
     const umf_suspendable_t *suspendable = arg;
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (size_t i = 0; i < suspendable->part_count && result == UMF_RESULT_SUCCESS; i++) {
-        result = side->ext->fill(side->self, queue, suspendable->parts[i].base, 0,
-                                 suspendable->parts[i].size);
+        result = operand->ext->fill(operand->self, queue, suspendable->parts[i].base, 0,
+                                    suspendable->parts[i].size);
     }
     return result;
 }
 
 static umf_result_t suspendable_zero(umf_suspendable_t *suspendable) {
-    umf_side_t side;
-    umf_side_of_provider(&side, umf_suspendable_provider(suspendable));
-    return umf_queue_run(&side, queue_zeroes, suspendable, NULL);
+    umf_operand_t operand;
+    umf_operand_of_provider(&operand, umf_suspendable_provider(suspendable));
+    return umf_queue_run(&operand, queue_zeroes, suspendable, NULL);
 }
 
 static umf_result_t suspendable_load(umf_suspendable_t *suspendable) {
