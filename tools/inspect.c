@@ -32,8 +32,8 @@ static int failed_file(const char *what, const char *path) {
 /* A part without holes. The file may shrink meanwhile. */
 static bool copy_part(int from, int to, off_t at, off_t end, char *buffer) {
     while (at < end) {
-        size_t want = (size_t)(end - at) < COPY_BUFFER ? (size_t)(end - at) : COPY_BUFFER;
-        ssize_t got = pread(from, buffer, want, at);
+        size_t request = (size_t)(end - at) < COPY_BUFFER ? (size_t)(end - at) : COPY_BUFFER;
+        ssize_t got = pread(from, buffer, request, at);
         if (got < 0 && errno == EINTR) {
             continue;
         }

@@ -28,7 +28,7 @@ static const char usage[] =
     "\n"
     "Exit status: 0 done; 1 it failed, or UCX is missing; 2 the command line was wrong.\n";
 
-static umf_remote_params_t wanted = UMF_REMOTE_PARAMS_INIT; /* of probe */
+static umf_remote_params_t requested = UMF_REMOTE_PARAMS_INIT; /* of probe */
 
 /* --- probe ------------------------------------------------------------------------------------ */
 
@@ -41,8 +41,8 @@ static int probe(void) {
         return 1;
     }
     report_row(&(report_row_t){.name = "ucx", .state = REPORT_OK, .note = text});
-    bool is_made = umfRemoteCreate(&wanted, &remote) == UMF_RESULT_SUCCESS;
-    const char *why = is_made ? wanted.devices : umfLastErrorText();
+    bool is_made = umfRemoteCreate(&requested, &remote) == UMF_RESULT_SUCCESS;
+    const char *why = is_made ? requested.devices : umfLastErrorText();
     report_row(&(report_row_t){.name = "context",
                                .state = is_made ? REPORT_OK : REPORT_FAILED,
                                .note = why ? why : "loopback device"});
@@ -239,8 +239,8 @@ int umfctl_remote(int count, char **words) {
     bool is_json = false, is_probe = false;
     for (int i = 0; i < count; i++) {
         const char *word = words[i], *next = i + 1 < count ? words[i + 1] : NULL;
-        const char **value = strcmp(word, "--devices") == 0    ? &wanted.devices
-                             : strcmp(word, "--key-file") == 0 ? &wanted.key_file
+        const char **value = strcmp(word, "--devices") == 0    ? &requested.devices
+                             : strcmp(word, "--key-file") == 0 ? &requested.key_file
                                                                : NULL;
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
             fputs(usage, stdout);
@@ -262,7 +262,7 @@ int umfctl_remote(int count, char **words) {
     if (!action || (!is_probe && strcmp(action, "ls") != 0)) {
         return bad_words(action ? "unknown action" : "an action is missing");
     }
-    if (!is_probe && (wanted.devices || wanted.key_file)) {
+    if (!is_probe && (requested.devices || requested.key_file)) {
         return bad_words("--devices and --key-file are options of probe");
     }
     report_begin("remote", is_json);

@@ -261,7 +261,7 @@ static size_t say_what(const trace_t *trace, const umf_reader_event_t *event, ch
 
 static size_t say_why(trace_t *trace, const umf_reader_event_t *event, char *text, size_t length,
                       size_t size) {
-    char more[512], held[32], used[32], wanted[32], label[RECORD_LABEL];
+    char more[512], held[32], used[32], requested[32], label[RECORD_LABEL];
     uint64_t live = umf_reader_replay_object(trace->replay, event->object)->use.refused_bytes;
     const umf_record_object_t *pool = umf_reader_object(trace->reader, event->object);
     snprintf(more, sizeof(more), " The pool held %s, of which %s were in use.",
@@ -276,7 +276,7 @@ static size_t say_why(trace_t *trace, const umf_reader_event_t *event, char *tex
     if (trace->provider_refusal.size) {
         snprintf(more, sizeof(more), " Just before, its provider %s had refused %s.",
                  umf_reader_label(trace->reader, pool->parent, label, sizeof(label)),
-                 report_bytes_text(trace->provider_refusal.size, wanted, sizeof(wanted)));
+                 report_bytes_text(trace->provider_refusal.size, requested, sizeof(requested)));
         length = add(text, length, size, more);
     }
     return length;

@@ -25,10 +25,10 @@ int umfd_given(void) {
     return FIRST;
 }
 
-static bool has(int fd, int option, int wanted) {
+static bool has(int fd, int option, int requested) {
     int value = 0;
     socklen_t size = sizeof(value);
-    return getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 && value == wanted;
+    return getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 && value == requested;
 }
 
 bool umfd_given_is(int fd) {

@@ -167,14 +167,15 @@ umf_result_t umf_handle_delete(void *handle, size_t size, const umf_handle_kind_
     return UMF_RESULT_SUCCESS;
 }
 
-void umf_handle_refuse(const void *handle, const char *wanted, const char *function) {
+void umf_handle_refuse(const void *handle, const char *requested, const char *function) {
     uintptr_t state = state_of(handle);
     if (!handle) {
-        umf_log_error(function, "the handle is NULL, %s is wanted", wanted);
+        umf_log_error(function, "the handle is NULL, %s is wanted", requested);
     } else if (state == 0) {
-        umf_log_error(function, "%p is no handle of this library, %s is wanted", handle, wanted);
+        umf_log_error(function, "%p is no handle of this library, %s is wanted", handle, requested);
     } else {
         umf_log_error(function, "%p %s %s, %s is wanted", handle,
-                      state & ALIVE ? "is" : "was destroyed, it was", kind_of(state)->name, wanted);
+                      state & ALIVE ? "is" : "was destroyed, it was", kind_of(state)->name,
+                      requested);
     }
 }

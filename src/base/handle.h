@@ -33,7 +33,7 @@ bool umf_handle_end(const void *handle, const umf_handle_kind_t *kind, const cha
 const umf_handle_kind_t *umf_handle_kind(const void *handle);
 
 /* Logs the kind of the handle, and the expected kind ("a pool"). */
-UMF_COLD void umf_handle_refuse(const void *handle, const char *wanted, const char *function);
+UMF_COLD void umf_handle_refuse(const void *handle, const char *requested, const char *function);
 
 static inline bool umf_handle_check(const void *handle, const umf_handle_kind_t *kind,
                                     const char *function) {

@@ -202,8 +202,8 @@ UMF_COLD static void log_write_list(umf_log_level_t level, int errnum, const cha
     umf_unlock(&log_lock);
 }
 
-static void log_write_if_wanted(umf_log_level_t level, int errnum, const char *function,
-                                const char *format, va_list args) {
+static void log_write_if_enabled(umf_log_level_t level, int errnum, const char *function,
+                                 const char *format, va_list args) {
     if (level >= UMF_LOG_LEVEL_ERROR) {
         umf_last_error_store(errnum, format, args);
     }
@@ -219,14 +219,14 @@ void umf_log_write(umf_log_level_t level, int errnum, const char *function, cons
                    ...) {
     va_list args;
     va_start(args, format);
-    log_write_if_wanted(level, errnum, function, format, args);
+    log_write_if_enabled(level, errnum, function, format, args);
     va_end(args);
 }
 
 void umf_log_error(const char *function, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    log_write_if_wanted(UMF_LOG_LEVEL_ERROR, 0, function, format, args);
+    log_write_if_enabled(UMF_LOG_LEVEL_ERROR, 0, function, format, args);
     va_end(args);
 }
 

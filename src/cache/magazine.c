@@ -564,7 +564,7 @@ static size_t stack_refill(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag
     return got;
 }
 
-/* A larger object is for any thread that wants one: a new one costs more than one that another CPU
+/* A larger object is for any thread: a new one costs more than one that another CPU
  * has used. */
 #define KEPT_MOST ((size_t)16 << 10)
 

@@ -24,7 +24,7 @@ static umf_result_t node_query(const node_t *nodes, size_t count, umf_ctl_query_
                 return nodes[i].query(query, rest);
             }
         }
-        for (size_t i = 0; i < count && umf_ctl_nearest_is_wanted(); i++) {
+        for (size_t i = 0; i < count && umf_ctl_nearest_is_needed(); i++) {
             umf_ctl_nearest_try(nodes[i].name, name);
         }
     }

@@ -80,21 +80,21 @@ bool umf_ctl_index_parse(const char *text, size_t length, size_t *index) {
     return length > 0;
 }
 
-static _Atomic bool ctl_wants_nearest;
+static _Atomic bool ctl_needs_nearest;
 static _Atomic(const char *) ctl_nearest;
 
 void umf_ctl_nearest_begin(void) {
     atomic_store_explicit(&ctl_nearest, NULL, memory_order_relaxed);
-    atomic_store_explicit(&ctl_wants_nearest, true, memory_order_relaxed);
+    atomic_store_explicit(&ctl_needs_nearest, true, memory_order_relaxed);
 }
 
 const char *umf_ctl_nearest_end(void) {
-    atomic_store_explicit(&ctl_wants_nearest, false, memory_order_relaxed);
+    atomic_store_explicit(&ctl_needs_nearest, false, memory_order_relaxed);
     return atomic_load_explicit(&ctl_nearest, memory_order_relaxed);
 }
 
-bool umf_ctl_nearest_is_wanted(void) {
-    return atomic_load_explicit(&ctl_wants_nearest, memory_order_relaxed);
+bool umf_ctl_nearest_is_needed(void) {
+    return atomic_load_explicit(&ctl_needs_nearest, memory_order_relaxed);
 }
 
 void umf_ctl_nearest_try(const char *known, const char *given) {

@@ -64,7 +64,7 @@ void umf_ctl_defaults_forget(umf_ctl_defaults_t *defaults);
  */
 void umf_ctl_nearest_begin(void);
 const char *umf_ctl_nearest_end(void); /* static text; NULL: there is none */
-bool umf_ctl_nearest_is_wanted(void);
+bool umf_ctl_nearest_is_needed(void);
 void umf_ctl_nearest_try(const char *known, const char *given);
 
 /* The subtree below "default". */

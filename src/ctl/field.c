@@ -238,11 +238,11 @@ static umf_result_t field_write_text(void *object, const umf_field_t *field,
 /* Access by path. */
 
 static umf_result_t field_check_size(const umf_field_t *field, size_t size) {
-    size_t want = field_sizes[field->type];
-    if (size == want || ((field->access & UMF_FIELD_OR_INT) && size == sizeof(int))) {
+    size_t request = field_sizes[field->type];
+    if (size == request || ((field->access & UMF_FIELD_OR_INT) && size == sizeof(int))) {
         return UMF_RESULT_SUCCESS;
     }
-    UMF_LOG_ERROR("\"%s\" has %zu bytes, the buffer given has %zu", field->path, want, size);
+    UMF_LOG_ERROR("\"%s\" has %zu bytes, the buffer given has %zu", field->path, request, size);
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
@@ -361,7 +361,7 @@ static umf_result_t field_run(void *object, const umf_field_t *field) {
 
 /* A field "params.<name>" is near to its name alone, too. */
 static UMF_COLD void nearest_field(const umf_fields_t *fields, const char *path) {
-    for (size_t i = 0; umf_ctl_nearest_is_wanted() && i < fields->count; i++) {
+    for (size_t i = 0; umf_ctl_nearest_is_needed() && i < fields->count; i++) {
         umf_ctl_nearest_try(fields->list[i].path, path);
         if (strcmp(umf_field_name(&fields->list[i]), path) == 0) {
             umf_ctl_nearest_try(fields->list[i].path, fields->list[i].path);

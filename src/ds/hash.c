@@ -57,18 +57,18 @@ static bool hash_rehash(umf_hash_t *hash, size_t capacity) {
 }
 
 bool umf_hash_reserve(umf_hash_t *hash, size_t more) {
-    size_t wanted;
-    if (!umf_add(hash->count, more, &wanted) || wanted > SIZE_MAX / 8) {
+    size_t requested;
+    if (!umf_add(hash->count, more, &requested) || requested > SIZE_MAX / 8) {
         return false;
     }
     size_t capacity = hash_capacity(hash);
-    if (wanted * 4 <= capacity * 3) {
+    if (requested * 4 <= capacity * 3) {
         return true;
     }
     if (capacity < HASH_MIN_SLOTS) {
         capacity = HASH_MIN_SLOTS;
     }
-    while (wanted * 4 > capacity * 3) {
+    while (requested * 4 > capacity * 3) {
         capacity *= 2;
     }
     return hash_rehash(hash, capacity);

@@ -308,10 +308,10 @@ typedef struct memspace_size_t {
 
 static int memspace_is_large(umf_const_memspace_handle_t memspace,
                              umf_const_memtarget_handle_t target, void *args) {
-    const memspace_size_t *wanted = args;
+    const memspace_size_t *requested = args;
     (void)memspace;
-    const umf_topology_node_t *node = umf_topology_find(wanted->topology, target->id);
-    return node && node->capacity >= wanted->size;
+    const umf_topology_node_t *node = umf_topology_find(requested->topology, target->id);
+    return node && node->capacity >= requested->size;
 }
 
 UMF_API_1_0 umf_result_t umfMemspaceFilterByCapacity(umf_memspace_handle_t hMemspace,
@@ -323,8 +323,8 @@ UMF_API_1_0 umf_result_t umfMemspaceFilterByCapacity(umf_memspace_handle_t hMems
         UMF_LOG_ERROR("a capacity of %lld bytes is negative", (long long)size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    memspace_size_t wanted = {.size = (size_t)size};
-    umf_result_t result = umf_topology_get(&wanted.topology);
-    return result == UMF_RESULT_SUCCESS ? memspace_filter(hMemspace, memspace_is_large, &wanted)
+    memspace_size_t requested = {.size = (size_t)size};
+    umf_result_t result = umf_topology_get(&requested.topology);
+    return result == UMF_RESULT_SUCCESS ? memspace_filter(hMemspace, memspace_is_large, &requested)
                                         : result;
 }

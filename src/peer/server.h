@@ -35,7 +35,7 @@ typedef struct umf_peer_server_ops_t {
     /* The connection is closed now. May be NULL. */
     void (*leaves)(unsigned place);
     /* How long a connection may stay, in ms. If there are too many, the one that has waited longest
-     * is closed for the new one. NULL: as long as it wants; one too many is refused. */
+     * is closed for the new one. NULL: for as long as it likes; one too many is refused. */
     int (*time_limit)(void);
 } umf_peer_server_ops_t;
 

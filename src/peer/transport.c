@@ -175,13 +175,13 @@ void umf_ticket_drop(const umf_fd_ticket_t *ticket) {
 }
 
 int umf_ticket_check_file(const umf_fd_ticket_t *ticket, int fd) {
-    umf_os_identity_t wanted = {.dev = ticket->dev, .ino = ticket->ino, .born = ticket->born};
+    umf_os_identity_t requested = {.dev = ticket->dev, .ino = ticket->ino, .born = ticket->born};
     umf_os_identity_t now;
     int error = umf_os_identity(fd, &now);
     if (error) {
         return error;
     }
-    return umf_os_is_identity(&now, &wanted) ? 0 : ESTALE;
+    return umf_os_is_identity(&now, &requested) ? 0 : ESTALE;
 }
 
 static bool ticket_is_possible(const umf_fd_ticket_t *ticket) {

@@ -159,8 +159,8 @@ static inline void *alloc_once(const proxy_pool_t *pool, size_t size, size_t ali
     return ptr;
 }
 
-static bool attempt(void *pool, void *wanted) {
-    proxy_request_t *request = wanted;
+static bool attempt(void *pool, void *requested) {
+    proxy_request_t *request = requested;
     request->ptr = alloc_once(pool, request->size, request->alignment);
     return proxy_last_error == UMF_RESULT_SUCCESS;
 }

@@ -73,17 +73,17 @@ UMF_API_1_0 umf_result_t umfFixedMemoryProviderParamsCreate(
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static umf_result_t fixed_init(fixed_provider_t *fixed, const umf_fixed_params_t *wanted) {
-    if (!umf_handle_check(wanted, &umf_fixed_params_kind.handle, "umfMemoryProviderCreate")) {
+static umf_result_t fixed_init(fixed_provider_t *fixed, const umf_fixed_params_t *requested) {
+    if (!umf_handle_check(requested, &umf_fixed_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_result_t result = umf_carve_init(&fixed->carve, umf_os_page_size());
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    fixed->base = (uintptr_t)wanted->base;
-    fixed->size = wanted->size;
-    umf_name_copy(fixed->name, wanted->name);
+    fixed->base = (uintptr_t)requested->base;
+    fixed->size = requested->size;
+    umf_name_copy(fixed->name, requested->name);
     result = umf_carve_add(&fixed->carve, fixed->base, fixed->size);
     if (result != UMF_RESULT_SUCCESS) {
         umf_carve_fini(&fixed->carve);

@@ -140,7 +140,7 @@ typedef struct sweep_t {
     bool counts;                       /* count released bytes, and end when they are enough */
     bool is_any;                       /* there was a pool */
     bool waits;                        /* for device work that uses freed memory */
-    size_t want, given;
+    size_t request, given;
 } sweep_t;
 
 static bool is_meant(const sweep_t *sweep, umf_memory_pool_handle_t pool) {
@@ -165,7 +165,7 @@ static bool sweep_one(umf_memory_pool_handle_t pool, void *arg) {
             umf_provider_drop_reusable(pool->provider, false);
         }
     }
-    return !sweep->counts || sweep->given < sweep->want;
+    return !sweep->counts || sweep->given < sweep->request;
 }
 
 /* true: there was a pool. */
@@ -183,7 +183,7 @@ UMF_API_EXT_1 umf_result_t umfReclaim(umf_memory_provider_handle_t provider, siz
     if (provider) {
         CHECK_PROVIDER(provider);
     }
-    sweep_t sweep = {.root = provider ? provider->root : NULL, .counts = true, .want = bytes};
+    sweep_t sweep = {.root = provider ? provider->root : NULL, .counts = true, .request = bytes};
     each_pool(false, sweep_one, &sweep);
     if (provider) {
         umf_provider_drop_reusable(provider, false);

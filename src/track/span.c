@@ -50,7 +50,7 @@ static bool table_reserve(uint32_t count, size_t spare_bytes) {
 
 /* If addresses are limited (ulimit -v), there is one descriptor for each page of 4 KiB that can
  * exist: they take up to 1/32 of the addresses. */
-static uint32_t count_wanted(void) {
+static uint32_t count_requested(void) {
     size_t pages = umf_os_address_limit() / 4096;
     uint32_t count = SPANS_PER_STEP;
     while (count < SPANS_MOST && count < pages) {
@@ -62,7 +62,7 @@ static uint32_t count_wanted(void) {
 /* The table takes at most a quarter of the addresses that are left. */
 void umf_span_global_init(void) {
     umf_lock_init(&spare.lock, UMF_RANK_SPANS);
-    uint32_t count = count_wanted();
+    uint32_t count = count_requested();
     bool is_done = count == SPANS_MOST && table_reserve(count, 0);
     for (; !is_done && count >= SPANS_PER_STEP; count /= 4) {
         is_done = table_reserve(count, 3 * count * sizeof(umf_span_t));

@@ -251,7 +251,7 @@ static inline bool umf_span_is_at(const umf_span_set_t *set, const umf_span_t *s
            __atomic_load_n(&span->set, __ATOMIC_RELAXED) == set;
 }
 
-/* Claims the span that began at `base` when it was found. If several threads want to withdraw it,
+/* Claims the span that began at `base` when it was found. If several threads withdraw it,
  * the exchange lets one pass. */
 static inline bool umf_span_claim(const umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     uint8_t kind = umf_span_kind(span), taken = kind;

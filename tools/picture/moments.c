@@ -130,7 +130,7 @@ static void refuse(picture_t *picture, umf_reader_replay_t *replay,
     *refusal = (picture_refusal_t){.t = event->ns - picture->origin,
                                    .is_pool = event->kind == UMF_RECORD_REFUSED,
                                    .object = event->object,
-                                   .wanted = event->size,
+                                   .requested = event->size,
                                    .held = event->address,
                                    .live = use->use.bytes,
                                    .count = use->use.count,
@@ -221,7 +221,7 @@ static void write_refusal(picture_t *picture, const picture_refusal_t *refusal) 
     picture_text(out, refusal->is_pool ? "pool" : "provider");
     picture_key(out, "object");
     picture_number(out, picture_name(picture, refusal->object));
-    picture_member(out, "wanted", refusal->wanted);
+    picture_member(out, "wanted", refusal->requested);
     picture_member(out, "held", refusal->held);
     picture_member(out, "live", refusal->live);
     picture_member(out, "count", refusal->count);

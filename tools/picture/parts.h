@@ -80,7 +80,7 @@ typedef struct picture_refusal_t {
     int64_t t;
     bool is_pool;
     uint32_t object;
-    uint64_t wanted, held, live, count, total, largest;
+    uint64_t requested, held, live, count, total, largest;
     bool knows_largest;
     uint32_t pools[3], sites[5]; /* the largest, and what they had */
     uint64_t pool_live[3], pool_held[3], site_bytes[5];

@@ -129,7 +129,7 @@ static umfd_slab_t *slab_given(const umfd_context_t *c, uint32_t draft, uint32_t
 }
 
 static umf_vault_answer_t slab_add(const umfd_context_t *c, uint32_t draft, uint32_t ordinal,
-                                   const umf_vault_slab_t *wanted, int fd, uint64_t *serial) {
+                                   const umf_vault_slab_t *requested, int fd, uint64_t *serial) {
     umfd_state_t *state = c->state;
     umfd_vault_t *vault = &state->vaults[state->generations[draft].vault];
     uint32_t place = 0;
@@ -143,7 +143,7 @@ static umf_vault_answer_t slab_add(const umfd_context_t *c, uint32_t draft, uint
     uint64_t used = umfd_bytes_of(state, state->generations[draft].vault);
     c->words[0] = vault->limit;
     c->words[1] = used;
-    if (vault->limit && (used > vault->limit || wanted->size > vault->limit - used)) {
+    if (vault->limit && (used > vault->limit || requested->size > vault->limit - used)) {
         return UMF_VAULT_LIMIT;
     }
     c->words[0] = c->daemon->open_limit;
@@ -152,16 +152,16 @@ static umf_vault_answer_t slab_add(const umfd_context_t *c, uint32_t draft, uint
         return UMF_VAULT_DESCRIPTORS;
     }
     int kept;
-    umf_vault_answer_t answer = seal(fd, wanted->size, &kept);
+    umf_vault_answer_t answer = seal(fd, requested->size, &kept);
     if (answer != UMF_VAULT_OK) {
         return answer;
     }
     umfd_step();
     umfd_slab_t *slab = &state->slabs[place];
     memset(slab, 0, sizeof(*slab));
-    slab->role = wanted->role;
-    slab->kind = wanted->kind;
-    slab->size = wanted->size;
+    slab->role = requested->role;
+    slab->kind = requested->kind;
+    slab->size = requested->size;
     slab->vault = state->generations[draft].vault;
     slab->draft = state->generations[draft].number;
     slab->ordinal = ordinal;

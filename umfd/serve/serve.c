@@ -18,7 +18,7 @@
 
 #define EVENT_LISTENER UMFD_LEASES
 #define EVENT_PAIR (UMFD_LEASES + 1)
-#define LOOK_MS 3000 /* how often it looks whether it is still wanted, without clients */
+#define LOOK_MS 3000 /* how often it checks whether it is still needed, without clients */
 
 static umfd_t daemon_of_vaults;
 static umfd_request_t request;

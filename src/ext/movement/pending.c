@@ -141,9 +141,9 @@ static bool is_any(const pending_t *pending, const void *what) {
 }
 
 static bool is_of_span(const pending_t *pending, const void *span) {
-    const _Atomic uint64_t *wanted = umf_use_count(*(const uint32_t *)span);
+    const _Atomic uint64_t *requested = umf_use_count(*(const uint32_t *)span);
     size_t i = 0;
-    while (i < pending->count && umf_use_count(pending->spans[i]) != wanted) {
+    while (i < pending->count && umf_use_count(pending->spans[i]) != requested) {
         i++;
     }
     return i < pending->count;

@@ -1,6 +1,6 @@
 /*
  * Pending: copies that were put on a queue of the caller. The spans that they use stay in use until
- * the queue has passed. Whoever wants such a span waits for it.
+ * the queue has passed. A thread that needs such a span waits for it.
  */
 #ifndef UMF_SRC_EXT_MOVEMENT_PENDING_H
 #define UMF_SRC_EXT_MOVEMENT_PENDING_H

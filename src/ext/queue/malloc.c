@@ -8,25 +8,25 @@
 /* From this size on the memory matters more than the time: blocks that others have freed are used
  * before the pool grows. */
 #define LARGE ((size_t)1 << 20)
-/* A large block may be larger than wanted by as many classes: by an eighth. */
+/* A large block may be larger than requested by as many classes: by an eighth. */
 #define LARGE_CLASSES 2u
 
-/* What an allocation wants. */
-typedef struct want_t {
+/* What an allocation requests. */
+typedef struct request_t {
     size_t size;
     size_t alignment;
     uint32_t class, last; /* the classes of blocks that fit */
     umf_queue_t queue;
-} want_t;
+} request_t;
 
 static umf_stream_cache_block_t *take_own(umf_stream_caches_t *caches, umf_stream_cache_t *cache,
-                                          const want_t *want) {
+                                          const request_t *request) {
     if (umf_stream_cache_is_waiting(cache)) {
         umf_stream_caches_update(caches, false);
     }
     umf_lock(&cache->lock);
-    umf_stream_cache_block_t *block =
-        umf_stream_cache_take_locked(cache, want->class, want->last, want->alignment, false);
+    umf_stream_cache_block_t *block = umf_stream_cache_take_locked(
+        cache, request->class, request->last, request->alignment, false);
     umf_unlock(&cache->lock);
     return block;
 }
@@ -39,21 +39,22 @@ static void disown(umf_stream_cache_t *cache, umf_stream_cache_block_t *block) {
 }
 
 /* Has the cache free blocks of such sizes? A hint. */
-static bool has_some(umf_stream_cache_t *cache, const want_t *want) {
+static bool has_some(umf_stream_cache_t *cache, const request_t *request) {
     bool has = false;
     umf_lock(&cache->lock);
-    for (uint32_t class = want->class; class <= want->last && !has; class ++) {
+    for (uint32_t class = request->class; class <= request->last && !has; class ++) {
         has = class < UMF_STREAM_CACHE_CLASSES && umf_stream_cache_has_filled(cache, class);
     }
     umf_unlock(&cache->lock);
     return has;
 }
 
-static umf_stream_cache_block_t *take_completed_of(umf_stream_cache_t *cache, const want_t *want) {
+static umf_stream_cache_block_t *take_completed_of(umf_stream_cache_t *cache,
+                                                   const request_t *request) {
     umf_stream_cache_update(cache, false);
     umf_lock(&cache->lock);
-    umf_stream_cache_block_t *block =
-        umf_stream_cache_take_locked(cache, want->class, want->last, want->alignment, true);
+    umf_stream_cache_block_t *block = umf_stream_cache_take_locked(
+        cache, request->class, request->last, request->alignment, true);
     if (block) {
         umf_stream_cache_remove_locked(cache, block);
     }
@@ -63,24 +64,25 @@ static umf_stream_cache_block_t *take_completed_of(umf_stream_cache_t *cache, co
 
 /* Blocks freed on other queues, whose work has completed. */
 static umf_stream_cache_block_t *take_completed(umf_stream_caches_t *caches,
-                                                const umf_stream_cache_t *own, const want_t *want) {
+                                                const umf_stream_cache_t *own,
+                                                const request_t *request) {
     umf_stream_cache_block_t *block = NULL;
     UMF_STREAM_CACHES_EACH(caches, cache) {
-        if (!block && cache != own && has_some(cache, want)) {
-            block = take_completed_of(cache, want);
+        if (!block && cache != own && has_some(cache, request)) {
+            block = take_completed_of(cache, request);
         }
     }
     return block;
 }
 
 /* Blocks freed on other queues; this queue waits for them on the device. */
-static umf_stream_cache_block_t *take_behind(umf_stream_caches_t *caches,
-                                             const umf_stream_cache_t *own, const want_t *want) {
+static umf_stream_cache_block_t *
+take_behind(umf_stream_caches_t *caches, const umf_stream_cache_t *own, const request_t *request) {
     umf_stream_cache_block_t *block = NULL;
     UMF_STREAM_CACHES_EACH(caches, cache) {
-        if (!block && cache != own && has_some(cache, want)) {
-            block = umf_stream_cache_take_behind(cache, want->queue, want->class, want->last,
-                                                 want->alignment);
+        if (!block && cache != own && has_some(cache, request)) {
+            block = umf_stream_cache_take_behind(cache, request->queue, request->class,
+                                                 request->last, request->alignment);
             if (block) {
                 disown(cache, block);
             }
@@ -93,14 +95,14 @@ static void *pool_malloc(umf_memory_pool_handle_t pool, size_t size, size_t alig
     return alignment ? umfPoolAlignedMalloc(pool, size, alignment) : umfPoolMalloc(pool, size);
 }
 
-static umf_stream_cache_block_t *take_new(umf_stream_caches_t *caches, const want_t *want) {
-    void *ptr = pool_malloc(caches->pool, want->size, want->alignment);
+static umf_stream_cache_block_t *take_new(umf_stream_caches_t *caches, const request_t *request) {
+    void *ptr = pool_malloc(caches->pool, request->size, request->alignment);
     if (!ptr) {
         return NULL;
     }
     umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
     umf_stream_cache_block_t *block =
-        umf_stream_caches_record(caches, ptr, span, want->class, want->size);
+        umf_stream_caches_record(caches, ptr, span, request->class, request->size);
     if (!block) {
         umf_pool_free_at(caches->pool, ptr);
     }
@@ -116,7 +118,7 @@ static void merge_completed(umf_stream_caches_t *caches) {
 /* Would the pool grow although more than a quarter of the bytes in use was freed, and only device
  * work keeps them? Free bytes of the pool = held bytes minus bytes of all caches (exact if the pool
  * is used on queues only). */
-static bool must_wait(umf_stream_caches_t *caches, const want_t *want) {
+static bool must_wait(umf_stream_caches_t *caches, const request_t *request) {
     size_t bytes = 0, free_bytes = 0, held = umf_tracked_bytes(caches->pool->tracked);
     UMF_STREAM_CACHES_EACH(caches, cache) {
         umf_lock(&cache->lock);
@@ -124,39 +126,41 @@ static bool must_wait(umf_stream_caches_t *caches, const want_t *want) {
         free_bytes += cache->free_bytes;
         umf_unlock(&cache->lock);
     }
-    return free_bytes > (bytes - free_bytes) / 4 && held < bytes + want->size;
+    return free_bytes > (bytes - free_bytes) / 4 && held < bytes + request->size;
 }
 
-static umf_stream_cache_block_t *take_large(umf_stream_caches_t *caches,
-                                            const umf_stream_cache_t *own, const want_t *want) {
+static umf_stream_cache_block_t *
+take_large(umf_stream_caches_t *caches, const umf_stream_cache_t *own, const request_t *request) {
     merge_completed(caches);
-    umf_stream_cache_block_t *block = take_behind(caches, own, want);
-    if (!block && must_wait(caches, want)) {
+    umf_stream_cache_block_t *block = take_behind(caches, own, request);
+    if (!block && must_wait(caches, request)) {
         umf_stream_caches_update(caches, true);
         umf_stream_caches_give_back(caches, LARGE);
     }
-    return block ? block : take_new(caches, want);
+    return block ? block : take_new(caches, request);
 }
 
 /* In-tree pools have reclaimed already (reclaim/reclaim.h); user pools have not. */
-static umf_stream_cache_block_t *take_last(umf_stream_caches_t *caches,
-                                           const umf_stream_cache_t *own, const want_t *want) {
-    umf_stream_cache_block_t *block = take_behind(caches, own, want);
+static umf_stream_cache_block_t *
+take_last(umf_stream_caches_t *caches, const umf_stream_cache_t *own, const request_t *request) {
+    umf_stream_cache_block_t *block = take_behind(caches, own, request);
     if (!block && !caches->pool->fast) {
         umf_stream_caches_update(caches, true);
-        block = umf_stream_caches_give_back(caches, 0) ? take_new(caches, want) : NULL;
+        block = umf_stream_caches_give_back(caches, 0) ? take_new(caches, request) : NULL;
     }
     return block;
 }
 
 /* The record is in no cache. */
 static umf_stream_cache_block_t *take_elsewhere(umf_stream_caches_t *caches,
-                                                const umf_stream_cache_t *own, const want_t *want) {
-    umf_stream_cache_block_t *block = take_completed(caches, own, want);
+                                                const umf_stream_cache_t *own,
+                                                const request_t *request) {
+    umf_stream_cache_block_t *block = take_completed(caches, own, request);
     if (!block) {
-        block = want->size >= LARGE ? take_large(caches, own, want) : take_new(caches, want);
+        block =
+            request->size >= LARGE ? take_large(caches, own, request) : take_new(caches, request);
     }
-    return block ? block : take_last(caches, own, want);
+    return block ? block : take_last(caches, own, request);
 }
 
 static void *adopt(umf_stream_caches_t *caches, umf_stream_cache_t *cache,
@@ -172,29 +176,31 @@ static void *adopt(umf_stream_caches_t *caches, umf_stream_cache_t *cache,
 }
 
 static void *malloc_elsewhere(umf_stream_caches_t *caches, umf_stream_cache_t *cache,
-                              const want_t *want, bool is_captured) {
+                              const request_t *request, bool is_captured) {
     umf_stream_caches_captured_t captured =
-        umf_stream_caches_announce(caches, want->queue, is_captured);
-    umf_stream_cache_block_t *block = take_elsewhere(caches, cache, want);
+        umf_stream_caches_announce(caches, request->queue, is_captured);
+    umf_stream_cache_block_t *block = take_elsewhere(caches, cache, request);
     umf_stream_caches_renounce(&captured);
     return block ? adopt(caches, cache, block) : NULL;
 }
 
-static void *malloc_on(umf_stream_caches_t *caches, const want_t *want) {
+static void *malloc_on(umf_stream_caches_t *caches, const request_t *request) {
     umf_stream_cache_t *cache;
     bool is_captured;
-    if (umf_stream_caches_find(caches, want->queue, &cache, &is_captured) != UMF_RESULT_SUCCESS) {
+    if (umf_stream_caches_find(caches, request->queue, &cache, &is_captured) !=
+        UMF_RESULT_SUCCESS) {
         return NULL;
     }
-    umf_stream_cache_block_t *block = take_own(caches, cache, want);
-    return block ? (void *)block->addr : malloc_elsewhere(caches, cache, want, is_captured);
+    umf_stream_cache_block_t *block = take_own(caches, cache, request);
+    return block ? (void *)block->addr : malloc_elsewhere(caches, cache, request, is_captured);
 }
 
-static want_t want_of(size_t size, size_t alignment, umf_queue_t queue) {
+static request_t request_of(size_t size, size_t alignment, umf_queue_t queue) {
     uint32_t class = umf_stream_cache_class(size);
-    want_t want = {.size = umf_stream_cache_class_size(class), alignment, class, class, queue};
-    want.last += want.size >= LARGE ? LARGE_CLASSES : 0;
-    return want;
+    request_t request = {
+        .size = umf_stream_cache_class_size(class), alignment, class, class, queue};
+    request.last += request.size >= LARGE ? LARGE_CLASSES : 0;
+    return request;
 }
 
 static void *malloc_queued(umf_memory_pool_handle_t pool, size_t size, size_t alignment,
@@ -230,8 +236,8 @@ static UMF_COLD void *malloc_slow(umf_memory_pool_handle_t pool, size_t size, si
     if (is_plain) {
         return pool_malloc(pool, size, alignment);
     }
-    want_t want = want_of(size, alignment, queue);
-    return result == UMF_RESULT_SUCCESS ? malloc_on(caches, &want) : NULL;
+    request_t request = request_of(size, alignment, queue);
+    return result == UMF_RESULT_SUCCESS ? malloc_on(caches, &request) : NULL;
 }
 
 /* Takes a block that was freed on the queue itself. Hot. */

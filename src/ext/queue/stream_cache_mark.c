@@ -192,14 +192,14 @@ static void look(umf_stream_cache_t *cache) {
 }
 
 static void update(umf_stream_cache_t *cache, bool waits) {
-    uint64_t wanted = freed_of(cache);
+    uint64_t requested = freed_of(cache);
     bool goes_on = waits;
     look(cache);
-    while (goes_on && !has_completed(cache, wanted) && cache->mark_count) {
+    while (goes_on && !has_completed(cache, requested) && cache->mark_count) {
         goes_on = await_oldest(cache);
         look(cache);
     }
-    if (waits && is_unmarkable(cache) && !has_completed(cache, wanted)) {
+    if (waits && is_unmarkable(cache) && !has_completed(cache, requested)) {
         wait_for_all(cache);
     }
 }

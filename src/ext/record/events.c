@@ -149,7 +149,7 @@ static bool is_of_size(const umf_recording_t *r, uint64_t size) {
 }
 
 /* The part of the filter that needs no stack. */
-static bool may_be_wanted(const umf_recording_t *r, const umf_event_t *event) {
+static bool may_be_requested(const umf_recording_t *r, const umf_event_t *event) {
     switch (event->kind) {
     case UMF_RECORD_ALLOC:
         return is_of_size(r, event->size) && is_of_rate(r, event->address);
@@ -162,31 +162,31 @@ static bool may_be_wanted(const umf_recording_t *r, const umf_event_t *event) {
 }
 
 /* With limits of the size only allocations in the table were recorded. */
-static bool free_is_wanted(umf_recording_t *r, umf_record_thread_t *thread,
-                           umf_record_event_t *event) {
-    bool is_wanted = true;
+static bool free_is_requested(umf_recording_t *r, umf_record_thread_t *thread,
+                              umf_record_event_t *event) {
+    bool is_requested = true;
     thread->freed.address = 0;
     if (r->keeps_live) {
         bool is_known = umf_record_live_remove(r, event->address, &thread->freed);
         event->size = is_known ? thread->freed.size : 0;
-        is_wanted = is_known || (r->min_size == 0 && r->max_size == 0);
+        is_requested = is_known || (r->min_size == 0 && r->max_size == 0);
     }
-    thread->freed_address = is_wanted ? event->address : 0;
-    return is_wanted;
+    thread->freed_address = is_requested ? event->address : 0;
+    return is_requested;
 }
 
-static bool refusal_is_wanted(umf_recording_t *r, umf_record_thread_t *thread,
-                              const umf_record_event_t *event) {
-    bool is_wanted = event->address != 0 && thread->freed_address == event->address;
-    if (is_wanted && thread->freed.address == event->address) {
+static bool refusal_is_requested(umf_recording_t *r, umf_record_thread_t *thread,
+                                 const umf_record_event_t *event) {
+    bool is_requested = event->address != 0 && thread->freed_address == event->address;
+    if (is_requested && thread->freed.address == event->address) {
         umf_record_live_add(r, &thread->freed);
     }
     thread->freed_address = 0;
-    return is_wanted;
+    return is_requested;
 }
 
-UMF_INLINE bool is_wanted(umf_recording_t *r, umf_record_thread_t *thread,
-                          umf_record_event_t *event, umf_record_event_kind_t kind) {
+UMF_INLINE bool is_requested(umf_recording_t *r, umf_record_thread_t *thread,
+                             umf_record_event_t *event, umf_record_event_kind_t kind) {
     switch (kind) {
     case UMF_RECORD_ALLOC:
         if (r->keeps_live) {
@@ -194,9 +194,9 @@ UMF_INLINE bool is_wanted(umf_recording_t *r, umf_record_thread_t *thread,
         }
         return true;
     case UMF_RECORD_FREE:
-        return free_is_wanted(r, thread, event);
+        return free_is_requested(r, thread, event);
     case UMF_RECORD_FREE_REFUSED:
-        return refusal_is_wanted(r, thread, event);
+        return refusal_is_requested(r, thread, event);
     default:
         return true;
     }
@@ -228,7 +228,7 @@ UMF_INLINE void note(umf_recording_t *r, umf_record_thread_t *thread, const umf_
     }
     uint32_t object = object_of(r, event), stack = 0;
     if (object == UMF_RECORD_NUMBER_IGNORED ||
-        (umf_unlikely(r->has_limits) && !may_be_wanted(r, event))) {
+        (umf_unlikely(r->has_limits) && !may_be_requested(r, event))) {
         return;
     }
     uint8_t queue = event->queue ? umf_record_queue(r, thread, event->queue) : 0;
@@ -237,7 +237,7 @@ UMF_INLINE void note(umf_recording_t *r, umf_record_thread_t *thread, const umf_
         stack = umf_record_walk(r, thread, frame);
     }
     item.what = UMF_RECORD_WHAT(event->kind, queue, object, stack);
-    if (is_wanted(r, thread, &item, event->kind)) {
+    if (is_requested(r, thread, &item, event->kind)) {
         put(r, thread, &item);
     }
     if (umf_unlikely(event->kind == UMF_RECORD_CREATE && event->pool)) {

@@ -124,7 +124,7 @@ static uint32_t pool_number(umf_recording_t *r, umf_memory_pool_handle_t pool, b
     return pool_add(r, pool, is_new);
 }
 
-void umf_record_object_wanted(umf_recording_t *r, umf_memory_pool_handle_t pool) {
+void umf_record_object_is_requested(umf_recording_t *r, umf_memory_pool_handle_t pool) {
     pool_add(r, pool, false);
 }
 

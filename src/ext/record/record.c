@@ -27,7 +27,7 @@ static uint64_t generations;
 /* --- start --- */
 
 static bool begin_one(umf_memory_pool_handle_t pool, void *arg) {
-    umf_record_object_wanted(arg, pool);
+    umf_record_object_is_requested(arg, pool);
     umf_recorded_begin(pool);
     return true;
 }
@@ -42,7 +42,7 @@ static bool end_one(umf_memory_pool_handle_t pool, void *arg) {
  * those that were created before. */
 static void begin_pools(umf_recording_t *r) {
     for (size_t i = 0; i < used.params.pool_count; i++) {
-        umf_record_object_wanted(r, used.params.pools[i]);
+        umf_record_object_is_requested(r, used.params.pools[i]);
     }
     atomic_store_explicit(&umf_recording, r, memory_order_release);
     umf_event_listen(umf_record_on_event);

@@ -220,7 +220,7 @@ uint64_t umf_record_events_count(const umf_recording_t *r);
 
 /* The number of the event's object; 0: none; UMF_RECORD_NUMBER_IGNORED: it is not recorded. */
 uint32_t umf_record_object(umf_recording_t *r, const umf_event_t *event);
-void umf_record_object_wanted(umf_recording_t *r, umf_memory_pool_handle_t pool);
+void umf_record_object_is_requested(umf_recording_t *r, umf_memory_pool_handle_t pool);
 uint8_t umf_record_queue(umf_recording_t *r, umf_record_thread_t *thread, const void *queue);
 
 /* --- texts.c --- */

@@ -5,7 +5,7 @@
  * these from others), saves their content, and only then detaches memory. A resume creates all
  * memory, maps it, and restores the content. A step that fails undoes the steps before it. What
  * cannot be undone stays for the next call: every step passes over pieces that are already in the
- * wanted state.
+ * requested state.
  */
 #include "ext/suspend/suspend.h"
 

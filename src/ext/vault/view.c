@@ -101,12 +101,12 @@ static umf_result_t map_slab(umf_vault_view_handle_t view, const umf_vault_slab_
     uint32_t count = view->table.head->slabs;
     for (uint32_t n = 0; n < count; n++) {
         uint32_t i = mapped->next; /* both have them in about the same order */
-        const umf_vault_slab_t *wanted = &view->table.slabs[i];
+        const umf_vault_slab_t *requested = &view->table.slabs[i];
         mapped->next = i + 1 < count ? i + 1 : 0;
-        if (wanted->serial != slab->serial || mapped->is_mapped[i]) {
+        if (requested->serial != slab->serial || mapped->is_mapped[i]) {
             continue;
         }
-        if (!is_sealed(fd, wanted->size)) {
+        if (!is_sealed(fd, requested->size)) {
             return umf_vault_view_broken(
                 view, "a slab has another size than its table says, or is not sealed");
         }

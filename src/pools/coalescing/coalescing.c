@@ -632,11 +632,11 @@ static const umf_view_kind_t coalescing_view = {
 
 /* Wrong parameters are refused by initialize. */
 static const umf_pool_variant_t *coalescing_variant(const void *params) {
-    const umf_coalescing_pool_params_t *wanted = params;
+    const umf_coalescing_pool_params_t *requested = params;
     bool is_arena =
-        wanted &&
-        umf_handle_check(wanted, &umf_coalescing_pool_params_kind.handle, "umfPoolCreate") &&
-        wanted->arena;
+        requested &&
+        umf_handle_check(requested, &umf_coalescing_pool_params_kind.handle, "umfPoolCreate") &&
+        requested->arena;
     return is_arena ? &umf_arena_variant : NULL;
 }
 

@@ -1,7 +1,7 @@
 /*
  * Shards of a page cache.
  *
- * A cache begins with one shard. Two threads contend if one wants to take and finds the lock held
+ * A cache begins with one shard. Two threads contend if one takes and finds the lock held
  * by another that takes from its own shard. The number of shards then doubles, up to one for each
  * CPU. Threads are numbered as they come and belong to the shard of their number, so threads that
  * start together are in different shards at once. If there are enough shards already, a thread that

@@ -68,8 +68,8 @@ static umf_result_t cuda_read_page_sizes(cuda_provider_t *cuda) {
     return umf_cuda_result(result, "asking for the allocation granularity");
 }
 
-static umf_result_t cuda_init(cuda_provider_t *cuda, const umf_cuda_params_t *wanted) {
-    umf_result_t result = cuda_check_params(wanted);
+static umf_result_t cuda_init(cuda_provider_t *cuda, const umf_cuda_params_t *requested) {
+    umf_result_t result = cuda_check_params(requested);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -80,10 +80,10 @@ static umf_result_t cuda_init(cuda_provider_t *cuda, const umf_cuda_params_t *wa
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
     cuda->context.driver = driver;
-    cuda->context.memory_type = wanted->memory_type;
-    cuda->flags = wanted->alloc_flags;
-    umf_name_copy(cuda->name, wanted->name);
-    result = umf_cuda_context_take(&cuda->context, wanted->context, wanted->device);
+    cuda->context.memory_type = requested->memory_type;
+    cuda->flags = requested->alloc_flags;
+    umf_name_copy(cuda->name, requested->name);
+    result = umf_cuda_context_take(&cuda->context, requested->context, requested->device);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }

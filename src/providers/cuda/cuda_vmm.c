@@ -48,22 +48,22 @@ static const umf_cuda_driver_t *cuda_vmm_driver(char *why, size_t why_size) {
     return driver;
 }
 
-static void cuda_vmm_describe(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
+static void cuda_vmm_describe(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *requested) {
     CUmemAllocationProp *properties = &cuda->properties;
     properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties->location =
-        (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = wanted->device};
-    properties->requestedHandleTypes = umf_cuda_vmm_handle_type(wanted->share);
+        (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = requested->device};
+    properties->requestedHandleTypes = umf_cuda_vmm_handle_type(requested->share);
     cuda->access[cuda->context.access_count++] = (CUmemAccessDesc){
         .location = properties->location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    for (size_t i = 0; i < wanted->peer_count; i++) {
+    for (size_t i = 0; i < requested->peer_count; i++) {
         cuda->access[cuda->context.access_count++] = (CUmemAccessDesc){
-            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = wanted->peers[i]},
+            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = requested->peers[i]},
             .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     }
     if (cuda->context.memory_type == UMF_MEMORY_TYPE_HOST) {
         properties->location =
-            (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = wanted->host_node};
+            (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = requested->host_node};
         cuda->access[cuda->context.access_count++] = (CUmemAccessDesc){
             .location = properties->location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     }
@@ -91,15 +91,16 @@ static void cuda_vmm_ask_rdma(umf_cuda_vmm_t *cuda) {
     cuda->properties.allocFlags.gpuDirectRDMACapable = result == CUDA_SUCCESS && can;
 }
 
-static umf_result_t cuda_vmm_start(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
-    umf_result_t result = umf_cuda_context_take(&cuda->context, wanted->context, wanted->device);
+static umf_result_t cuda_vmm_start(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *requested) {
+    umf_result_t result =
+        umf_cuda_context_take(&cuda->context, requested->context, requested->device);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     size_t granularity = 0;
     result = cuda_vmm_check_device(cuda);
     if (result == UMF_RESULT_SUCCESS) {
-        if (wanted->gpudirect_rdma && cuda->context.memory_type == UMF_MEMORY_TYPE_DEVICE) {
+        if (requested->gpudirect_rdma && cuda->context.memory_type == UMF_MEMORY_TYPE_DEVICE) {
             cuda_vmm_ask_rdma(cuda);
         }
         result = umf_cuda_result(
@@ -112,7 +113,7 @@ static umf_result_t cuda_vmm_start(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_para
     }
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_vmm_init(&cuda->vmm, umf_cuda_vmm_choose_backend(cuda->share), granularity,
-                              wanted->piece_size);
+                              requested->piece_size);
     }
     if (result != UMF_RESULT_SUCCESS) {
         umf_cuda_context_drop(&cuda->context);
@@ -120,8 +121,8 @@ static umf_result_t cuda_vmm_start(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_para
     return result;
 }
 
-static umf_result_t cuda_vmm_init(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *wanted) {
-    if (!umf_handle_check(wanted, &umf_cuda_vmm_params_kind.handle, "umfMemoryProviderCreate")) {
+static umf_result_t cuda_vmm_init(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *requested) {
+    if (!umf_handle_check(requested, &umf_cuda_vmm_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     char why[256];
@@ -130,15 +131,15 @@ static umf_result_t cuda_vmm_init(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_param
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    cuda->context.driver = wanted->per_thread_stream ? umf_cuda_driver_per_thread() : driver;
-    cuda->share = wanted->share;
-    cuda->free_policy = wanted->free_policy;
+    cuda->context.driver = requested->per_thread_stream ? umf_cuda_driver_per_thread() : driver;
+    cuda->share = requested->share;
+    cuda->free_policy = requested->free_policy;
     cuda->context.memory_type =
-        wanted->host_node >= 0 ? UMF_MEMORY_TYPE_HOST : UMF_MEMORY_TYPE_DEVICE;
+        requested->host_node >= 0 ? UMF_MEMORY_TYPE_HOST : UMF_MEMORY_TYPE_DEVICE;
     cuda->context.access = cuda->access;
-    umf_name_copy(cuda->name, wanted->name);
-    cuda_vmm_describe(cuda, wanted);
-    return cuda_vmm_start(cuda, wanted);
+    umf_name_copy(cuda->name, requested->name);
+    cuda_vmm_describe(cuda, requested);
+    return cuda_vmm_start(cuda, requested);
 }
 
 UMF_PROVIDER_INITIALIZE(cuda_vmm, umf_cuda_vmm_t)

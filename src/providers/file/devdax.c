@@ -137,15 +137,15 @@ static umf_result_t devdax_check_params(const umf_devdax_params_t *params) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t devdax_check_size(devdax_provider_t *devdax, size_t wanted) {
-    if (devdax->device.size != 0 && wanted > devdax->device.size) {
+static umf_result_t devdax_check_size(devdax_provider_t *devdax, size_t requested) {
+    if (devdax->device.size != 0 && requested > devdax->device.size) {
         UMF_LOG_ERROR("\"%s\" has %llu bytes, %zu are wanted", devdax->path,
-                      (unsigned long long)devdax->device.size, wanted);
+                      (unsigned long long)devdax->device.size, requested);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    devdax->size = wanted / devdax_granule(&devdax->device) * devdax_granule(&devdax->device);
+    devdax->size = requested / devdax_granule(&devdax->device) * devdax_granule(&devdax->device);
     if (devdax->size == 0) {
-        UMF_LOG_ERROR("%zu bytes are less than a page of \"%s\", which has %zu", wanted,
+        UMF_LOG_ERROR("%zu bytes are less than a page of \"%s\", which has %zu", requested,
                       devdax->path, devdax_granule(&devdax->device));
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -180,14 +180,14 @@ static umf_result_t devdax_divide(devdax_provider_t *devdax) {
 }
 
 /* The file is closed after the mapping, which does not need it. */
-static umf_result_t devdax_set_up(devdax_provider_t *devdax, size_t wanted) {
+static umf_result_t devdax_set_up(devdax_provider_t *devdax, size_t requested) {
     umf_window_file_t file;
     int error = devdax_open(devdax->path, devdax->protection, &devdax->device, &file);
     if (error) {
         devdax_log_open(devdax->path, error);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = devdax_check_size(devdax, wanted);
+    umf_result_t result = devdax_check_size(devdax, requested);
     if (result == UMF_RESULT_SUCCESS) {
         result = devdax_map(devdax, &file);
     }
@@ -202,15 +202,15 @@ static umf_result_t devdax_set_up(devdax_provider_t *devdax, size_t wanted) {
     return result;
 }
 
-static umf_result_t devdax_init(devdax_provider_t *devdax, const umf_devdax_params_t *wanted) {
-    umf_result_t result = devdax_check_params(wanted);
+static umf_result_t devdax_init(devdax_provider_t *devdax, const umf_devdax_params_t *requested) {
+    umf_result_t result = devdax_check_params(requested);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    devdax->protection = wanted->protection;
-    umf_path_copy(devdax->path, wanted->path);
-    umf_name_copy(devdax->name, wanted->name);
-    result = devdax_set_up(devdax, wanted->size);
+    devdax->protection = requested->protection;
+    umf_path_copy(devdax->path, requested->path);
+    umf_name_copy(devdax->name, requested->name);
+    result = devdax_set_up(devdax, requested->size);
     if (result == UMF_RESULT_SUCCESS) {
         umf_opened_init(&devdax->opened);
     }

@@ -63,20 +63,20 @@ static umf_result_t file_check_params(const umf_file_params_t *params) {
     return umf_access_check(params->protection, params->visibility);
 }
 
-static umf_result_t file_init(file_provider_t *file, const umf_file_params_t *wanted) {
-    umf_result_t result = file_check_params(wanted);
+static umf_result_t file_init(file_provider_t *file, const umf_file_params_t *requested) {
+    umf_result_t result = file_check_params(requested);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result =
-        umf_file_store_init(&file->store, wanted->path, wanted->protection, wanted->visibility);
+    result = umf_file_store_init(&file->store, requested->path, requested->protection,
+                                 requested->visibility);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     umf_opened_init(&file->opened);
-    file->protection = wanted->protection;
-    file->is_shared = wanted->visibility == UMF_MEM_MAP_SHARED;
-    umf_name_copy(file->name, wanted->name);
+    file->protection = requested->protection;
+    file->is_shared = requested->visibility == UMF_MEM_MAP_SHARED;
+    umf_name_copy(file->name, requested->name);
     return UMF_RESULT_SUCCESS;
 }
 

@@ -242,12 +242,12 @@ static size_t store_missing_locked(umf_file_store_t *store, size_t size, size_t 
     if (start > last || size > last - start) {
         return 0;
     }
-    uintptr_t wanted = start + size;
+    uintptr_t requested = start + size;
     /* Another thread has freed memory meanwhile. Growth does no harm all the same. */
-    if (wanted <= end) {
-        wanted = end + store->carve.page_size;
+    if (requested <= end) {
+        requested = end + store->carve.page_size;
     }
-    return wanted <= last ? wanted - end : 0;
+    return requested <= last ? requested - end : 0;
 }
 
 /* The growth step: it doubles the file, but is never less than the needed size. */

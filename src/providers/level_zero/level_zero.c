@@ -254,8 +254,8 @@ static umf_result_t ze_finalize(void *provider) {
     return result;
 }
 
-static umf_result_t ze_init(umf_ze_provider_t *ze, const umf_ze_params_t *wanted) {
-    umf_result_t result = ze_check_params(wanted);
+static umf_result_t ze_init(umf_ze_provider_t *ze, const umf_ze_params_t *requested) {
+    umf_result_t result = ze_check_params(requested);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -264,11 +264,11 @@ static umf_result_t ze_init(umf_ze_provider_t *ze, const umf_ze_params_t *wanted
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    ze->memory.memory_type = wanted->memory_type;
-    ze->ordinal = wanted->device_ordinal;
-    umf_name_copy(ze->name, wanted->name);
+    ze->memory.memory_type = requested->memory_type;
+    ze->ordinal = requested->device_ordinal;
+    umf_name_copy(ze->name, requested->name);
     umf_lock_init(&ze->lock, UMF_RANK_PROVIDER);
-    result = ze_start(ze, wanted);
+    result = ze_start(ze, requested);
     if (result != UMF_RESULT_SUCCESS) {
         ze_fini(ze);
     }

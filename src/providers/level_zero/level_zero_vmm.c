@@ -232,14 +232,14 @@ static bool ze_vmm_is_there(char *why, size_t why_size) {
     return is_there;
 }
 
-static umf_result_t ze_vmm_take_context(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted) {
-    if (wanted->context) {
-        ze->memory.context = wanted->context;
-        ze->memory.device = wanted->device;
+static umf_result_t ze_vmm_take_context(ze_vmm_t *ze, const umf_ze_vmm_params_t *requested) {
+    if (requested->context) {
+        ze->memory.context = requested->context;
+        ze->memory.device = requested->device;
         return UMF_RESULT_SUCCESS;
     }
     umf_ze_place_t place;
-    umf_result_t result = umf_ze_find_device(&wanted->request, &place);
+    umf_result_t result = umf_ze_find_device(&requested->request, &place);
     if (result == UMF_RESULT_SUCCESS) {
         ze->memory.device = place.device;
         result = umf_ze_make_context(place.owner, &ze->memory.context);
@@ -263,7 +263,7 @@ static umf_result_t ze_vmm_check_page_size(size_t page_size) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted) {
+static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *requested) {
     size_t page_size = 0;
     umf_result_t result = umf_ze_cache_line_size(ze->memory.device, &ze->memory.cache_line_size);
     if (result == UMF_RESULT_SUCCESS) {
@@ -277,11 +277,12 @@ static umf_result_t ze_vmm_start(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted
     if (result == UMF_RESULT_SUCCESS) {
         result = ze_vmm_check_page_size(page_size);
     }
-    return result ? result : umf_vmm_init(&ze->vmm, &ze_vmm_backend, page_size, wanted->piece_size);
+    return result ? result
+                  : umf_vmm_init(&ze->vmm, &ze_vmm_backend, page_size, requested->piece_size);
 }
 
-static umf_result_t ze_vmm_init(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted) {
-    if (!umf_handle_check(wanted, &umf_ze_vmm_params_kind.handle, "umfMemoryProviderCreate")) {
+static umf_result_t ze_vmm_init(ze_vmm_t *ze, const umf_ze_vmm_params_t *requested) {
+    if (!umf_handle_check(requested, &umf_ze_vmm_params_kind.handle, "umfMemoryProviderCreate")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     char why[512];
@@ -290,12 +291,12 @@ static umf_result_t ze_vmm_init(ze_vmm_t *ze, const umf_ze_vmm_params_t *wanted)
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
     ze->memory.memory_type = UMF_MEMORY_TYPE_DEVICE;
-    ze->any_type = wanted->request.any_type;
-    ze->free_policy = wanted->free_policy;
-    umf_name_copy(ze->name, wanted->name);
-    umf_result_t result = ze_vmm_take_context(ze, wanted);
+    ze->any_type = requested->request.any_type;
+    ze->free_policy = requested->free_policy;
+    umf_name_copy(ze->name, requested->name);
+    umf_result_t result = ze_vmm_take_context(ze, requested);
     if (result == UMF_RESULT_SUCCESS) {
-        result = ze_vmm_start(ze, wanted);
+        result = ze_vmm_start(ze, requested);
     }
     if (result != UMF_RESULT_SUCCESS) {
         ze_vmm_drop_context(ze);

@@ -110,22 +110,22 @@ static umf_result_t os_initialize_shared(os_provider_t *os, const umf_os_params_
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t os_init(os_provider_t *os, const umf_os_params_t *wanted) {
-    umf_result_t result = os_check_params(wanted);
+static umf_result_t os_init(os_provider_t *os, const umf_os_params_t *requested) {
+    umf_result_t result = os_check_params(requested);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     os->page_size = umf_os_page_size();
-    os->protection = umf_protection_bits(wanted->protection);
-    os->is_shared = wanted->visibility == UMF_MEM_MAP_SHARED;
-    umf_name_copy(os->name, wanted->name);
-    result = umf_os_numa_init(&os->numa, wanted, os->page_size);
+    os->protection = umf_protection_bits(requested->protection);
+    os->is_shared = requested->visibility == UMF_MEM_MAP_SHARED;
+    umf_name_copy(os->name, requested->name);
+    result = umf_os_numa_init(&os->numa, requested, os->page_size);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     result = umf_os_numa_check(&os->numa);
     if (result == UMF_RESULT_SUCCESS && os->is_shared) {
-        result = os_initialize_shared(os, wanted);
+        result = os_initialize_shared(os, requested);
     }
     if (result != UMF_RESULT_SUCCESS) {
         umf_os_numa_fini(&os->numa);

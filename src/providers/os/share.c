@@ -29,13 +29,13 @@
 /* --- making the file -------------------------------------------------------------------------- */
 
 /* Only on request: memory of memfd_secret is locked, and an ordinary user may lock little. */
-static bool share_wants_secret(void) {
+static bool share_is_secret_requested(void) {
     const char *request = secure_getenv("UMF_MEM_FD_FUNC");
     return request && strstr(request, "memfd_secret");
 }
 
 static int share_make_anonymous(umf_os_share_t *share, int *fd) {
-    share->secret = share_wants_secret();
+    share->secret = share_is_secret_requested();
     if (share->secret) {
         int error = umf_os_memfd("umf", true, fd);
         if (error) {
@@ -210,16 +210,16 @@ static int share_truncate(const umf_os_share_t *share, uint64_t size) {
 }
 
 static int share_grow_by(umf_os_share_t *share, uint64_t more) {
-    uint64_t wanted = share->range_end + more;
-    if (more > SHARE_SIZE_MAX || wanted > SHARE_SIZE_MAX) {
+    uint64_t requested = share->range_end + more;
+    if (more > SHARE_SIZE_MAX || requested > SHARE_SIZE_MAX) {
         return ENOMEM;
     }
-    if (wanted > share->file_size) {
-        int error = share->secret ? ENOMEM : share_truncate(share, wanted);
+    if (requested > share->file_size) {
+        int error = share->secret ? ENOMEM : share_truncate(share, requested);
         if (error) {
             return error;
         }
-        share->file_size = wanted;
+        share->file_size = requested;
     }
     return share_add_range(share, more);
 }

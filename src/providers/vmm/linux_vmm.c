@@ -302,15 +302,15 @@ static const umf_vmm_backend_t linux_vmm_backend = {
 /* --- operations ------------------------------------------------------------------------------- */
 
 static umf_result_t linux_vmm_init(linux_vmm_t *made, const void *params) {
-    const umf_linux_vmm_params_t *wanted =
+    const umf_linux_vmm_params_t *requested =
         umf_params_or_defaults(&umf_linux_vmm_params_kind, params, "umfMemoryProviderCreate");
-    if (!wanted) {
+    if (!requested) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_name_copy(made->name, wanted->name);
-    made->seals_later = wanted->seal == LINUX_VMM_SEAL_LATER;
+    umf_name_copy(made->name, requested->name);
+    made->seals_later = requested->seal == LINUX_VMM_SEAL_LATER;
     umf_result_t result =
-        umf_vmm_init(&made->vmm, &linux_vmm_backend, umf_os_page_size(), wanted->piece_size);
+        umf_vmm_init(&made->vmm, &linux_vmm_backend, umf_os_page_size(), requested->piece_size);
     if (result == UMF_RESULT_SUCCESS) {
         umf_lock_init(&made->grow, UMF_RANK_GROW);
     }

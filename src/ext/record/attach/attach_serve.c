@@ -163,65 +163,67 @@ static void serve_stop(unsigned client, const umf_attach_request_t *request,
 
 /* --- pools --- */
 
-typedef struct wanted_t {
+typedef struct requested_t {
     uint64_t handle;
     uint32_t birth;
     bool is_there;
     umf_result_t result;
     char name[UMF_NAMES_LENGTH + 1];
-} wanted_t;
+} requested_t;
 
 /* Another pool may have got its handle. */
-static bool is_wanted(umf_memory_pool_handle_t pool, const wanted_t *wanted) {
-    return (uintptr_t)pool == wanted->handle && pool->birth == wanted->birth;
+static bool is_requested(umf_memory_pool_handle_t pool, const requested_t *requested) {
+    return (uintptr_t)pool == requested->handle && pool->birth == requested->birth;
 }
 
 static bool trim_it(umf_memory_pool_handle_t pool, void *arg) {
-    wanted_t *wanted = arg;
-    wanted->is_there = is_wanted(pool, wanted);
-    if (wanted->is_there) {
-        wanted->result = umf_pool_trim(pool, 0, false);
+    requested_t *requested = arg;
+    requested->is_there = is_requested(pool, requested);
+    if (requested->is_there) {
+        requested->result = umf_pool_trim(pool, 0, false);
     }
-    return !wanted->is_there;
+    return !requested->is_there;
 }
 
 static bool name_it(umf_memory_pool_handle_t pool, void *arg) {
-    wanted_t *wanted = arg;
-    wanted->is_there = is_wanted(pool, wanted);
-    if (wanted->is_there) {
-        memcpy(wanted->name, pool->named.name, sizeof(wanted->name));
+    requested_t *requested = arg;
+    requested->is_there = is_requested(pool, requested);
+    if (requested->is_there) {
+        memcpy(requested->name, pool->named.name, sizeof(requested->name));
     }
-    return !wanted->is_there;
+    return !requested->is_there;
 }
 
-static void fail_pool(const wanted_t *wanted, const char *what, umf_attach_answer_t *answer) {
-    if (!wanted->is_there) {
+static void fail_pool(const requested_t *requested, const char *what, umf_attach_answer_t *answer) {
+    if (!requested->is_there) {
         umf_attach_fail(answer, "there is no such pool any more");
-    } else if (wanted->result != UMF_RESULT_SUCCESS) {
-        umf_attach_fail(answer, "the pool cannot be %s: %s", what, umfResultText(wanted->result));
+    } else if (requested->result != UMF_RESULT_SUCCESS) {
+        umf_attach_fail(answer, "the pool cannot be %s: %s", what,
+                        umfResultText(requested->result));
     }
 }
 
 static void serve_trim(unsigned client, const umf_attach_request_t *request,
                        umf_attach_answer_t *answer) {
-    wanted_t wanted = {.handle = request->object, .birth = request->birth};
+    requested_t requested = {.handle = request->object, .birth = request->birth};
     (void)client;
-    umf_reclaim_each(trim_it, &wanted);
-    fail_pool(&wanted, "trimmed", answer);
+    umf_reclaim_each(trim_it, &requested);
+    fail_pool(&requested, "trimmed", answer);
 }
 
 /* A pool that was found by its name is not destroyed before it is put back (object/names.h); a
  * visit would keep the suspend itself waiting. */
-static void with_pinned(wanted_t *wanted, umf_result_t (*change)(umf_memory_pool_handle_t *pool)) {
-    umf_reclaim_each(name_it, wanted);
-    wanted->is_there = false;
-    umf_memory_pool_handle_t pool = umf_names_next(wanted->name, NULL);
-    while (pool && !is_wanted(pool, wanted)) {
-        pool = umf_names_next(wanted->name, pool);
+static void with_pinned(requested_t *requested,
+                        umf_result_t (*change)(umf_memory_pool_handle_t *pool)) {
+    umf_reclaim_each(name_it, requested);
+    requested->is_there = false;
+    umf_memory_pool_handle_t pool = umf_names_next(requested->name, NULL);
+    while (pool && !is_requested(pool, requested)) {
+        pool = umf_names_next(requested->name, pool);
     }
     if (pool) {
-        wanted->is_there = true;
-        wanted->result = change(&pool);
+        requested->is_there = true;
+        requested->result = change(&pool);
         umf_names_put(pool);
     }
 }
@@ -237,10 +239,10 @@ static umf_result_t resume(umf_memory_pool_handle_t *pool) {
 static void serve_sleep(unsigned client, const umf_attach_request_t *request,
                         umf_attach_answer_t *answer) {
     bool begins = request->kind == UMF_ATTACH_SUSPEND;
-    wanted_t wanted = {.handle = request->object, .birth = request->birth};
+    requested_t requested = {.handle = request->object, .birth = request->birth};
     (void)client;
-    with_pinned(&wanted, begins ? suspend : resume);
-    fail_pool(&wanted, begins ? "suspended" : "resumed", answer);
+    with_pinned(&requested, begins ? suspend : resume);
+    fail_pool(&requested, begins ? "suspended" : "resumed", answer);
 }
 
 /* --- all --- */

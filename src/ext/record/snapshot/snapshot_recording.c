@@ -15,7 +15,7 @@ typedef struct section_copy_t {
     umf_record_section_kind_t kind;
     size_t item_size;
     umf_items_t *items;
-    bool (*is_wanted)(const void *item); /* NULL: all are */
+    bool (*is_requested)(const void *item); /* NULL: all are */
 } section_copy_t;
 
 static bool is_used(const void *live) {
@@ -24,7 +24,7 @@ static bool is_used(const void *live) {
 
 static int piece_copy(const section_copy_t *copy, const char *piece, size_t bytes) {
     for (size_t at = 0; at + copy->item_size <= bytes; at += copy->item_size) {
-        if (!copy->is_wanted || copy->is_wanted(piece + at)) {
+        if (!copy->is_requested || copy->is_requested(piece + at)) {
             void *item = umf_items_add(copy->items);
             if (!item) {
                 return ENOMEM;
@@ -40,7 +40,7 @@ static int section_copy(umf_snapshot_t *snapshot, int fd, const section_copy_t *
     if (section->offset == 0) { /* a recording without stacks, for example */
         return 0;
     }
-    bool is_all = copy->is_wanted != NULL; /* used items lie anywhere */
+    bool is_all = copy->is_requested != NULL; /* used items lie anywhere */
     uint64_t count =
         is_all || section->count > section->capacity ? section->capacity : section->count;
     char piece[PIECE];

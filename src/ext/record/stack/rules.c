@@ -104,7 +104,7 @@ typedef struct machine_t {
     text_t text;
     uint64_t code_align;
     int64_t data_align;
-    uint64_t at, wanted; /* code addresses */
+    uint64_t at, requested; /* code addresses */
     state_t now, initial, saved[STATES];
     unsigned depth;
 } machine_t;
@@ -268,7 +268,7 @@ static bool step_extended(machine_t *machine, uint8_t op) {
 /* false: an instruction is not known. */
 static bool run(machine_t *machine, text_t text) {
     machine->text = text;
-    while (machine->text.at < machine->text.end && machine->at <= machine->wanted) {
+    while (machine->text.at < machine->text.end && machine->at <= machine->requested) {
         uint8_t op = take_byte(&machine->text), low = op & 0x3f;
         if (op >> 6 == 1) {
             machine->at += low * machine->code_align;
@@ -292,11 +292,11 @@ static const uint8_t *entry_of(const uint8_t *index, uint64_t address) {
     }
     bool has_short_pointer = (index[1] & 0x0f) == 0x0b || (index[1] & 0x0f) == 0x03;
     const uint8_t *table = index + 12;
-    int64_t wanted = (int64_t)(address - (uintptr_t)index);
+    int64_t requested = (int64_t)(address - (uintptr_t)index);
     size_t low = 0, high = has_short_pointer ? (uint32_t)at_int32(index + 8) : 0;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (at_int32(table + 8 * middle) <= wanted) {
+        if (at_int32(table + 8 * middle) <= requested) {
             low = middle + 1;
         } else {
             high = middle;
@@ -344,7 +344,7 @@ static bool run_entry(machine_t *machine, const uint8_t *entry) {
     uint64_t size = (uint32_t)at_int32(entry + 12);
     text_t text = {entry + 16, entry + 4 + length};
     machine->at = first;
-    if (length == UINT32_MAX || machine->wanted - first >= size ||
+    if (length == UINT32_MAX || machine->requested - first >= size ||
         !run_common(machine, entry + 4 - at_int32(entry + 4))) {
         return false;
     }
@@ -376,12 +376,12 @@ static umf_record_rule_t work_out(uint64_t address) {
     int (*find)(void *, found_t *) =
         (int (*)(void *, found_t *))(uintptr_t)atomic_load(&find_object);
     umf_record_rule_t none = {.kind = UMF_RECORD_RULE_NONE}, odd = {.kind = UMF_RECORD_RULE_ODD};
-    machine_t machine = {.wanted = address - 1}; /* in the call */
+    machine_t machine = {.requested = address - 1}; /* in the call */
     found_t found;
-    if (!find || find((void *)(uintptr_t)machine.wanted, &found) != 0 || !found.eh_frame) {
+    if (!find || find((void *)(uintptr_t)machine.requested, &found) != 0 || !found.eh_frame) {
         return none;
     }
-    const uint8_t *entry = entry_of(found.eh_frame, machine.wanted);
+    const uint8_t *entry = entry_of(found.eh_frame, machine.requested);
     if (!entry) {
         return none;
     }

@@ -71,19 +71,19 @@ static umf_result_t read_file(umf_vault_view_handle_t view, int fd) {
 }
 
 /* `*fd`: -1: there is no such generation. */
-static umf_result_t open_generation(umf_vault_view_handle_t view, uint64_t wanted, int *fd) {
+static umf_result_t open_generation(umf_vault_view_handle_t view, uint64_t requested, int *fd) {
     char path[UMF_FOLDER_PATH_SIZE];
     *fd = -1;
     for (int i = 0; i < TRIES; i++) {
-        umf_folder_scan_t scan = {.last = wanted};
-        umf_result_t result = wanted ? UMF_RESULT_SUCCESS : umf_folder_scan(view->vault, &scan);
+        umf_folder_scan_t scan = {.last = requested};
+        umf_result_t result = requested ? UMF_RESULT_SUCCESS : umf_folder_scan(view->vault, &scan);
         if (result != UMF_RESULT_SUCCESS || scan.last == 0) {
             return result;
         }
         umf_folder_path(view->vault, scan.last, path);
         view->generation = scan.last;
         int error = umf_os_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0, fd);
-        if (error == 0 || (error == ENOENT && wanted)) {
+        if (error == 0 || (error == ENOENT && requested)) {
             return UMF_RESULT_SUCCESS;
         }
         if (error != ENOENT) {
