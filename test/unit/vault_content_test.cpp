@@ -1,9 +1,13 @@
 /* ext/vault/table.c, ext/vault/commit.c: tables that lie, and commits whose calls of the system
  * fail. */
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -76,6 +80,141 @@ TEST(VaultContent, ACommitAfterOneThatLeftMemoryUnmapped) {
     }
     std::string command = std::string("rm -rf ") + place;
     EXPECT_EQ(system(command.c_str()), 0);
+}
+
+// The n-th call of the system of this thread fails, whatever it is.
+struct Any {
+    static int hook(const char *call) {
+        if (!pthread_equal(pthread_self(), thread) || ++seen != wanted) {
+            return 0;
+        }
+        name = call;
+        return ENOSPC;
+    }
+    explicit Any(long n) {
+        thread = pthread_self();
+        seen = 0;
+        wanted = n;
+        name = "";
+        umf_os_set_fault(hook);
+    }
+    ~Any() {
+        off();
+    }
+    void off() const {
+        umf_os_set_fault(nullptr);
+    }
+    Any(const Any &) = delete;
+    Any &operator=(const Any &) = delete;
+
+    static inline pthread_t thread;
+    static inline long seen, wanted;
+    static inline std::string name;
+};
+
+size_t descriptors() {
+    std::filesystem::directory_iterator first("/proc/self/fd"), end;
+    return size_t(std::distance(first, end));
+}
+
+// A folder that is removed at the end, where a sync costs nothing.
+struct Place {
+    std::string path = std::string(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") +
+                       "/umf_vault_content_XXXXXX";
+    std::string name;
+
+    Place() {
+        EXPECT_NE(mkdtemp(&path[0]), nullptr);
+        name = "file:" + path + "/model";
+    }
+    ~Place() {
+        std::error_code ignored;
+        EXPECT_GT(std::filesystem::remove_all(path, ignored), 0u);
+    }
+    Place(const Place &) = delete;
+    Place &operator=(const Place &) = delete;
+};
+
+// A new generation with the entries of `from` and one that is copied from a view: 0: it failed.
+uint64_t life(const Vault &vault, uint64_t from, umf_vault_view_handle_t view) {
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    umf_vault_draft_handle_t draft;
+    umf_memory_pool_handle_t pool;
+    uint64_t generation = 0;
+    params.from = from;
+    if (umfVaultBegin(vault.handle, &params, &draft) != UMF_RESULT_SUCCESS) {
+        return 0;
+    }
+    bool is_done = umfVaultDraftPool(draft, "proxy over linux_vmm", &pool) == UMF_RESULT_SUCCESS;
+    void *memory = is_done ? umfPoolMalloc(pool, 100) : nullptr;
+    if (memory) {
+        memset(memory, 1, 100);
+    }
+    is_done = memory &&
+              umfVaultPut(draft, "new", memory, 100, nullptr, 0, 0) == UMF_RESULT_SUCCESS &&
+              umfVaultKeep(draft, "layers.0") == UMF_RESULT_SUCCESS &&
+              umfVaultCopy(draft, view, "layers.1") == UMF_RESULT_SUCCESS &&
+              umfVaultCommit(draft, nullptr, &generation) == UMF_RESULT_SUCCESS;
+    if (!is_done) {
+        EXPECT_EQ(umfVaultAbort(draft), UMF_RESULT_SUCCESS);
+    }
+    return is_done ? generation : 0;
+}
+
+TEST(VaultContent, EachCallOfTheSystemFailsInTurn) {
+    Place place;
+    Vault vault(place.name.c_str(), 0, 3);
+    uint64_t last = write_generation(vault, 3, 7);
+    View first(vault);
+    size_t before = descriptors(), failed = 0;
+    for (long n = 1;; n++) {
+        Any any(n);
+        uint64_t generation = life(vault, last, first.handle);
+        View view(vault);
+        any.off();
+        SCOPED_TRACE(std::to_string(n) + ": " + Any::name);
+        if (Any::name.empty()) {
+            break;
+        }
+        failed += generation == 0 || view.attached != UMF_RESULT_SUCCESS;
+        EXPECT_TRUE(generation == 0 || generation > last);
+        last = generation ? generation : last;
+        ASSERT_EQ(vault.stat().current, last); // nothing half made
+        View now(vault);
+        ASSERT_EQ(now.attached, UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfVaultVerify(now.handle, nullptr), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(static_cast<unsigned char *>(now.find(key_of(1)).ptr)[9], byte_of(7, 1, 9));
+        ASSERT_NE(last = life(vault, last, first.handle), 0u); // and nothing is in the way
+        ASSERT_EQ(access((place.path + "/model/draft").c_str(), F_OK), -1);
+    }
+    EXPECT_GT(failed, 20u);
+    EXPECT_EQ(first.wrong(3, 7), 0u);
+    EXPECT_EQ(descriptors(), before);
+}
+
+// A writer is killed at a moment of its own choice, again and again.
+TEST(VaultContent, AWriterIsKilledAtRandom) {
+    Place place;
+    Vault vault(place.name.c_str());
+    uint64_t last = write_generation(vault, 3, 1);
+    for (long n = 1, killed = 1; killed; n += 3) { // at each third call of the system
+        pid_t child = fork();
+        if (child == 0) {
+            Vault own(place.name.c_str());
+            Any any(n);
+            umf_os_set_fault(
+                [](const char *call) { return Any::hook(call) ? kill(getpid(), SIGKILL) : 0; });
+            _exit(write_generation(own, 3, 1) ? 0 : 1);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        killed = WIFSIGNALED(status);
+        ASSERT_TRUE(killed || status == 0);
+        uint64_t current = vault.stat().current;
+        ASSERT_TRUE(current == last || current == last + 1) << n;
+        EXPECT_EQ(View(vault).wrong(3, 1), 0u) << n;
+        ASSERT_GT(last = write_generation(vault, 3, 1), current) << n;
+    }
 }
 
 } // namespace
