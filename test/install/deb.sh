@@ -112,6 +112,9 @@ file "$lib/libumf.so.$version" | grep -q ', stripped' || fail "the library is no
     fail "a search path in the files above: below /usr the system knows where libraries are"
 ! find root -path '*/man/*' -type f ! -name '*.gz' | grep . || fail "manual pages that are not compressed"
 need_file root/usr/share/man/man1/umfctl.1.gz
+need_file root/usr/share/bash-completion/completions/umfctl
+need_file root/usr/share/zsh/vendor-completions/_umfctl
+need_file root/usr/share/fish/vendor_completions.d/umfctl.fish
 need_file root/usr/lib/systemd/user/umfd.socket
 need_file root/usr/lib/systemd/user/umfd.service
 
