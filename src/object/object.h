@@ -38,8 +38,8 @@ struct umf_memory_provider_t {
     _Atomic size_t pools;            /* number of pools over it; counted in the root */
     uint32_t birth;                  /* umf_birth_next; of a root. Immutable after create */
     char name[UMF_NAMES_LENGTH + 1]; /* of the root, for object/view.c; "": it is not valid */
-    /* ext/movement/place.c and queue.c, in the root: */
-    _Atomic int place; /* kind of its memory; 0: not queried yet */
+    /* ext/movement/memory_kind.c and queue.c, in the root: */
+    _Atomic int memory_kind; /* kind of its memory; 0: not queried yet */
     _Atomic(void *)
         queues[24]; /* made by queue_create, kept for the next copy. Taken by exchange */
     /* Only for tracked providers: */

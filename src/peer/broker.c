@@ -15,7 +15,7 @@ static int broker_listen(int fd) {
         error = umf_broker_listen(&id, fd, &listener);
     }
     if (error == 0) {
-        umf_broker_table_open(listener.place);
+        umf_broker_table_open(listener.address_kind);
     }
     return error;
 }
@@ -25,8 +25,8 @@ static void broker_unlisten(void) {
     umf_broker_unlisten(&listener);
 }
 
-static bool serve(unsigned place, int connection) {
-    (void)place;
+static bool serve(unsigned slot, int connection) {
+    (void)slot;
     return !umf_broker_serve(connection);
 }
 

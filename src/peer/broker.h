@@ -16,11 +16,11 @@
 #include "peer/transport.h"
 #include "system/socket.h"
 
-typedef enum umf_broker_place_t {
+typedef enum umf_broker_address_kind_t {
     UMF_BROKER_NOWHERE,
     UMF_BROKER_ABSTRACT,
     UMF_BROKER_FOLDER,
-} umf_broker_place_t;
+} umf_broker_address_kind_t;
 
 /* Starts the broker of this process unless it runs. No lock may be held. false: it cannot run. */
 bool umf_broker_start(void);
@@ -33,7 +33,7 @@ void umf_broker_stop(void);
 bool umf_broker_export(umf_fd_ticket_t *ticket);
 void umf_broker_drop(const umf_fd_ticket_t *ticket);
 
-/* --- settings (broker_place.c) --- */
+/* --- settings (broker_address.c) --- */
 
 /* Sets the folder for the next start. "": the abstract namespace. INVALID_ARGUMENT: too long. */
 umf_result_t umf_broker_set_folder(const char *path);

@@ -13,12 +13,12 @@ typedef struct umf_broker_id_t {
 
 /* Where the broker listens. The process that created a file removes its name. */
 typedef struct umf_broker_listener_t {
-    umf_broker_place_t place;
+    umf_broker_address_kind_t address_kind;
     umf_socket_address_t address;
 } umf_broker_listener_t;
 
-/* broker_place.c */
-int umf_broker_address(umf_broker_place_t place, const uint64_t id[2],
+/* broker_address.c */
+int umf_broker_address(umf_broker_address_kind_t address_kind, const uint64_t id[2],
                        umf_socket_address_t *address);
 /* 0 or an errno value, which is logged. */
 int umf_broker_listen(const umf_broker_id_t *id, int fd, umf_broker_listener_t *listener);
@@ -32,8 +32,8 @@ bool umf_broker_admits(uint32_t uid);
 /* Begins a table for this process and drops the exports of a parent. Returns 0 or an
  * errno value. */
 int umf_broker_table_begin(uint32_t pid, umf_broker_id_t *id);
-/* New tickets name this place from now on. */
-void umf_broker_table_open(umf_broker_place_t place);
+/* New tickets name this kind of address from now on. */
+void umf_broker_table_open(umf_broker_address_kind_t address_kind);
 void umf_broker_deny(int connection);
 
 #endif

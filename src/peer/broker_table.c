@@ -26,7 +26,7 @@ UMF_LOCK_STATIC(table_lock, UMF_RANK_EXPORTED);
 /* Sync: table_lock */
 static struct {
     uint32_t pid; /* the process that owns the table; 0: none */
-    umf_broker_place_t place;
+    umf_broker_address_kind_t address_kind;
     umf_broker_id_t id;
     uint64_t fresh[FRESH_SECRETS][2];
     size_t fresh_count;
@@ -50,7 +50,7 @@ static int table_begin_locked(uint32_t pid) {
     umf_hash_each(&table.exports, export_forget, NULL);
     umf_hash_fini(&table.exports);
     table.exports = (umf_hash_t){0};
-    table.place = UMF_BROKER_NOWHERE;
+    table.address_kind = UMF_BROKER_NOWHERE;
     table.id = id;
     table.fresh_count = 0; /* a parent's secrets */
     table.pid = pid;
@@ -67,9 +67,9 @@ int umf_broker_table_begin(uint32_t pid, umf_broker_id_t *id) {
     return error;
 }
 
-void umf_broker_table_open(umf_broker_place_t place) {
+void umf_broker_table_open(umf_broker_address_kind_t address_kind) {
     umf_lock(&table_lock);
-    table.place = place;
+    table.address_kind = address_kind;
     umf_unlock(&table_lock);
 }
 
@@ -104,7 +104,7 @@ static bool table_add_locked(umf_fd_ticket_t *ticket) {
     export->file =
         (umf_os_identity_t){.dev = ticket->dev, .ino = ticket->ino, .born = ticket->born};
     ticket->export_id = ++table.last_export;
-    ticket->place = (uint16_t)table.place;
+    ticket->address_kind = (uint16_t)table.address_kind;
     memcpy(ticket->broker, table.id.word, sizeof(ticket->broker));
     memcpy(ticket->secret, export->secret, sizeof(ticket->secret));
     return true;
@@ -112,7 +112,7 @@ static bool table_add_locked(umf_fd_ticket_t *ticket) {
 
 bool umf_broker_export(umf_fd_ticket_t *ticket) {
     umf_lock(&table_lock);
-    bool is_open = table.place != UMF_BROKER_NOWHERE && table.pid == umf_process_pid() &&
+    bool is_open = table.address_kind != UMF_BROKER_NOWHERE && table.pid == umf_process_pid() &&
                    ticket->pid == table.pid;
     bool is_there = is_open && (table_knows_locked(ticket) || table_add_locked(ticket));
     umf_unlock(&table_lock);

@@ -39,33 +39,33 @@ static void listener_close(umf_peer_server_t *server) {
     umf_unlock(&server->fds_lock);
 }
 
-static void connection_close(umf_peer_server_t *server, unsigned place) {
+static void connection_close(umf_peer_server_t *server, unsigned slot) {
     umf_lock(&server->fds_lock);
-    umf_kept_fd_close(&server->connections[place]);
+    umf_kept_fd_close(&server->connections[slot]);
     umf_unlock(&server->fds_lock);
 }
 
 /* --- connections --- */
 
-static void connection_end(umf_peer_server_t *server, unsigned place) {
-    connection_close(server, place);
+static void connection_end(umf_peer_server_t *server, unsigned slot) {
+    connection_close(server, slot);
     if (server->ops->leaves) {
-        server->ops->leaves(place);
+        server->ops->leaves(slot);
     }
 }
 
-/* A free place. The last one, for one that is refused, if there is none. */
-static unsigned place_get(const umf_peer_server_t *server) {
-    unsigned place = 0;
-    while (place < server->ops->connections && server->connections[place].is_kept) {
-        place++;
+/* A free slot. The last one, for one that is refused, if there is none. */
+static unsigned slot_get(const umf_peer_server_t *server) {
+    unsigned slot = 0;
+    while (slot < server->ops->connections && server->connections[slot].is_kept) {
+        slot++;
     }
-    return place;
+    return slot;
 }
 
 /* Ends the connection that has waited longest, whose process may connect again, and returns its
- * place. */
-static unsigned place_clear(umf_peer_server_t *server) {
+ * slot. */
+static unsigned slot_clear(umf_peer_server_t *server) {
     unsigned oldest = 0;
     for (unsigned i = 1; i < server->ops->connections; i++) {
         oldest = server->deadlines[i] < server->deadlines[oldest] ? i : oldest;
@@ -81,31 +81,31 @@ static void connection_move(umf_peer_server_t *server, unsigned from, unsigned t
     umf_unlock(&server->fds_lock);
 }
 
-/* 0, or the errno value of accept. Nobody loses a place to a process that may not come in. */
+/* 0, or the errno value of accept. Nobody loses a slot to a process that may not come in. */
 static int connection_accept(umf_peer_server_t *server) {
     const umf_peer_server_ops_t *ops = server->ops;
-    unsigned place = place_get(server);
+    unsigned slot = slot_get(server);
     int connection;
     umf_lock(&server->fds_lock);
     int error = umf_socket_accept(server->listener.number, &connection);
     if (error == 0) {
-        error = umf_kept_fd_take(&server->connections[place], connection);
+        error = umf_kept_fd_take(&server->connections[slot], connection);
     }
     umf_unlock(&server->fds_lock);
     if (error != 0) {
         return error;
     }
-    bool is_full = place == ops->connections && !ops->time_limit;
+    bool is_full = slot == ops->connections && !ops->time_limit;
     if (is_full || !ops->admits(connection)) {
         ops->refuse(connection, is_full);
-        connection_close(server, place);
+        connection_close(server, slot);
         return 0;
     }
-    if (place == ops->connections) {
-        place = place_clear(server);
-        connection_move(server, ops->connections, place);
+    if (slot == ops->connections) {
+        slot = slot_clear(server);
+        connection_move(server, ops->connections, slot);
     }
-    server->deadlines[place] =
+    server->deadlines[slot] =
         ops->time_limit ? umf_socket_now() + (uint64_t)ops->time_limit() : UINT64_MAX;
     return 0;
 }
@@ -136,9 +136,9 @@ static int turn_wait(umf_peer_server_t *server, turn_t *turn) {
 }
 
 /* false: the connection has ended, or the program has closed it. */
-static bool connection_serve(umf_peer_server_t *server, unsigned place) {
-    const umf_kept_fd_t *connection = &server->connections[place];
-    return umf_kept_fd_is_open(connection) && server->ops->serve(place, connection->number);
+static bool connection_serve(umf_peer_server_t *server, unsigned slot) {
+    const umf_kept_fd_t *connection = &server->connections[slot];
+    return umf_kept_fd_is_open(connection) && server->ops->serve(slot, connection->number);
 }
 
 static void turn_serve(umf_peer_server_t *server, const turn_t *turn, bool is_any) {

@@ -29,11 +29,11 @@ typedef struct umf_peer_server_ops_t {
     bool (*admits)(int connection);
     /* Tells a process why it may not come in. */
     void (*refuse)(int connection, bool is_full);
-    /* Something may have arrived: reads one message and answers. `place`: of the connection, below
+    /* Something may have arrived: reads one message and answers. `slot`: of the connection, below
      * `connections`. false: the connection is to be closed. */
-    bool (*serve)(unsigned place, int connection);
+    bool (*serve)(unsigned slot, int connection);
     /* The connection is closed now. May be NULL. */
-    void (*leaves)(unsigned place);
+    void (*leaves)(unsigned slot);
     /* How long a connection may stay, in ms. If there are too many, the one that has waited longest
      * is closed for the new one. NULL: for as long as it likes; one too many is refused. */
     int (*time_limit)(void);
@@ -55,7 +55,7 @@ typedef struct umf_peer_server_t {
      * list of open ones. The thread alone changes the connections; others close the listener. */
     umf_lock_t fds_lock;
     umf_kept_fd_t listener;
-    /* The last place is for one that is refused. */
+    /* The last slot is for one that is refused. */
     umf_kept_fd_t connections[UMF_PEER_CONNECTIONS + 1];
     uint64_t deadlines[UMF_PEER_CONNECTIONS + 1];
     struct umf_peer_server_t *next; /* of all. Immutable after load */

@@ -185,9 +185,9 @@ int umf_ticket_check_file(const umf_fd_ticket_t *ticket, int fd) {
 }
 
 static bool ticket_is_possible(const umf_fd_ticket_t *ticket) {
-    bool has_broker = ticket->place != UMF_BROKER_NOWHERE;
+    bool has_broker = ticket->address_kind != UMF_BROKER_NOWHERE;
     return ticket->fd >= 0 && ticket->pid != 0 && ticket->pid <= INT32_MAX &&
-           ticket->version == UMF_TICKET_VERSION && ticket->place <= UMF_BROKER_FOLDER &&
+           ticket->version == UMF_TICKET_VERSION && ticket->address_kind <= UMF_BROKER_FOLDER &&
            has_broker == (ticket->export_id != 0);
 }
 
@@ -204,7 +204,7 @@ static umf_result_t ticket_check(const umf_fd_ticket_t *ticket) {
     if (!ticket_is_possible(ticket)) {
         UMF_LOG_ERROR("descriptor %d of process %u (version %u, broker %u, export %llu) cannot "
                       "exist: the handle is damaged, or from another version of the library",
-                      ticket->fd, ticket->pid, ticket->version, ticket->place,
+                      ticket->fd, ticket->pid, ticket->version, ticket->address_kind,
                       (unsigned long long)ticket->export_id);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

@@ -22,7 +22,8 @@ typedef struct umf_fd_ticket_t {
     uint32_t pid_ns; /* the namespace of pid; 0: unknown */
     int32_t fd;
     uint16_t version;
-    uint16_t place; /* umf_broker_place_t; 0: there is no broker, and the members below are 0 */
+    uint16_t address_kind; /* umf_broker_address_kind_t; 0: there is no broker, and the members
+                              below are 0 */
     /* The address of the producer's broker, the secret, and the number of the export. */
     uint64_t broker[2];
     uint64_t secret[2];

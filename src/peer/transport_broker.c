@@ -142,10 +142,11 @@ static int broker_try(const umf_socket_address_t *address, const umf_fd_ticket_t
  * its queue may be full. So the request is tried again. */
 static int broker_redeem(const umf_fd_ticket_t *ticket, int *fd) {
     umf_socket_address_t address;
-    if (ticket->place == UMF_BROKER_NOWHERE) {
+    if (ticket->address_kind == UMF_BROKER_NOWHERE) {
         return ENOTCONN;
     }
-    int error = umf_broker_address((umf_broker_place_t)ticket->place, ticket->broker, &address);
+    int error = umf_broker_address((umf_broker_address_kind_t)ticket->address_kind, ticket->broker,
+                                   &address);
     if (error != 0) {
         return error;
     }

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/movement/dirty.h"
-#include "ext/movement/place.h"
+#include "ext/movement/memory_kind.h"
 #include "system/keep_errno.h"
 
 struct umf_mirror_t {

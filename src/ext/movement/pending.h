@@ -5,7 +5,7 @@
 #ifndef UMF_SRC_EXT_MOVEMENT_PENDING_H
 #define UMF_SRC_EXT_MOVEMENT_PENDING_H
 
-#include "ext/movement/place.h"
+#include "ext/movement/memory_kind.h"
 
 /* Marks the queue, whose work `mover` does. The spans of the operands stay in use; the operands
  * give them up. Where the provider cannot mark a queue, and if `waits`, it is waited for; a

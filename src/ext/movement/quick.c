@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "ext/movement/place.h"
+#include "ext/movement/memory_kind.h"
 
 typedef struct quick_t {
     uintptr_t addr;
@@ -32,10 +32,11 @@ static inline bool is_ready(const quick_t *operand, size_t size) {
     }
     umf_memory_pool_handle_t pool =
         atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
-    int place = atomic_load_explicit(&umf_tracked_of(span)->root->place, memory_order_relaxed);
+    int memory_kind =
+        atomic_load_explicit(&umf_tracked_of(span)->root->memory_kind, memory_order_relaxed);
     size_t room = __atomic_load_n(&span->size, __ATOMIC_RELAXED),
            offset = operand->addr - span->base;
-    return (place == UMF_PLACE_HOST || place == UMF_PLACE_PINNED) && size <= room &&
+    return (memory_kind == UMF_PLACE_HOST || memory_kind == UMF_PLACE_PINNED) && size <= room &&
            offset <= room - size && pool && !umf_pool_is_suspended(pool);
 }
 

@@ -1,11 +1,11 @@
 /*
- * Route: who moves the data between two places. The choice follows from the operations that the two
- * operands have.
+ * Route: who moves the data between two operands. The choice follows from the operations that the
+ * two operands have.
  */
 #ifndef UMF_SRC_EXT_MOVEMENT_ROUTE_H
 #define UMF_SRC_EXT_MOVEMENT_ROUTE_H
 
-#include "ext/movement/place.h"
+#include "ext/movement/memory_kind.h"
 
 /* `has_queue`: the caller gave a queue, so a provider is preferred to the CPU. */
 umf_copy_route_t umf_route_choose(const umf_operand_t *to, const umf_operand_t *from,

@@ -1,5 +1,5 @@
 /*
- * Operand of a copy, source or destination. ext/movement/place.h fills it.
+ * Operand of a copy, source or destination. ext/movement/memory_kind.h fills it.
  */
 #ifndef UMF_SRC_EXT_STAGING_OPERAND_H
 #define UMF_SRC_EXT_STAGING_OPERAND_H

@@ -6,11 +6,11 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
+#include "base/aligned_map.h"
 #include "base/event_count.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/place.h"
 #include "cache/decay.h"
 #include "ds/list.h"
 #include "ext/staging/undone.h"
@@ -74,7 +74,7 @@ static umf_pinned_block_t *block_create(umf_memory_provider_handle_t provider, s
     }
     void *base;
     size_t size = count * UMF_PINNED_UNIT;
-    int error = umf_os_place(size, 0, PROT_READ | PROT_WRITE, &base);
+    int error = umf_os_map_aligned(size, 0, PROT_READ | PROT_WRITE, &base);
     if (error) {
         errno = error;
         UMF_LOG_PERROR("no %zu bytes of host memory to keep content in", size);
@@ -105,7 +105,7 @@ static void block_destroy(umf_pinned_block_t *block) {
     size_t size = block->count * UMF_PINNED_UNIT;
     char *base = block->units[0].base;
     umf_os_unmap(base, size);
-    umf_os_place_freed(base, size);
+    umf_os_map_freed(base, size);
     umf_meta_free(block, sizeof(*block));
 }
 

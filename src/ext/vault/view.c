@@ -4,10 +4,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/aligned_map.h"
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/place.h"
 #include "ext/vault/folder/folder.h"
 #include "ext/vault/vault.h"
 #include "system/os.h"
@@ -66,7 +66,7 @@ static umf_result_t reserve(umf_vault_view_handle_t view) {
         }
         size = at;
         if (pass == 0 && size > 0) {
-            int error = umf_os_place_reserve(size, alignment, &view->range);
+            int error = umf_os_reserve_aligned(size, alignment, &view->range);
             if (error != 0) {
                 return out_of_memory(error, "reserving the addresses of a view");
             }

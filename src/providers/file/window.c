@@ -3,15 +3,15 @@
 
 #include <sys/mman.h>
 
+#include "base/aligned_map.h"
 #include "base/log.h"
-#include "base/place.h"
 #include "system/os.h"
 
 #define WINDOW_RESERVE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 int umf_window_open(umf_window_t *window, size_t size, size_t alignment) {
     void *base;
-    int error = umf_os_place_reserve(size, alignment, &base);
+    int error = umf_os_reserve_aligned(size, alignment, &base);
     if (!error) {
         *window = (umf_window_t){.base = (uintptr_t)base, .size = size};
     }

@@ -90,7 +90,7 @@ static bool ticket_is_own(const umf_fd_ticket_t *ticket) {
     return ticket->pid == (uint32_t)umf_os_pid() &&
            umf_ticket_check_file(ticket, ticket->fd) == 0 &&
            umf_ticket_make(ticket->fd, &now) == UMF_RESULT_SUCCESS &&
-           memcmp(&now, ticket, offsetof(umf_fd_ticket_t, place)) == 0;
+           memcmp(&now, ticket, offsetof(umf_fd_ticket_t, address_kind)) == 0;
 }
 
 /* --- the producer's side ---------------------------------------------------------------------- */

@@ -177,20 +177,20 @@ static umf_result_t ze_find_resident(const umf_ze_numbers_t *numbers, ze_driver_
 }
 
 static umf_result_t ze_use_numbers(umf_ze_provider_t *ze, const umf_ze_numbers_t *numbers) {
-    umf_ze_place_t place;
+    umf_ze_location_t location;
     ze_device_handle_t resident[UMF_ZE_NUMBERS_MAX];
-    umf_result_t result = umf_ze_find_device(&numbers->device, &place);
+    umf_result_t result = umf_ze_find_device(&numbers->device, &location);
     if (result == UMF_RESULT_SUCCESS) {
-        result = ze_find_resident(numbers, place.owner, resident);
+        result = ze_find_resident(numbers, location.owner, resident);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = umf_ze_make_context(place.owner, &ze->memory.context);
+        result = umf_ze_make_context(location.owner, &ze->memory.context);
     }
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     ze->memory.owns_context = true;
-    ze->memory.device = ze->memory.memory_type == UMF_MEMORY_TYPE_HOST ? NULL : place.device;
+    ze->memory.device = ze->memory.memory_type == UMF_MEMORY_TYPE_HOST ? NULL : location.device;
     return umf_ze_resident_init(ze, resident, numbers->resident_count);
 }
 

@@ -1,10 +1,10 @@
 /* Level_zero_vmm provider: virtual memory of Level Zero. See vmm/vmm.h. */
 #include <stdio.h>
 
+#include "base/aligned_map.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/place.h"
 #include "ds/hash.h"
 #include "providers/gpu/capture.h"
 #include "providers/level_zero/copy.h"
@@ -56,7 +56,7 @@ static umf_result_t ze_vmm_given_back(ze_result_t result, const char *what) {
  * loader's validation insists on a request. NULL: there is none. */
 static void *ze_vmm_request(size_t size, size_t alignment) {
     void *start;
-    if (umf_os_place_reserve(size, alignment, &start)) {
+    if (umf_os_reserve_aligned(size, alignment, &start)) {
         return NULL;
     }
     umf_os_unmap(start, size);
@@ -238,11 +238,11 @@ static umf_result_t ze_vmm_take_context(ze_vmm_t *ze, const umf_ze_vmm_params_t 
         ze->memory.device = requested->device;
         return UMF_RESULT_SUCCESS;
     }
-    umf_ze_place_t place;
-    umf_result_t result = umf_ze_find_device(&requested->request, &place);
+    umf_ze_location_t location;
+    umf_result_t result = umf_ze_find_device(&requested->request, &location);
     if (result == UMF_RESULT_SUCCESS) {
-        ze->memory.device = place.device;
-        result = umf_ze_make_context(place.owner, &ze->memory.context);
+        ze->memory.device = location.device;
+        result = umf_ze_make_context(location.owner, &ze->memory.context);
         ze->memory.owns_context = result == UMF_RESULT_SUCCESS;
     }
     return result;

@@ -87,7 +87,7 @@ static ze_result_t list_counted(ze_driver_handle_t owner, bool any_type,
 }
 
 typedef struct search_t {
-    umf_ze_place_t place; /* device NULL: not found */
+    umf_ze_location_t location; /* device NULL: not found */
     unsigned drivers;
     unsigned seen;    /* devices visited */
     unsigned counted; /* devices that count in the requested driver */
@@ -102,7 +102,7 @@ static ze_result_t search_owner(ze_driver_handle_t owner, const umf_ze_request_t
     }
     search->counted = devices.count;
     if (request->device < devices.count) {
-        search->place = (umf_ze_place_t){owner, devices.list[request->device]};
+        search->location = (umf_ze_location_t){owner, devices.list[request->device]};
     }
     return ZE_RESULT_SUCCESS;
 }
@@ -114,7 +114,7 @@ static bool is_no_driver(ze_result_t result) {
 
 static ze_result_t search_machine(const umf_ze_request_t *request, search_t *search) {
     drivers_t drivers;
-    *search = (search_t){.place = {NULL, NULL}};
+    *search = (search_t){.location = {NULL, NULL}};
     ze_result_t result = umf_ze.zeInit(0);
     if (result == ZE_RESULT_SUCCESS) {
         result = list_drivers(&drivers);
@@ -168,7 +168,7 @@ static umf_result_t explain(const umf_ze_request_t *request, const search_t *sea
 /* Logs the result of a search and converts it. */
 static umf_result_t conclude(ze_result_t result, const umf_ze_request_t *request,
                              const search_t *search) {
-    if (result != ZE_RESULT_SUCCESS || search->place.device) {
+    if (result != ZE_RESULT_SUCCESS || search->location.device) {
         return umf_ze_result(result, "listing the devices");
     }
     char why[256];
@@ -177,7 +177,7 @@ static umf_result_t conclude(ze_result_t result, const umf_ze_request_t *request
     return reason;
 }
 
-umf_result_t umf_ze_find_device(const umf_ze_request_t *request, umf_ze_place_t *place) {
+umf_result_t umf_ze_find_device(const umf_ze_request_t *request, umf_ze_location_t *location) {
     if (!can_find()) {
         UMF_LOG_ERROR("this Level Zero loader cannot list devices (zeInit, zeDriverGet, "
                       "zeDeviceGet): give the provider a context and a device");
@@ -187,7 +187,7 @@ umf_result_t umf_ze_find_device(const umf_ze_request_t *request, umf_ze_place_t 
     ze_result_t found = search_machine(request, &search);
     umf_result_t result = conclude(found, request, &search);
     if (result == UMF_RESULT_SUCCESS) {
-        *place = search.place;
+        *location = search.location;
     }
     return result;
 }
@@ -199,7 +199,7 @@ umf_result_t umf_ze_find_beside(ze_driver_handle_t owner, bool any_type, unsigne
     ze_result_t found = search_owner(owner, &request, &search);
     umf_result_t result = conclude(found, &request, &search);
     if (result == UMF_RESULT_SUCCESS) {
-        *device = search.place.device;
+        *device = search.location.device;
     }
     return result;
 }
@@ -385,5 +385,5 @@ umf_result_t umf_ze_probe(char *why, size_t why_size) {
                  (unsigned)result);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     }
-    return search.place.device ? UMF_RESULT_SUCCESS : explain(&any, &search, why, why_size);
+    return search.location.device ? UMF_RESULT_SUCCESS : explain(&any, &search, why, why_size);
 }

@@ -22,10 +22,10 @@ typedef struct umf_ze_memory_t {
 #define UMF_ZE_MEMORY_FIRST(type)                                                                  \
     _Static_assert(offsetof(type, memory) == 0, "the operations take a provider for its memory")
 
-typedef struct umf_ze_place_t {
+typedef struct umf_ze_location_t {
     ze_driver_handle_t owner;
     ze_device_handle_t device;
-} umf_ze_place_t;
+} umf_ze_location_t;
 
 #define UMF_ZE_DEVICES_MAX 64
 
@@ -50,7 +50,7 @@ typedef struct umf_ze_request_t {
  * that count; DEPENDENCY_UNAVAILABLE: there is no driver, no driver has a device that counts, or
  * the loader lacks the functions; other results are the driver's.
  */
-umf_result_t umf_ze_find_device(const umf_ze_request_t *request, umf_ze_place_t *place);
+umf_result_t umf_ze_find_device(const umf_ze_request_t *request, umf_ze_location_t *location);
 
 /* Finds the device with that number of the driver `owner`, so that both can share a context.
  * Results as above. */

@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/aligned_map.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "base/place.h"
 #include "peer/process.h"
 #include "providers/os/params.h"
 #include "providers/shared/protection.h"

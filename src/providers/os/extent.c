@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "base/aligned_map.h"
 #include "base/meta.h"
 #include "base/native.h"
-#include "base/place.h"
 #include "base/thread_slot.h"
 #include "providers/os/pages.h"
 #include "system/os.h"
@@ -79,7 +79,7 @@ static bool is_empty(const umf_os_extents_t *extents, const os_extent_t *extent)
 static int unmap_range(uintptr_t base, size_t size) {
     int error = umf_os_unmap((void *)base, size);
     if (!error) {
-        umf_os_place_freed((void *)base, size);
+        umf_os_map_freed((void *)base, size);
     }
     return error;
 }
@@ -233,7 +233,7 @@ static os_extent_t *extent_make(const umf_os_extents_t *extents) {
     if (!extent) {
         return NULL;
     }
-    if (umf_os_place_plain(EXTENT_SIZE, EXTENT_SIZE, extents->protection, &base) != 0) {
+    if (umf_os_map_aligned_plain(EXTENT_SIZE, EXTENT_SIZE, extents->protection, &base) != 0) {
         umf_meta_free(extent, sizeof(*extent));
         return NULL;
     }
@@ -254,7 +254,7 @@ static void extent_free(os_extent_t *extent) {
 
 static void ask_for_huge_pages(uint64_t key, void *value, void *arg) {
     (void)key, (void)arg;
-    umf_os_place_huge_pages((void *)((os_extent_t *)value)->base, EXTENT_SIZE);
+    umf_os_advise_huge_pages((void *)((os_extent_t *)value)->base, EXTENT_SIZE);
 }
 
 static bool extent_add_locked(umf_os_extents_t *extents, os_extent_t *extent) {
@@ -270,12 +270,12 @@ static bool extent_add_locked(umf_os_extents_t *extents, os_extent_t *extent) {
     extents->high = end > extents->high ? end : extents->high;
     /* The first extents use small pages: one touched byte must not cost 2 MiB. */
     if (extents->huge) {
-        umf_os_place_huge_pages((void *)extent->base, EXTENT_SIZE);
+        umf_os_advise_huge_pages((void *)extent->base, EXTENT_SIZE);
     } else if (extents->all.count > HUGE_FROM) {
         extents->huge = true;
         umf_hash_each(&extents->all, ask_for_huge_pages, NULL);
     } else {
-        umf_os_place_small_pages((void *)extent->base, EXTENT_SIZE);
+        umf_os_advise_small_pages((void *)extent->base, EXTENT_SIZE);
     }
     return true;
 }
@@ -392,7 +392,7 @@ UMF_INLINE int alloc_clear(umf_os_extents_t *extents, size_t size, size_t alignm
     } else if (can_wait(0, size) && clear_take(extents, size, alignment, ptr)) {
         return 0;
     }
-    return umf_os_place(size, alignment, extents->protection, ptr);
+    return umf_os_map_aligned(size, alignment, extents->protection, ptr);
 }
 
 /* Takes an extent without pieces out of the table if it has no free pages or enough others are
@@ -670,7 +670,7 @@ static bool alloc_first(umf_os_extents_t *extents, size_t size, size_t alignment
     bool is_first = size >= EXTENT_SIZE && size <= most - extents->small_mapped;
     extents->small_mapped += is_first ? size : 0;
     umf_unlock(&extents->lock);
-    return is_first && umf_os_place_plain(size, alignment, extents->protection, ptr) == 0;
+    return is_first && umf_os_map_aligned_plain(size, alignment, extents->protection, ptr) == 0;
 }
 
 int umf_os_extents_alloc_any(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr) {

@@ -5,7 +5,7 @@
  * mappings of 2 MiB at multiples of 2 MiB, the size of a huge page. A single mapping of a piece's
  * size never gets a huge page. An extent requests huge pages as soon as the provider has 8 MiB in
  * extents; before that one touched byte must not cost 2 MiB. Larger memory gets a mapping of its
- * own (base/place.h), the first 4 MiB that pools take so without huge pages, too.
+ * own (base/aligned_map.h), the first 4 MiB that pools take so without huge pages, too.
  *
  * Each thread takes its pieces from groups of its own when several threads take pieces, as far as
  * there is room in extents that are half full. The entries of one group lie in one pair of cache
@@ -71,8 +71,8 @@ void umf_os_extents_init(umf_os_extents_t *extents, size_t page_size, int protec
 /* An extent that has live pieces stays mapped. */
 void umf_os_extents_fini(umf_os_extents_t *extents);
 
-/* `size` is a multiple of the page size; `alignment` as in umf_os_place. The memory reads as zero.
- * Returns 0 or an errno value. */
+/* `size` is a multiple of the page size; `alignment` as in umf_os_map_aligned. The memory reads as
+ * zero. Returns 0 or an errno value. */
 int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr);
 
 /* Frees whole pages of allocations: parts of one, or neighbours together. EINVAL if the range

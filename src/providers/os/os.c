@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/aligned_map.h"
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "base/place.h"
 #include "providers/os/export.h"
 #include "providers/os/extent.h"
 #include "providers/os/handle.h"
@@ -166,7 +166,7 @@ static UMF_COLD umf_result_t os_fail(int32_t code, int error, const char *what, 
 static int os_map_private(os_provider_t *os, size_t size, size_t alignment, bool is_any,
                           void **base) {
     if (!os->has_extents) {
-        return umf_os_place(size, alignment, os->protection, base);
+        return umf_os_map_aligned(size, alignment, os->protection, base);
     }
     return is_any ? umf_os_extents_alloc_any(&os->extents, size, alignment, base)
                   : umf_os_extents_alloc(&os->extents, size, alignment, base);
@@ -242,7 +242,7 @@ UMF_INLINE int os_free_private(os_provider_t *os, void *ptr, size_t size, bool i
     }
     int error = umf_os_unmap(ptr, size);
     if (!error) {
-        umf_os_place_freed(ptr, umf_align_up(size, os->page_size));
+        umf_os_map_freed(ptr, umf_align_up(size, os->page_size));
     }
     return error;
 }

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/aligned_map.h"
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "base/place.h"
 #include "peer/process.h"
 #include "system/os.h"
 
@@ -88,7 +88,7 @@ int umf_os_share_map(const umf_os_share_t *share, uint64_t offset, size_t size, 
                      int prot, void **ptr) {
     int error = umf_os_share_check(share);
     return error ? error
-                 : umf_os_place_file(size, alignment, prot, share->file.number, offset, ptr);
+                 : umf_os_map_aligned_file(size, alignment, prot, share->file.number, offset, ptr);
 }
 
 /* Sets the space of a range aside. A write to memory without space ends the process. */

@@ -5,11 +5,11 @@
 
 #include <umf/providers/provider_linux_vmm.h>
 
+#include "base/aligned_map.h"
 #include "base/kept_fd.h"
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/meta.h"
-#include "base/place.h"
 #include "ctl/params.h"
 #include "providers/shared/kind.h"
 #include "providers/shared/name.h"
@@ -64,7 +64,7 @@ static umf_result_t linux_vmm_reserve(void *backend, size_t size, size_t alignme
                                       uintptr_t *base) {
     (void)backend;
     void *start;
-    int error = umf_os_place_reserve(size, alignment, &start);
+    int error = umf_os_reserve_aligned(size, alignment, &start);
     if (error) {
         return linux_vmm_fail(error, "reserving", size);
     }

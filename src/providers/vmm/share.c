@@ -191,16 +191,16 @@ static umf_result_t share_check_files_locked(umf_vmm_share_t *share, umf_vmm_pie
 }
 
 umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t *piece,
-                                           const umf_vmm_place_t *place, void *data) {
+                                           const umf_vmm_location_t *location, void *data) {
     umf_vmm_share_t *share = &vmm->share;
     umf_result_t result =
         vmm->ops->is_boardless ? maker_settle_locked(share) : board_settle_locked(share);
     if (result == UMF_RESULT_SUCCESS) {
         result = share_check_files_locked(share, piece);
     }
-    share_export_t *export = umf_hash_get(&share->exports, place->base);
+    share_export_t *export = umf_hash_get(&share->exports, location->base);
     if (result == UMF_RESULT_SUCCESS && !export) {
-        result = export_make_locked(share, piece, place->base, &export);
+        result = export_make_locked(share, piece, location->base, &export);
     }
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -217,9 +217,9 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
     umf_vmm_handle_t handle = {
         .piece = piece->descriptor.is_kept ? piece->ticket : share->ticket,
         .board = share->ticket,
-        .piece_size = place->piece_size,
-        .offset = place->offset,
-        .size = place->size,
+        .piece_size = location->piece_size,
+        .offset = location->offset,
+        .size = location->size,
         .granule = vmm->carve.page_size,
         .generation = export->generation,
         .word = export->word,

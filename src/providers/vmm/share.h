@@ -45,12 +45,12 @@ typedef struct umf_vmm_piece_share_t {
 } umf_vmm_piece_share_t;
 
 /* Where a described allocation lies. */
-typedef struct umf_vmm_place_t {
+typedef struct umf_vmm_location_t {
     uintptr_t base;
     size_t size;
     size_t offset; /* in its piece */
     size_t piece_size;
-} umf_vmm_place_t;
+} umf_vmm_location_t;
 
 /* The result of all sharing operations of a back end without sharing. Logs if not SUCCESS. */
 umf_result_t umf_vmm_check_share(const umf_vmm_t *vmm);
@@ -60,7 +60,7 @@ umf_result_t umf_vmm_check_share(const umf_vmm_t *vmm);
  * if too many are described.
  */
 umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t *piece,
-                                           const umf_vmm_place_t *place, void *data);
+                                           const umf_vmm_location_t *location, void *data);
 
 /* Stores a descriptor in a piece, which owns it then, also after a failure. */
 umf_result_t umf_vmm_share_take_locked(umf_vmm_piece_share_t *piece, int fd);

@@ -461,7 +461,7 @@ umf_result_t umf_vmm_merge(void *provider, void *low, void *high, size_t total) 
 
 /* The piece of an allocation. NULL if there is no allocation of that size. */
 static umf_vmm_piece_t *vmm_allocated_locked(umf_vmm_t *vmm, uintptr_t base, size_t size,
-                                             umf_vmm_place_t *place) {
+                                             umf_vmm_location_t *location) {
     size_t used = umf_range_used_size(vmm->carve.range, base);
     umf_vmm_piece_t *piece = umf_vmm_piece_locked(vmm, base);
     size_t rounded;
@@ -469,7 +469,7 @@ static umf_vmm_piece_t *vmm_allocated_locked(umf_vmm_t *vmm, uintptr_t base, siz
         vmm_is_isolated_locked(piece, base)) {
         return NULL;
     }
-    *place = (umf_vmm_place_t){
+    *location = (umf_vmm_location_t){
         .base = base, .size = used, .offset = base - piece->base, .piece_size = piece->size};
     return piece;
 }
@@ -512,13 +512,13 @@ static umf_result_t vmm_export(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
 
 umf_result_t umf_vmm_get_handle(void *provider, const void *ptr, size_t size, void *data) {
     umf_vmm_t *vmm = provider;
-    umf_vmm_place_t place;
+    umf_vmm_location_t location;
     umf_result_t result = umf_vmm_check_share(vmm);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     umf_lock(&vmm->carve.lock);
-    umf_vmm_piece_t *piece = vmm_allocated_locked(vmm, (uintptr_t)ptr, size, &place);
+    umf_vmm_piece_t *piece = vmm_allocated_locked(vmm, (uintptr_t)ptr, size, &location);
     bool is_attached = piece && piece->state == UMF_VMM_ATTACHED;
     bool is_exported = is_attached && (piece->share.descriptor.is_kept || piece->share.has_token);
     umf_unlock(&vmm->carve.lock);
@@ -543,7 +543,7 @@ umf_result_t umf_vmm_get_handle(void *provider, const void *ptr, size_t size, vo
     result = is_exported ? UMF_RESULT_SUCCESS : vmm_export(vmm, piece);
     if (result == UMF_RESULT_SUCCESS) {
         umf_lock(&vmm->carve.lock);
-        result = umf_vmm_share_describe_locked(vmm, &piece->share, &place, data);
+        result = umf_vmm_share_describe_locked(vmm, &piece->share, &location, data);
         umf_unlock(&vmm->carve.lock);
     }
     return result;

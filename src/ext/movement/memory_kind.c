@@ -1,4 +1,4 @@
-#include "ext/movement/place.h"
+#include "ext/movement/memory_kind.h"
 
 #include <errno.h>
 
@@ -11,7 +11,7 @@ static const umf_memory_provider_ext_ops_t no_ext = {.struct_size = sizeof(no_ex
 /* --- kinds of memory of providers --------------------------------------------------------------
  */
 
-/* In the member `place` of a provider: a umf_place_kind_t, or this. */
+/* In the member `memory_kind` of a provider: a umf_place_kind_t, or this. */
 enum { PLACE_PROBED = 16 }; /* no type is reported: addresses are probed each time */
 
 static int kind_of_type(umf_usm_memory_type_t type) {
@@ -47,13 +47,13 @@ static UMF_COLD int provider_ask(umf_memory_provider_handle_t provider, uintptr_
     if (kind == UMF_PLACE_UNKNOWN) {
         kind = !provider->ext->copy && is_reached(base, true) ? UMF_PLACE_HOST : PLACE_PROBED;
     }
-    atomic_store_explicit(&provider->place, kind, memory_order_relaxed);
+    atomic_store_explicit(&provider->memory_kind, kind, memory_order_relaxed);
     return kind;
 }
 
 static umf_place_kind_t provider_kind(umf_memory_provider_handle_t provider, uintptr_t base,
                                       bool is_written) {
-    int kind = atomic_load_explicit(&provider->place, memory_order_relaxed);
+    int kind = atomic_load_explicit(&provider->memory_kind, memory_order_relaxed);
     if (umf_unlikely(kind == 0)) {
         kind = provider_ask(provider, base);
     }

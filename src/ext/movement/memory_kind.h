@@ -1,8 +1,8 @@
 /*
- * Place: the kind of memory at a range of addresses, and the provider that can copy it.
+ * The kind of memory at a range of addresses, and the provider that can copy it.
  */
-#ifndef UMF_SRC_EXT_MOVEMENT_PLACE_H
-#define UMF_SRC_EXT_MOVEMENT_PLACE_H
+#ifndef UMF_SRC_EXT_MOVEMENT_MEMORY_KIND_H
+#define UMF_SRC_EXT_MOVEMENT_MEMORY_KIND_H
 
 #include "ext/staging/operand.h"
 

@@ -17,57 +17,58 @@
 #include "peer/broker_own.h"
 #include "system/os.h"
 
-#define PLACE_BACKLOG 128
-#define PLACE_PATH_MAX sizeof(((struct sockaddr_un *)NULL)->sun_path)
-#define PLACE_FOLDER_MAX (PLACE_PATH_MAX - UMF_BROKER_NAME_SIZE - 1)
-#define PLACE_PREFIX "umf-"
-#define PLACE_DIGITS 32
-#define PLACE_NEW ".new"
-#define PLACE_NEW_SECONDS 60 /* a ".new" name of that age is stale */
-#define PLACE_REAP_MAX 256   /* names that one start visits at most */
+#define ADDRESS_BACKLOG 128
+#define ADDRESS_PATH_MAX sizeof(((struct sockaddr_un *)NULL)->sun_path)
+#define ADDRESS_FOLDER_MAX (ADDRESS_PATH_MAX - UMF_BROKER_NAME_SIZE - 1)
+#define ADDRESS_PREFIX "umf-"
+#define ADDRESS_DIGITS 32
+#define ADDRESS_NEW ".new"
+#define ADDRESS_NEW_SECONDS 60 /* a ".new" name of that age is stale */
+#define ADDRESS_REAP_MAX 256   /* names that one start visits at most */
 
-#define PLACE_DEFAULT_TIMEOUT 5000
+#define ADDRESS_DEFAULT_TIMEOUT 5000
 
-_Static_assert(sizeof(PLACE_PREFIX) - 1 + PLACE_DIGITS + sizeof(PLACE_NEW) == UMF_BROKER_NAME_SIZE,
+_Static_assert(sizeof(ADDRESS_PREFIX) - 1 + ADDRESS_DIGITS + sizeof(ADDRESS_NEW) ==
+                   UMF_BROKER_NAME_SIZE,
                "names of sockets");
 
 /* --- settings --- */
 
-UMF_LOCK_STATIC(place_lock, UMF_RANK_EXPORTED);
-static char place_folder[PLACE_FOLDER_MAX + 1]; /* Sync: place_lock */
-static atomic_bool place_is_open;
-static atomic_int place_timeout = PLACE_DEFAULT_TIMEOUT;
+UMF_LOCK_STATIC(address_lock, UMF_RANK_EXPORTED);
+static char address_folder[ADDRESS_FOLDER_MAX + 1]; /* Sync: address_lock */
+static atomic_bool address_is_open;
+static atomic_int address_timeout = ADDRESS_DEFAULT_TIMEOUT;
 
 umf_result_t umf_broker_set_folder(const char *path) {
     size_t length = strlen(path);
-    if (length > PLACE_FOLDER_MAX || (length > 0 && path[0] != '/')) {
+    if (length > ADDRESS_FOLDER_MAX || (length > 0 && path[0] != '/')) {
         UMF_LOG_ERROR("the folder for sockets \"%.80s\" must be an absolute path of at most %zu "
                       "characters (it has %zu)",
-                      path, PLACE_FOLDER_MAX, length);
+                      path, ADDRESS_FOLDER_MAX, length);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_lock(&place_lock);
-    memcpy(place_folder, path, length + 1);
-    umf_unlock(&place_lock);
+    umf_lock(&address_lock);
+    memcpy(address_folder, path, length + 1);
+    umf_unlock(&address_lock);
     return UMF_RESULT_SUCCESS;
 }
 
 umf_result_t umf_broker_get_folder(char *path, size_t size) {
-    umf_lock(&place_lock);
-    size_t bytes = strlen(place_folder) + 1;
+    umf_lock(&address_lock);
+    size_t bytes = strlen(address_folder) + 1;
     if (bytes <= size) {
-        memcpy(path, place_folder, bytes);
+        memcpy(path, address_folder, bytes);
     }
-    umf_unlock(&place_lock);
+    umf_unlock(&address_lock);
     return bytes <= size ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 void umf_broker_set_open(bool is_open) {
-    atomic_store_explicit(&place_is_open, is_open, memory_order_relaxed);
+    atomic_store_explicit(&address_is_open, is_open, memory_order_relaxed);
 }
 
 bool umf_broker_is_open(void) {
-    return atomic_load_explicit(&place_is_open, memory_order_relaxed);
+    return atomic_load_explicit(&address_is_open, memory_order_relaxed);
 }
 
 umf_result_t umf_broker_set_timeout(int ms) {
@@ -75,12 +76,12 @@ umf_result_t umf_broker_set_timeout(int ms) {
         UMF_LOG_ERROR("a time limit of %d ms is not between 1 and %d", ms, UMF_BROKER_TIMEOUT_MAX);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    atomic_store_explicit(&place_timeout, ms, memory_order_relaxed);
+    atomic_store_explicit(&address_timeout, ms, memory_order_relaxed);
     return UMF_RESULT_SUCCESS;
 }
 
 int umf_broker_get_timeout(void) {
-    return atomic_load_explicit(&place_timeout, memory_order_relaxed);
+    return atomic_load_explicit(&address_timeout, memory_order_relaxed);
 }
 
 bool umf_broker_admits(uint32_t uid) {
@@ -89,14 +90,14 @@ bool umf_broker_admits(uint32_t uid) {
 
 /* --- addresses --- */
 
-static void place_name(const uint64_t id[2], const char *end, char name[UMF_BROKER_NAME_SIZE]) {
-    snprintf(name, UMF_BROKER_NAME_SIZE, PLACE_PREFIX "%016llx%016llx%s", (unsigned long long)id[0],
-             (unsigned long long)id[1], end);
+static void address_name(const uint64_t id[2], const char *end, char name[UMF_BROKER_NAME_SIZE]) {
+    snprintf(name, UMF_BROKER_NAME_SIZE, ADDRESS_PREFIX "%016llx%016llx%s",
+             (unsigned long long)id[0], (unsigned long long)id[1], end);
 }
 
-static int place_address(const char *name, umf_socket_address_t *address) {
-    char path[PLACE_PATH_MAX];
-    char folder[PLACE_FOLDER_MAX + 1];
+static int address_address(const char *name, umf_socket_address_t *address) {
+    char path[ADDRESS_PATH_MAX];
+    char folder[ADDRESS_FOLDER_MAX + 1];
     if (umf_broker_get_folder(folder, sizeof(folder)) != UMF_RESULT_SUCCESS || !folder[0]) {
         return EDESTADDRREQ;
     }
@@ -107,24 +108,24 @@ static int place_address(const char *name, umf_socket_address_t *address) {
     return umf_socket_path(path, address);
 }
 
-int umf_broker_address(umf_broker_place_t place, const uint64_t id[2],
+int umf_broker_address(umf_broker_address_kind_t address_kind, const uint64_t id[2],
                        umf_socket_address_t *address) {
     char name[UMF_BROKER_NAME_SIZE];
-    place_name(id, "", name);
-    return place == UMF_BROKER_ABSTRACT ? umf_socket_abstract(name, address)
-                                        : place_address(name, address);
+    address_name(id, "", name);
+    return address_kind == UMF_BROKER_ABSTRACT ? umf_socket_abstract(name, address)
+                                               : address_address(name, address);
 }
 
 /* --- the reaper --- */
 
 /* The end of a name behind prefix and digits. NULL: the name has another form. */
 static const char *reap_end(const char *name) {
-    const char *digits = name + strlen(PLACE_PREFIX);
-    if (strncmp(name, PLACE_PREFIX, strlen(PLACE_PREFIX)) != 0 ||
-        strspn(digits, "0123456789abcdef") != PLACE_DIGITS) {
+    const char *digits = name + strlen(ADDRESS_PREFIX);
+    if (strncmp(name, ADDRESS_PREFIX, strlen(ADDRESS_PREFIX)) != 0 ||
+        strspn(digits, "0123456789abcdef") != ADDRESS_DIGITS) {
         return NULL;
     }
-    return digits + PLACE_DIGITS;
+    return digits + ADDRESS_DIGITS;
 }
 
 /* Only ECONNREFUSED means that the process died. A denied connection or a full queue is a sign
@@ -144,20 +145,20 @@ static bool reap_visit(const char *name, void *arg) {
     const char *end = reap_end(name);
     umf_socket_address_t address;
     uint64_t age;
-    if (!end || place_address(name, &address) != 0 ||
+    if (!end || address_address(name, &address) != 0 ||
         umf_os_socket_age(address.name.sun_path, &age) != 0) {
         return true;
     }
-    bool is_new = strcmp(end, PLACE_NEW) == 0;
-    if ((*end == '\0' || (is_new && age >= PLACE_NEW_SECONDS)) && reap_is_dead(&address) &&
+    bool is_new = strcmp(end, ADDRESS_NEW) == 0;
+    if ((*end == '\0' || (is_new && age >= ADDRESS_NEW_SECONDS)) && reap_is_dead(&address) &&
         umf_os_unlink(address.name.sun_path) == 0) {
         UMF_LOG_INFO("removed the socket %s of a process that has died", address.name.sun_path);
     }
     return --*left > 0;
 }
 
-static void place_reap(const char *folder) {
-    int left = PLACE_REAP_MAX;
+static void address_reap(const char *folder) {
+    int left = ADDRESS_REAP_MAX;
     int error = umf_os_each_entry(folder, reap_visit, &left);
     if (error != 0) {
         UMF_LOG_DEBUG("the sockets in %s could not be looked at (errno %d)", folder, error);
@@ -171,7 +172,7 @@ static int listen_abstract(const umf_broker_id_t *id, int fd, umf_broker_listene
     if (error == 0) {
         error = umf_socket_bind(fd, &listener->address);
     }
-    return error != 0 ? error : umf_socket_listen(fd, PLACE_BACKLOG);
+    return error != 0 ? error : umf_socket_listen(fd, ADDRESS_BACKLOG);
 }
 
 /* The file is created with its final mode, so that other users can connect at no time. */
@@ -187,7 +188,7 @@ static int listen_new(int fd, const umf_broker_listener_t *listener,
     }
     error = umf_broker_is_open() ? umf_os_chmod_socket(path, 0666) : 0;
     if (error == 0) {
-        error = umf_socket_listen(fd, PLACE_BACKLOG);
+        error = umf_socket_listen(fd, ADDRESS_BACKLOG);
     }
     if (error == 0) {
         error = umf_os_rename(path, listener->address.name.sun_path);
@@ -203,21 +204,22 @@ static int listen_in_folder(const umf_broker_id_t *id, int fd, umf_broker_listen
     umf_socket_address_t fresh;
     int error = umf_broker_address(UMF_BROKER_FOLDER, id->word, &listener->address);
     if (error == 0) {
-        place_name(id->word, PLACE_NEW, name);
-        error = place_address(name, &fresh);
+        address_name(id->word, ADDRESS_NEW, name);
+        error = address_address(name, &fresh);
     }
     return error != 0 ? error : listen_new(fd, listener, &fresh);
 }
 
 int umf_broker_listen(const umf_broker_id_t *id, int fd, umf_broker_listener_t *listener) {
-    char folder[PLACE_FOLDER_MAX + 1];
+    char folder[ADDRESS_FOLDER_MAX + 1];
     if (umf_broker_get_folder(folder, sizeof(folder)) != UMF_RESULT_SUCCESS) {
         return ENAMETOOLONG;
     }
-    umf_broker_listener_t made = {.place = folder[0] ? UMF_BROKER_FOLDER : UMF_BROKER_ABSTRACT};
+    umf_broker_listener_t made = {.address_kind =
+                                      folder[0] ? UMF_BROKER_FOLDER : UMF_BROKER_ABSTRACT};
     int error = folder[0] ? umf_os_check_shared_folder(folder) : 0;
     if (error == 0 && folder[0]) {
-        place_reap(folder);
+        address_reap(folder);
     }
     if (error == 0) {
         error = folder[0] ? listen_in_folder(id, fd, &made) : listen_abstract(id, fd, &made);
@@ -236,7 +238,7 @@ int umf_broker_listen(const umf_broker_id_t *id, int fd, umf_broker_listener_t *
 }
 
 void umf_broker_unlisten(const umf_broker_listener_t *listener) {
-    if (listener->place == UMF_BROKER_FOLDER) {
+    if (listener->address_kind == UMF_BROKER_FOLDER) {
         umf_os_unlink(listener->address.name.sun_path);
     }
 }

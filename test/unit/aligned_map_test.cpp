@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "base/place.h"
+#include "base/aligned_map.h"
 }
 #include "fault.h"
 
@@ -32,7 +32,7 @@ TEST(place, reserved_addresses_are_aligned_and_nothing_else) {
     for (size_t alignment : {static_cast<size_t>(0), page, 64 * page, size_t{64} << 20}) {
         void *ptr = nullptr;
         long before = address_pages();
-        ASSERT_EQ(umf_os_place_reserve(3 * page, alignment, &ptr), 0);
+        ASSERT_EQ(umf_os_reserve_aligned(3 * page, alignment, &ptr), 0);
         long more = address_pages() - before;
         EXPECT_EQ(reinterpret_cast<uintptr_t>(ptr) % (alignment ? alignment : page), 0u);
         EXPECT_EQ(more, 3);
@@ -48,7 +48,7 @@ TEST(place, a_failed_reservation_keeps_no_addresses) {
         for (fault::Nth nth(call); nth.next();) {
             void *ptr = untouched;
             long before = address_pages();
-            int error = umf_os_place_reserve(page, alignment, &ptr);
+            int error = umf_os_reserve_aligned(page, alignment, &ptr);
             long more = address_pages() - before;
             EXPECT_EQ(more, error == 0 ? 1 : 0) << call;
             EXPECT_EQ(ptr == untouched, error != 0) << call;
@@ -58,6 +58,6 @@ TEST(place, a_failed_reservation_keeps_no_addresses) {
         }
     }
     void *ptr = untouched;
-    EXPECT_EQ(umf_os_place_reserve(SIZE_MAX / page * page, alignment, &ptr), ENOMEM);
+    EXPECT_EQ(umf_os_reserve_aligned(SIZE_MAX / page * page, alignment, &ptr), ENOMEM);
     EXPECT_EQ(ptr, untouched);
 }
