@@ -4,7 +4,7 @@
 set(umf_cold_sources ${UMF_SOURCES})
 foreach(hot IN ITEMS
     "base/(thread_slot|lock|meta)" "system/checksum" "cache/(depot|magazine)" "ds/[a-z]+" "track/[a-z_]+"
-    "object/(content|event|listener|recorded)" "object/provider/tracked_(memory|provider)" "core/(pool|pool_life|provider|properties)"
+    "object/(content|event|listener|recorded)" "object/provider/tracked_(memory|provider)" "core/(pool|pool_ext|pool_life|provider|properties)"
     "ext/record/(events|live|objects)" "ext/record/stack/(stacks|walk)" "ctl/stats" "ipc/(export|import|ipc|mapping|mapping_[a-z]+|wire)"
     "ext/movement/(copy|cpu|move|place|quick|route|staged_copy|transfer)" "ext/staging/queue" "ext/suspend/store_copy"
     "providers/os/(os|extent|pages|dirty)" "providers/file/(window|opened)"

@@ -37,6 +37,32 @@ void *umfPoolTryMalloc(umf_memory_pool_handle_t hPool, size_t size);
 ///         ::umfPoolFree frees it, or reports the error
 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr);
 
+/// @brief Sets the pool that ::umfCurrentPoolMalloc and ::umfCurrentPoolFree of the calling thread
+///        use. A thread has none at its start, and none any more when its thread-specific data is
+///        destroyed.
+///
+/// @param hPool pool, which must not be destroyed while it is a thread's current pool; its handle
+///        is not checked. NULL: the thread has none
+void umfCurrentPoolSet(umf_memory_pool_handle_t hPool);
+
+/// @brief Allocates memory from the calling thread's cache of its current pool: the body of a
+///        malloc, in one call.
+///
+/// @param size bytes
+/// @param otherwise called where ::umfPoolTryMalloc would return NULL, or if the thread has no
+///        current pool. Must not be NULL
+/// @return memory of `size` bytes, or the result of `otherwise`
+void *umfCurrentPoolMalloc(size_t size, void *(*otherwise)(size_t size));
+
+/// @brief Frees an object into the calling thread's cache of its current pool: the body of a free,
+///        in one call.
+///
+/// @param ptr any address, also NULL
+/// @param otherwise called where ::umfPoolTryFree would return false, or if the thread has no
+///        current pool, and for every few thousandth object: it is not free then, and
+///        ::umfPoolFree, which also does the periodic work of pools, frees it. Must not be NULL
+void umfCurrentPoolFree(void *ptr, void (*otherwise)(void *ptr));
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,7 +3,8 @@
  *
  * A thread that is inside the library must not enter the pool again: it may hold the lock for which
  * it would wait. So each thread stores the pool that it may enter, and clears this while it is
- * inside. Objects in its own magazines (umf/memory_pool_ext.h) it gets without entering. A request
+ * inside. Objects in its own magazines it gets without entering: the pool is its current one
+ * (umf/memory_pool_ext.h) while it is outside, unless some sizes go to the C library. A request
  * from inside, or before the pool exists, is served from the arena, or by the C library when the
  * arena is used up. Memory that is freed from inside is kept in a list until the thread is outside.
  *
@@ -40,15 +41,16 @@
  * touched cost nothing. */
 #define FRESH_MIN ((size_t)1 << 20)
 
+/* The thread caches have objects up to this size. */
+#define SMALL_MAX ((size_t)1024)
+
 typedef struct freed_t {
     struct freed_t *next;
 } freed_t;
 
 typedef struct here_t {
-    umf_memory_pool_handle_t at_hand; /* the pool whose magazines may be used without entering it;
-                                         NULL: none, or some sizes go to the C library */
-    umf_memory_pool_handle_t pool;    /* the pool to enter; INSIDE; NULL: not looked up yet */
-    freed_t *freed;                   /* memory freed while inside */
+    umf_memory_pool_handle_t pool; /* the pool to enter; INSIDE; NULL: not looked up yet */
+    freed_t *freed;                /* memory freed while inside */
 } here_t;
 
 static UMF_PROXY_THREAD here_t here;
@@ -82,7 +84,7 @@ static inline umf_memory_pool_handle_t get_pool(void) {
 }
 
 static inline void enter(void) {
-    here.at_hand = NULL;
+    umfCurrentPoolSet(NULL);
     here.pool = INSIDE;
 }
 
@@ -98,7 +100,7 @@ static UMF_PROXY_COLD void free_late(void) {
 
 static inline void leave(umf_memory_pool_handle_t pool) {
     here.pool = pool;
-    here.at_hand = umf_proxy_heap.threshold ? NULL : pool;
+    umfCurrentPoolSet(umf_proxy_heap.threshold ? NULL : pool);
     if (umf_proxy_unlikely(here.freed != NULL)) {
         free_late();
     }
@@ -171,8 +173,7 @@ static __attribute__((noinline)) void *malloc_slow(size_t size) {
 
 /* Hot. */
 void *malloc(size_t size) {
-    void *ptr = umfPoolTryMalloc(here.at_hand, size);
-    return umf_proxy_likely(ptr != NULL) ? ptr : malloc_slow(size);
+    return umfCurrentPoolMalloc(size, malloc_slow);
 }
 
 /* Clears a large block. Pages that lie wholly in the block belong to it alone, so they can be
@@ -199,22 +200,25 @@ static UMF_PROXY_COLD void *calloc_large(size_t bytes) {
     return ptr;
 }
 
+static UMF_PROXY_COLD void *calloc_slow(size_t bytes) {
+    umf_memory_pool_handle_t pool = get_pool();
+    if (!pool || bytes < umf_proxy_heap.threshold) {
+        return calloc_elsewhere(pool, bytes);
+    }
+    return calloc_large(bytes);
+}
+
+/* The library can write to all memory that it serves, so it needs no umfPoolCalloc. */
 void *calloc(size_t num, size_t size) {
     size_t bytes;
-    umf_memory_pool_handle_t pool = get_pool();
     if (umf_proxy_unlikely(__builtin_mul_overflow(num, size, &bytes))) {
         return no_memory();
     }
-    if (umf_proxy_unlikely(!pool || bytes < umf_proxy_heap.threshold)) {
-        return calloc_elsewhere(pool, bytes);
-    }
     if (umf_proxy_unlikely(bytes >= FRESH_MIN)) {
-        return calloc_large(bytes);
+        return calloc_slow(bytes);
     }
-    enter();
-    void *ptr = umfPoolCalloc(pool, 1, bytes + !bytes);
-    leave(pool);
-    return umf_proxy_likely(ptr != NULL) ? ptr : calloc_elsewhere(pool, bytes);
+    void *ptr = own_malloc(bytes);
+    return umf_proxy_likely(ptr != NULL) ? memset(ptr, 0, bytes) : NULL;
 }
 
 /* Every object has the alignment of malloc. */
@@ -292,9 +296,7 @@ static __attribute__((noinline)) void free_slow(void *ptr) {
 
 /* Hot. */
 void free(void *ptr) {
-    if (umf_proxy_unlikely(!umfPoolTryFree(here.at_hand, ptr))) {
-        free_slow(ptr);
-    }
+    umfCurrentPoolFree(ptr, free_slow);
 }
 
 static void *move(void *ptr, size_t old, size_t size) {
@@ -329,6 +331,10 @@ void *realloc(void *ptr, size_t size) {
     umf_memory_pool_handle_t pool = get_pool();
     if (umf_proxy_unlikely(!pool || owner_of(ptr) != pool)) {
         return realloc_elsewhere(ptr, size);
+    }
+    size_t old = size <= SMALL_MAX ? pool_usable_size(pool, ptr) : 0;
+    if (old != 0 && old <= SMALL_MAX) { /* as the pool does it; 0: it is no live object */
+        return size <= old && size > old / 2 ? ptr : move(ptr, old, size);
     }
     enter();
     void *moved = umfPoolRealloc(pool, ptr, size);

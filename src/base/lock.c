@@ -338,7 +338,7 @@ static void inner_resume_parent(void) {
 
 static void inner_resume_child(void) {
     atomic_fetch_add_explicit(&lock_fork_count, 1, memory_order_relaxed);
-    lock_fork_survivor = umf_thread_slot_tls.table;
+    lock_fork_survivor = umf_thread_slot_own_table();
     half_resume_child(&lock_inner);
 }
 

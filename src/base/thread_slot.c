@@ -32,6 +32,12 @@
 #define LOCAL_WORD_BITS 64
 #define LOCAL_WORDS (LOCAL_OWNERS_MAX / LOCAL_WORD_BITS)
 
+/* The table comes along with the blocks, because thread-local memory is scarce. */
+typedef struct slot_array_t {
+    struct umf_thread_slot_table_t *table;
+    _Atomic(umf_thread_slot_t *) blocks[UMF_THREAD_SLOT_COUNT_MIN]; /* or more */
+} slot_array_t;
+
 typedef struct umf_thread_slot_table_t {
     _Atomic(umf_thread_slot_t *)
         *blocks;                /* Sync: THREAD_SLOT lock, or its own thread for reading */
@@ -43,28 +49,39 @@ typedef struct umf_thread_slot_table_t {
     bool has_exit;              /* the end of its thread is noticed. Sync: THREAD_SLOT lock */
     umf_thread_slot_tls_t *tls; /* Immutable, as the next */
     unsigned made_fork_count;
-    _Atomic(umf_thread_slot_t *) first[UMF_THREAD_SLOT_COUNT_MIN]; /* `blocks` until it grows */
+    slot_array_t first; /* has `blocks` until they grow */
 } umf_thread_slot_table_t;
 
 const union umf_thread_slot_empty_t umf_thread_slot_empty;
 
 #define LOCAL_EMPTY ((umf_thread_slot_t *)(uintptr_t)&umf_thread_slot_empty.head)
 
-static _Atomic(umf_thread_slot_t *)
-    slot_none[UMF_THREAD_SLOT_COUNT_MIN]; /* Immutable after start */
+static slot_array_t slot_none; /* Immutable after start */
 
 /* Filled at run time: as initialised data the loader would have to relocate each pointer. */
 __attribute__((constructor(101))) static void slot_fill_none(void) {
     for (size_t i = 0; i < UMF_THREAD_SLOT_COUNT_MIN; i++) {
-        atomic_init(&slot_none[i], LOCAL_EMPTY);
+        atomic_init(&slot_none.blocks[i], LOCAL_EMPTY);
     }
 }
 
+/* Programs that link this file without the core have no current pools. */
+#pragma weak umf_pool_none
+
 #define LOCAL_TLS_NONE                                                                             \
-    .blocks = slot_none, .count = UMF_THREAD_SLOT_COUNT_MIN,                                       \
-    .frees_left = UMF_THREAD_SLOT_TICK_FREES
+    .blocks = slot_none.blocks, .count = UMF_THREAD_SLOT_COUNT_MIN,                                \
+    .frees_left = UMF_THREAD_SLOT_TICK_FREES,                                                      \
+    .current = (struct umf_memory_pool_t *)(uintptr_t)&umf_pool_none
 
 UMF_THREAD_SLOT_TLS umf_thread_slot_tls_t umf_thread_slot_tls = {LOCAL_TLS_NONE};
+
+static slot_array_t *array_of(_Atomic(umf_thread_slot_t *) *blocks) {
+    return UMF_CONTAINER_OF(blocks, slot_array_t, blocks);
+}
+
+umf_thread_slot_table_t *umf_thread_slot_own_table(void) {
+    return array_of(umf_thread_slot_tls.blocks)->table;
+}
 
 static _Atomic uint64_t slot_last_number;
 
@@ -86,7 +103,7 @@ static enum { KEY_NONE, KEY_READY, KEY_FAILED } slot_key_state; /* Sync: THREAD_
 static pthread_key_t slot_key;
 
 static size_t slot_array_size(uint32_t count) {
-    return count * sizeof(_Atomic(umf_thread_slot_t *));
+    return offsetof(slot_array_t, blocks) + count * sizeof(_Atomic(umf_thread_slot_t *));
 }
 
 /* --- owners --- */
@@ -255,8 +272,8 @@ static void slot_exit_locked(umf_thread_slot_table_t *table, umf_thread_slot_t *
 }
 
 static void table_free_grown(umf_thread_slot_table_t *table) {
-    if (table->blocks != table->first) {
-        umf_meta_free(table->blocks, slot_array_size(table->count));
+    if (table->blocks != table->first.blocks) {
+        umf_meta_free(array_of(table->blocks), slot_array_size(table->count));
     }
 }
 
@@ -314,7 +331,7 @@ static bool slot_key_get(void) {
 
 /* The calling thread's table, made if absent. */
 static umf_thread_slot_table_t *table_get(void) {
-    umf_thread_slot_table_t *table = umf_thread_slot_tls.table;
+    umf_thread_slot_table_t *table = umf_thread_slot_own_table();
     if (table) {
         return table;
     }
@@ -322,13 +339,13 @@ static umf_thread_slot_table_t *table_get(void) {
     if (!table) {
         return NULL;
     }
-    memcpy(table->first, slot_none, sizeof(slot_none));
-    table->blocks = table->first;
+    table->first = slot_none;
+    table->first.table = table;
+    table->blocks = table->first.blocks;
     table->count = UMF_THREAD_SLOT_COUNT_MIN;
     table->tls = &umf_thread_slot_tls;
     table->made_fork_count = umf_fork_count();
     /* Set before the key is used: that may allocate and return here if we are malloc. */
-    umf_thread_slot_tls.table = table;
     umf_thread_slot_tls.blocks = table->blocks;
     if (slot_key_get() && pthread_setspecific(slot_key, table) == 0) {
         umf_lock(&slot_lock);
@@ -344,17 +361,17 @@ static bool table_grow(umf_thread_slot_table_t *table, uint32_t index) {
     while (count <= index) {
         count *= 2;
     }
-    _Atomic(umf_thread_slot_t *) *blocks = umf_meta_alloc(slot_array_size(count));
-    if (!blocks) {
+    slot_array_t *array = umf_meta_alloc(slot_array_size(count));
+    if (!array) {
         return false;
     }
     for (uint32_t i = table->count; i < count; i += UMF_THREAD_SLOT_COUNT_MIN) {
-        memcpy(&blocks[i], slot_none, sizeof(slot_none));
+        memcpy(&array->blocks[i], slot_none.blocks, sizeof(slot_none.blocks));
     }
     umf_lock(&slot_lock);
-    memcpy(blocks, table->blocks, slot_array_size(table->count));
+    memcpy(array, array_of(table->blocks), slot_array_size(table->count));
     table_free_grown(table);
-    table->blocks = umf_thread_slot_tls.blocks = blocks;
+    table->blocks = umf_thread_slot_tls.blocks = array->blocks;
     table->count = umf_thread_slot_tls.count = count;
     umf_unlock(&slot_lock);
     return true;
@@ -423,7 +440,7 @@ static bool table_may_be_asked_locked(const umf_thread_slot_table_t *table) {
 static bool slot_may_be_taken_locked(const umf_thread_slot_owner_t *owner,
                                      const umf_thread_slot_t *block) {
     const umf_thread_slot_table_t *table = block->thread;
-    return table && table != umf_thread_slot_tls.table &&
+    return table && table != umf_thread_slot_own_table() &&
            (table_is_dead(table) || table_may_be_asked_locked(table)) &&
            table_block(table, owner->index) == block;
 }

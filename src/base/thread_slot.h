@@ -59,11 +59,15 @@ typedef struct umf_thread_slot_tls_t {
     uint32_t frees_left; /* until the next tick, see reclaim/reclaim.h */
     uint32_t
         recorded_pool; /* object/recorded.c: index of the pool whose call is recorded; 0: none */
-    struct umf_thread_slot_table_t *table;
-    uint64_t next_id; /* the next id of a span (track/span.h); reserved for this thread */
-    uint64_t number;  /* of the thread, from 1; 0: not assigned yet */
+    uint64_t next_id;  /* the next id of a span (track/span.h); reserved for this thread */
+    uint64_t number;   /* of the thread, from 1; 0: not assigned yet */
+    /* core/pool.c: the pool of umfCurrentPoolMalloc. umf_pool_none: there is none */
+    struct umf_memory_pool_t *current;
 } umf_thread_slot_tls_t;
 _Static_assert(sizeof(umf_thread_slot_tls_t) <= 48, "it fits the loader's surplus");
+
+/* A pool without thread caches and memory, where a thread has no current pool. */
+extern UMF_HIDDEN const struct umf_memory_pool_t umf_pool_none;
 
 #define UMF_THREAD_SLOT_TICK_FREES 4096u
 
@@ -75,6 +79,9 @@ _Static_assert(sizeof(umf_thread_slot_tls_t) <= 48, "it fits the loader's surplu
 #define UMF_THREAD_SLOT_TLS __thread
 #endif
 extern UMF_THREAD_SLOT_TLS umf_thread_slot_tls_t umf_thread_slot_tls;
+
+/* The calling thread's table. NULL: it has none. */
+struct umf_thread_slot_table_t *umf_thread_slot_own_table(void);
 
 UMF_COLD uint64_t umf_thread_slot_number_slow(void);
 

@@ -5,14 +5,12 @@
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "cache/magazine.h"
+#include "core/pool_cached.h"
 #include "core/pool_calls.h"
 #include "object/object.h"
 #include "object/recorded.h"
 #include "reclaim/reclaim.h"
 #include "system/annotate.h"
-#include "system/keep_errno.h"
-#include "track/page.h"
 
 /* --- counting for pools that do not count themselves --- */
 
@@ -79,10 +77,7 @@ size_t umf_pool_thread_cache(umf_memory_pool_handle_t pool) {
 /* Operations never change. The atomic load makes compilers load the function first, which saves a
  * move in the calls below. */
 #define OP(pool, operation) __atomic_load_n(&(pool)->ops.operation, __ATOMIC_RELAXED)
-/* Calls enter here. Layers come and go, so the load is atomic; it costs no more than a plain one.
- */
-#define CALL(pool, function) __atomic_load_n(&(pool)->calls[0].function, __ATOMIC_RELAXED)
-#define FREE_AT(pool, ptr, entry) CALL(pool, free_at)((pool)->free_self, (ptr), (entry))
+#define FREE_AT(pool, ptr, entry) UMF_POOL_CALL(pool, free_at)((pool)->free_self, (ptr), (entry))
 
 static void *malloc_by_pool(umf_memory_pool_handle_t pool, size_t size) {
     return OP(pool, malloc)(pool->self, size);
@@ -226,31 +221,14 @@ const umf_layer_calls_t umf_pool_calls_counted = {
 
 /* --- allocation: hot --- */
 
-/* Serves a small size from the calling thread's magazine. false: it is no small size, or the thread
- * has no magazine, or that is empty. Hot. */
-static inline bool malloc_cached(umf_memory_pool_handle_t pool, size_t size, void **ptr) {
-    if (umf_unlikely(size > pool->small_max)) {
-        return false;
-    }
-    umf_thread_slot_enter();
-    umf_thread_slot_t *cache =
-        umf_thread_slot_get_low(__atomic_load_n(&pool->small_index, __ATOMIC_RELAXED));
-    bool is_got = umf_magazine_try_pop(umf_magazine_at(cache, pool->small->magazine[size]), ptr);
-    umf_thread_slot_leave();
-    return is_got;
-}
-
 UMF_API_1_0 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size) {
     void *ptr;
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    return umf_likely(malloc_cached(hPool, size, &ptr)) ? ptr : CALL(hPool, malloc)(hPool, size);
-}
-
-UMF_API_EXT_1 void *umfPoolTryMalloc(umf_memory_pool_handle_t hPool, size_t size) {
-    void *ptr;
-    return umf_likely(hPool != NULL) && malloc_cached(hPool, size, &ptr) ? ptr : NULL;
+    return umf_likely(umf_pool_malloc_cached(hPool, size, &ptr))
+               ? ptr
+               : UMF_POOL_CALL(hPool, malloc)(hPool, size);
 }
 
 UMF_API_1_0 void *umfPoolAlignedMalloc(umf_memory_pool_handle_t hPool, size_t size,
@@ -258,21 +236,21 @@ UMF_API_1_0 void *umfPoolAlignedMalloc(umf_memory_pool_handle_t hPool, size_t si
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    return CALL(hPool, aligned_malloc)(hPool, size, alignment);
+    return UMF_POOL_CALL(hPool, aligned_malloc)(hPool, size, alignment);
 }
 
 UMF_API_1_0 void *umfPoolCalloc(umf_memory_pool_handle_t hPool, size_t num, size_t size) {
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    return CALL(hPool, calloc)(hPool, num, size);
+    return UMF_POOL_CALL(hPool, calloc)(hPool, num, size);
 }
 
 UMF_API_1_0 void *umfPoolRealloc(umf_memory_pool_handle_t hPool, void *ptr, size_t size) {
     if (umf_unlikely(!hPool)) {
         return NULL;
     }
-    return CALL(hPool, realloc)(hPool, ptr, size);
+    return UMF_POOL_CALL(hPool, realloc)(hPool, ptr, size);
 }
 
 static umf_memory_pool_handle_t pool_of_entry(umf_map_entry_t entry) {
@@ -295,43 +273,16 @@ static UMF_COLD umf_result_t free_unknown(void *ptr) {
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-/* The common case: a live object, and room in the calling thread's stack. If the pool leaves the
- * check to the core, the entry's class offset selects the magazine, and its span leads to the
- * states. */
-UMF_INLINE bool free_in_slab(void *ptr, umf_map_entry_t entry, size_t magazine) {
-    umf_thread_slot_enter();
-    umf_thread_slot_t *cache = umf_thread_slot_get_low(umf_map_entry_pool(entry));
-    bool is_done = umf_magazine_push_checked(umf_magazine_at(cache, magazine), ptr,
-                                             umf_span_at(umf_map_entry_span(entry))->cookie);
-    umf_thread_slot_leave();
-    return is_done;
-}
-
-/* The same where page records lead to magazine and states. Pools with records have low indices. */
-UMF_INLINE bool free_in_page(void *ptr, umf_map_entry_t entry) {
-    const umf_page_record_t *page = umf_page_record_at((uintptr_t)ptr);
-    uint32_t pool = umf_map_entry_pool(entry);
-    if (umf_unlikely(UMF_PAGE_LOAD(page, pool) != (uint16_t)pool)) {
-        return false;
-    }
-    umf_thread_slot_enter();
-    umf_thread_slot_t *cache = umf_thread_slot_get_low(pool);
-    size_t distance = ((uintptr_t)ptr & (UMF_PAGE_RECORD_BYTES - 1)) + UMF_PAGE_LOAD(page, bias);
-    bool is_done = umf_magazine_push_paged(umf_magazine_at(cache, UMF_PAGE_LOAD(page, magazine)),
-                                           ptr, UMF_PAGE_LOAD(page, states), distance);
-    umf_thread_slot_leave();
-    return is_done;
-}
-
 UMF_INLINE bool free_cached(void *ptr, umf_map_entry_t entry) {
     int64_t magazine = umf_map_entry_class(entry);
     if (UMF_IS_ASAN) {
         return false; /* the pool annotates */
     }
     if (umf_likely(magazine > 0)) {
-        return free_in_slab(ptr, entry, (size_t)magazine);
+        return umf_pool_free_in_slab(ptr, entry, (size_t)magazine);
     }
-    return magazine < 0 && free_in_page(ptr, entry); /* 0: the pool checks the pointer */
+    return magazine < 0 && umf_pool_free_in_page(
+                               ptr, umf_map_entry_pool(entry)); /* 0: the pool checks the pointer */
 }
 
 /* Frees addresses that the fast walk does not find. `pool`: the pool that must own the pointer,
@@ -364,30 +315,14 @@ static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handl
                                         : free_unlisted(pool, ptr, NULL);
 }
 
-/* Every few thousandth free is a tick. These end in the call that they are made from, so that it
- * needs no stack frame. */
-static inline bool is_tick(void) {
-    return umf_unlikely(--umf_thread_slot_tls.frees_left == 0);
-}
-
-static UMF_COLD void tick(void) {
-    UMF_KEEP_ERRNO;
-    umf_reclaim_tick();
-}
-
 static UMF_COLD umf_result_t tick_and_free(void *ptr) {
-    tick();
+    umf_pool_tick();
     return umfFree(ptr);
 }
 
 static UMF_COLD umf_result_t tick_and_pool_free(umf_memory_pool_handle_t pool, void *ptr) {
-    tick();
+    umf_pool_tick();
     return umfPoolFree(pool, ptr);
-}
-
-static UMF_COLD bool tick_and_try_free(umf_memory_pool_handle_t pool, void *ptr) {
-    tick();
-    return umfPoolTryFree(pool, ptr);
 }
 
 UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) {
@@ -395,7 +330,7 @@ UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) 
         return umf_pool_null_argument("pool");
     }
     umf_map_entry_t entry;
-    if (is_tick()) {
+    if (umf_pool_is_tick()) {
         return tick_and_pool_free(hPool, ptr);
     }
     if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry)) ||
@@ -408,26 +343,9 @@ UMF_API_1_0 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr) 
     return FREE_AT(hPool, ptr, entry);
 }
 
-UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
-    umf_map_entry_t entry;
-    if (is_tick()) {
-        return tick_and_try_free(hPool, ptr);
-    }
-    if (umf_unlikely(!hPool) || umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry)) ||
-        umf_unlikely(umf_map_entry_pool(entry) != hPool->index)) {
-        return false;
-    }
-    int64_t magazine = umf_map_entry_class(entry);
-    if (umf_unlikely(magazine == 0)) {
-        return CALL(hPool, try_free)(hPool->self, ptr, entry);
-    }
-    return !UMF_IS_ASAN && (umf_likely(magazine < 0) ? free_in_page(ptr, entry)
-                                                     : free_in_slab(ptr, entry, (size_t)magazine));
-}
-
 UMF_API_1_0 umf_result_t umfFree(void *ptr) {
     umf_map_entry_t entry;
-    if (is_tick()) {
+    if (umf_pool_is_tick()) {
         return tick_and_free(ptr);
     }
     if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry))) {
@@ -474,7 +392,7 @@ UMF_API_1_0 umf_result_t umfPoolGetLastAllocationError(umf_memory_pool_handle_t 
     if (!umf_pool_check(hPool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return CALL(hPool, last_error)(hPool);
+    return UMF_POOL_CALL(hPool, last_error)(hPool);
 }
 
 UMF_API_1_0 umf_result_t umfPoolGetMemoryProvider(umf_memory_pool_handle_t hPool,

@@ -135,9 +135,10 @@ static void serve_by_core(umf_memory_pool_handle_t pool, umf_layer_calls_t *call
     const umf_small_sizes_t *small = fast->small ? fast->small(pool->self) : NULL;
     if (small && pool->index < UMF_THREAD_SLOT_COUNT_MIN) {
         pool->small = small;
-        pool->small_max = UMF_SMALL_MAX;
+        pool->small_end = UMF_SMALL_MAX + 1;
         pool->small_index = pool->index;
     }
+    pool->paged_key = umf_map_paged_key(pool->index);
     if (fast->try_free) {
         calls->try_free = fast->try_free;
     }
@@ -239,6 +240,7 @@ static void pool_retire(umf_memory_pool_handle_t pool) {
     *pool = (struct umf_memory_pool_t){
         .small = &no_small_sizes,
         .index = UINT32_MAX,
+        .paged_key = UINT32_MAX,
         .self = pool,
         .calls[0] = {.malloc = malloc_of_destroyed,
                      .aligned_malloc = aligned_malloc_of_destroyed,

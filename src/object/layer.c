@@ -41,7 +41,7 @@ static seen_t seen_locked(umf_memory_pool_handle_t pool) {
 /* The core serves requests and frees inline that no layer must see. */
 static void serve_locked(umf_memory_pool_handle_t pool, seen_t before) {
     seen_t now = seen_locked(pool);
-    bool serves_malloc = !now.malloc && pool->small_max > 0;
+    bool serves_malloc = !now.malloc && pool->small_end > 0;
     __atomic_store_n(&pool->small_index, serves_malloc ? pool->index : 0, __ATOMIC_RELEASE);
     if (now.free != before.free && pool->fast && pool->fast->set_served_inline) {
         pool->fast->set_served_inline(pool->self, !now.free);

@@ -68,11 +68,12 @@ static inline umf_tracked_provider_t *umf_tracked_of(const umf_span_t *span) {
 struct umf_memory_pool_t {
     /* Hot: */
     const umf_small_sizes_t *small; /* never NULL */
-    size_t small_max;               /* the largest size in `small`; 0: it has none */
+    size_t small_end;               /* the first size that is not in `small`; 0: it has none */
     /* Index of the thread slots where umfPoolMalloc finds the magazines; 0: it calls the pool.
      * Sync: atomic, relaxed; object/layer.c replaces it */
     uint32_t small_index;
     uint32_t index;                   /* in umf_pool_table */
+    uint32_t paged_key;               /* of the map entries of its spans with page records */
     const umf_magazine_slab_t *slabs; /* by class offset, for pools with `fast->slabs` */
     void *self;
     void *free_self; /* the first argument of free_at */

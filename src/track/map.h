@@ -48,8 +48,9 @@ static inline umf_map_entry_t umf_map_entry_make(uint16_t class_offset, uint32_t
     return UMF_MAP_ENTRY_LEAF | class_offset | (umf_map_entry_t)span << 16 |
            (umf_map_entry_t)pool << 44;
 }
-/* A class offset above those of all magazines: page records lead to them (track/page.h). */
-#define UMF_MAP_ENTRY_PAGED ((uint16_t)0x8000)
+/* A class offset that is none of a magazine: page records lead to them (track/page.h). Its sign and
+ * its low bits are its own. */
+#define UMF_MAP_ENTRY_PAGED ((uint16_t)0x8004)
 
 /* The members of a leaf. All are 0 for the entry 0. */
 static inline size_t umf_map_entry_class_offset(umf_map_entry_t w) {
@@ -67,6 +68,20 @@ static inline uint32_t umf_map_entry_span(umf_map_entry_t w) {
 }
 static inline uint32_t umf_map_entry_pool(umf_map_entry_t w) {
     return (uint32_t)(w >> 44);
+}
+/* The entry with the pool and the low bits of the class offset in the low word. For the spans of a
+ * pool with page records that word is umf_map_paged_key, and for no other leaf. The empty assembly
+ * makes compilers rotate in one instruction where only that word is used. */
+static inline uint64_t umf_map_entry_rotate(umf_map_entry_t w) {
+    uint64_t rotated = w << 20 | w >> 44;
+    __asm__("" : "+r"(rotated));
+    return rotated;
+}
+static inline umf_map_entry_t umf_map_entry_unrotate(uint64_t rotated) {
+    return rotated >> 20 | rotated << 44;
+}
+static inline uint32_t umf_map_paged_key(uint32_t pool) {
+    return (uint32_t)umf_map_entry_rotate(umf_map_entry_make(UMF_MAP_ENTRY_PAGED, pool, 0));
 }
 
 #define UMF_MAP_ROOT_BITS 18

@@ -58,7 +58,7 @@ void umf_page_publish(uintptr_t addr, const umf_page_record_t *record) {
     __atomic_store_n(&page->pool, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&page->states, record->states, __ATOMIC_RELEASE);
     __atomic_store_n(&page->magazine, record->magazine, __ATOMIC_RELAXED);
-    __atomic_store_n(&page->bias, record->bias, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->origin, record->origin, __ATOMIC_RELAXED);
     __atomic_store_n(&page->pool, record->magazine ? record->pool : 0, __ATOMIC_RELEASE);
 }
 

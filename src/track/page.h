@@ -27,7 +27,9 @@ typedef struct umf_page_record_t {
     uint8_t *states;   /* of the objects, as in umf_starts_t */
     uint16_t pool;     /* index; 0: no record */
     uint16_t magazine; /* umf_magazine_offset of the objects' bin */
-    uint32_t bias;     /* as in umf_starts_t */
+    /* The low bits of the address of the object with the first state: an object before the page may
+     * have it. Its distance from an address is the difference of the low bits. */
+    uint32_t origin;
 } umf_page_record_t;
 _Static_assert(sizeof(umf_page_record_t) == 16, "the index of a record is a shift");
 

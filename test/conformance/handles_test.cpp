@@ -375,9 +375,12 @@ std::vector<Entrance> all_entrances() {
 /* Those that take a handle and do not look it up: they allocate and free; what reads received bytes
  * has no handle of ours; memory is found by its address. */
 const std::set<std::string> not_asking = {
-    "umfMemoryProviderAlloc", "umfMemoryProviderFree", "umfPoolMalloc",           "umfPoolMallocOn",
-    "umfPoolAlignedMalloc",   "umfPoolCalloc",         "umfPoolRealloc",          "umfPoolFree",
-    "umfPoolTryMalloc",       "umfPoolTryFree",        "umfPoolMallocUsableSize",
+    "umfMemoryProviderAlloc",  "umfMemoryProviderFree",
+    "umfPoolMalloc",           "umfPoolMallocOn",
+    "umfPoolAlignedMalloc",    "umfPoolCalloc",
+    "umfPoolRealloc",          "umfPoolFree",
+    "umfPoolTryMalloc",        "umfPoolTryFree",
+    "umfPoolMallocUsableSize", "umfCurrentPoolSet",
 };
 
 bool takes_handle(const std::string &parameters) {

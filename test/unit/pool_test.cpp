@@ -14,7 +14,6 @@
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
-#include <umf/memory_pool_ext.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/pools/pool_proxy.h>
@@ -31,7 +30,6 @@
 
 extern "C" {
 #include "base/meta.h"
-#include "system/annotate.h"
 #include "system/os.h"
 umf_result_t
 umf_thread_slot_index_get(uint32_t *index); // base/thread_slot.h, which is C11 with atomics
@@ -265,41 +263,6 @@ TEST(ThreadEnd, MeetsTheEndOfThePool) {
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
         EXPECT_EQ(fake.mistakes, 0u);
     }
-}
-
-// Objects that a thread has cached: umf/memory_pool_ext.h. The address sanitizer's builds keep
-// nothing.
-TEST(AtHand, OnlyWhatTheThreadHas) {
-    FakeProvider fake;
-    umf_memory_provider_handle_t provider = fake.create();
-    for (const PoolKind &kind : pool_kinds()) {
-        umf_memory_pool_handle_t pool = nullptr, other = nullptr;
-        ASSERT_EQ(umfPoolCreate(kind.ops(), provider, nullptr, 0, &pool), OK);
-        ASSERT_EQ(umfPoolCreate(kind.ops(), provider, nullptr, 0, &other), OK);
-        EXPECT_EQ(umfPoolTryMalloc(pool, 64), nullptr) << kind;
-        EXPECT_EQ(fake.live(), 0u) << kind << ": the provider was called";
-        char *p = static_cast<char *>(umfPoolMalloc(pool, 64));
-        ASSERT_NE(p, nullptr) << kind;
-        EXPECT_FALSE(umfPoolTryFree(other, p)) << kind;
-        EXPECT_FALSE(umfPoolTryFree(pool, p + 1)) << kind;
-        EXPECT_FALSE(umfPoolTryFree(pool, &fake)) << kind;
-        EXPECT_FALSE(umfPoolTryFree(pool, nullptr)) << kind;
-        EXPECT_FALSE(umfPoolTryFree(nullptr, p)) << kind;
-        const std::string id = kind.id;
-        const bool keeps =
-            !UMF_IS_ASAN && (id == "disjoint" || id == "jemalloc" || id == "scalable");
-        EXPECT_EQ(umfPoolTryFree(pool, p), keeps) << kind;
-        if (keeps) {
-            EXPECT_EQ(umfPoolTryMalloc(pool, 0), nullptr) << kind;
-            EXPECT_EQ(umfPoolTryMalloc(pool, SIZE_MAX), nullptr) << kind;
-            EXPECT_EQ(umfPoolTryMalloc(pool, 64), p) << kind;
-        }
-        EXPECT_EQ(umfPoolTryMalloc(nullptr, 64), nullptr) << kind;
-        EXPECT_EQ(umfPoolFree(pool, p), OK) << kind;
-        EXPECT_EQ(umfPoolDestroy(other), OK);
-        EXPECT_EQ(umfPoolDestroy(pool), OK);
-    }
-    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
 // The core serves the first 256 pools of a process itself; the others are served as well.

@@ -27,7 +27,7 @@ static void publish(const umf_starts_pool_t *pool, const umf_starts_t *page, uin
             .states = page->states,
             .pool = (uint16_t)pool->index,
             .magazine = kind <= pool->bins ? umf_magazine_offset(kind - 1) : 0,
-            .bias = page->bias,
+            .origin = (uint32_t)(addr & ~(uintptr_t)(UMF_PAGE_RECORD_BYTES - 1)) - page->bias,
         };
         umf_page_publish(addr, &record);
     }

@@ -1,0 +1,68 @@
+/* The hot paths of the calls that allocate and free: the calling thread's magazines. */
+#ifndef UMF_SRC_CORE_POOL_CACHED_H
+#define UMF_SRC_CORE_POOL_CACHED_H
+
+#include "cache/magazine.h"
+#include "object/object.h"
+#include "reclaim/reclaim.h"
+#include "system/annotate.h"
+#include "system/keep_errno.h"
+#include "track/page.h"
+
+/* Calls enter here. Layers come and go, so the load is atomic; it costs no more than a plain one.
+ */
+#define UMF_POOL_CALL(pool, function) __atomic_load_n(&(pool)->calls[0].function, __ATOMIC_RELAXED)
+
+/* Serves a small size from the calling thread's magazine. false: it is no small size, or the thread
+ * has no magazine, or that is empty. Hot. */
+static inline bool umf_pool_malloc_cached(umf_memory_pool_handle_t pool, size_t size, void **ptr) {
+    if (umf_unlikely(size >= pool->small_end)) {
+        return false;
+    }
+    umf_thread_slot_enter();
+    umf_thread_slot_t *cache =
+        umf_thread_slot_get_low(__atomic_load_n(&pool->small_index, __ATOMIC_RELAXED));
+    bool is_got = umf_magazine_try_pop(umf_magazine_at(cache, pool->small->magazine[size]), ptr);
+    umf_thread_slot_leave();
+    return is_got;
+}
+
+/* The common case: a live object, and room in the calling thread's stack. If the pool leaves the
+ * check to the core, the entry's class offset selects the magazine, and its span leads to the
+ * states. */
+UMF_INLINE bool umf_pool_free_in_slab(void *ptr, umf_map_entry_t entry, size_t magazine) {
+    umf_thread_slot_enter();
+    umf_thread_slot_t *cache = umf_thread_slot_get_low(umf_map_entry_pool(entry));
+    bool is_done = umf_magazine_push_checked(umf_magazine_at(cache, magazine), ptr,
+                                             umf_span_at(umf_map_entry_span(entry))->cookie);
+    umf_thread_slot_leave();
+    return is_done;
+}
+
+/* The same where page records lead to magazine and states. Pools with records have low indices. */
+UMF_INLINE bool umf_pool_free_in_page(void *ptr, uint32_t pool) {
+    const umf_page_record_t *page = umf_page_record_at((uintptr_t)ptr);
+    if (umf_unlikely(UMF_PAGE_LOAD(page, pool) != (uint16_t)pool)) {
+        return false;
+    }
+    umf_thread_slot_enter();
+    umf_thread_slot_t *cache = umf_thread_slot_get_low(pool);
+    uint32_t distance = (uint32_t)(uintptr_t)ptr - UMF_PAGE_LOAD(page, origin);
+    bool is_done = umf_magazine_push_paged(umf_magazine_at(cache, UMF_PAGE_LOAD(page, magazine)),
+                                           ptr, &page->states, distance);
+    umf_thread_slot_leave();
+    return is_done;
+}
+
+/* Every few thousandth free is a tick. These end in the call that they are made from, so that it
+ * needs no stack frame. */
+static inline bool umf_pool_is_tick(void) {
+    return umf_unlikely(--umf_thread_slot_tls.frees_left == 0);
+}
+
+static UMF_COLD void umf_pool_tick(void) {
+    UMF_KEEP_ERRNO;
+    umf_reclaim_tick();
+}
+
+#endif
