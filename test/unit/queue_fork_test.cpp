@@ -77,6 +77,25 @@ umf_memory_provider_ops_t mapping_table() {
     return ops;
 }
 
+// A query of a mark in which a thread stays until the test has forked.
+struct Query {
+    std::atomic<void *> mark{nullptr};
+    std::atomic<bool> may_stay{false}, is_over{false}, is_child{false};
+
+    void ask(void *asked) {
+        if (is_child && asked == mark) {
+            _exit(2); // the thread of the parent may have ended it
+        }
+        if (may_stay.exchange(false)) {
+            mark = asked;
+            while (!is_over) {
+                std::this_thread::yield();
+            }
+        }
+    }
+};
+Query query;
+
 const umf_memory_provider_ops_t &mapping_ops() {
     static const umf_memory_provider_ops_t ops = mapping_table();
     static const umf_memory_provider_ext_ops_t ext = [] {
@@ -86,6 +105,7 @@ const umf_memory_provider_ops_t &mapping_ops() {
             return OK;
         };
         made.mark_wait = [](void *, void *mark, int may_block) {
+            query.ask(mark);
             auto queries = static_cast<std::atomic<int> *>(mark);
             int has_completed = may_block || ++*queries > 1;
             if (has_completed) {
@@ -158,6 +178,39 @@ TEST_P(QueueFork, AChildAllocatesFreesTrimsAndDestroys) {
         ASSERT_EQ(umfFreeOn(inherited, &queues[3]), OK);
     }
     joiner.reset();
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+TEST_P(QueueFork, AChildLeavesAMarkThatAThreadOfItsParentQueries) {
+    umf_memory_provider_handle_t provider = nullptr;
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreate(&mapping_ops(), nullptr, &provider), OK);
+    ASSERT_EQ(umfPoolCreate(GetParam()(), provider, nullptr, 0, &pool), OK);
+    char queue;
+    void *ptr = umfPoolMallocOn(pool, 5000, 0, &queue);
+    ASSERT_NE(ptr, nullptr);
+    ASSERT_EQ(umfFreeOn(ptr, &queue), OK);
+    query.mark = nullptr;
+    query.is_over = false;
+    query.may_stay = true;
+    std::thread asks([&] { umfPoolWaitPending(pool, 0, nullptr); });
+    while (!query.mark) {
+        std::this_thread::yield();
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30); // instead of a wait for ever
+        query.is_child = true;
+        bool is_good = umfPoolWaitPending(pool, UINT64_MAX, nullptr) == OK;
+        is_good = umfPoolDestroy(pool) == OK && is_good;
+        _exit(is_good ? 0 : 1);
+    }
+    query.is_over = true;
+    asks.join();
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
     EXPECT_EQ(umfPoolDestroy(pool), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }

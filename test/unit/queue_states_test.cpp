@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <umf.h>
+#include <umf/capture.h>
 #include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_proxy.h>
@@ -44,6 +45,30 @@ TEST_P(QueuePool, GivesBackWhatACapturedQueueFreedAtItsEnd) {
     void *ptr = make(MiB, first);
     device.capture(first, true);
     EXPECT_EQ(umfFreeOn(ptr, first), OK);
+}
+
+TEST_P(QueuePool, AnAllocationThatFailsInACaptureLeavesNoCaptureAnnounced) {
+    device.capture(first, true);
+    source.alloc_fails = true;
+    EXPECT_EQ(umfPoolMallocOn(pool, 4 * MiB, 0, first), nullptr);
+    source.alloc_fails = false;
+    EXPECT_EQ(umfCaptureEnds(first), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    device.capture(first, false);
+}
+
+// A request that finds no memory waits for both queues, one behind the other.
+TEST_P(QueuePool, ABlockThatWaitsForAnotherQueueServesARequestThatFindsNoMemory) {
+    void *ptr = make(4 * MiB, first);
+    device.pass(first, 1);
+    EXPECT_EQ(umfUseOn(ptr, second), OK);
+    device.work(second, ptr);
+    EXPECT_EQ(umfFreeOn(ptr, first), OK);
+    source.limit = source.live_bytes();
+    void *other = umfPoolMalloc(pool, 4 * MiB);
+    EXPECT_NE(other, nullptr);
+    EXPECT_FALSE(device.is_used(ptr));
+    source.limit = SIZE_MAX;
+    EXPECT_EQ(umfPoolFree(pool, other), OK);
 }
 
 // A pool can always be destroyed. Where no wait succeeds, that is said.
