@@ -44,6 +44,7 @@
 #include <umf/remote.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
+#include <umf/vault.h>
 
 #include "others.h"
 
