@@ -16,6 +16,8 @@
 #include "system/socket.h"
 
 #define REPEAT_FIRST 25 /* ms without an answer after which a request is sent again */
+#define REPEAT_SOON 50  /* at most, for the time in which a daemon is usually there again */
+#define SOON 1000
 #define REPEAT_LAST 400
 #define START_AGAIN                                                                                \
     100 /* ms after which the daemon is started again: the former one may just have ended */
@@ -235,7 +237,7 @@ static outcome_t exchange(umf_link_t *link, umf_link_call_t *call, uint64_t dead
     request.version = UMF_VAULT_VERSION;
     request.sequence = ++link->sequence;
     request.body = call->body_size;
-    uint64_t repeat = REPEAT_FIRST;
+    uint64_t repeat = REPEAT_FIRST, start = umf_socket_now();
     while (umf_kept_fd_is_open(&link->socket)) {
         outcome_t outcome = send_request(link, &request, call, deadline);
         uint64_t now = umf_socket_now();
@@ -255,7 +257,8 @@ static outcome_t exchange(umf_link_t *link, umf_link_call_t *call, uint64_t dead
         if (outcome != LATE || umf_socket_now() >= deadline) {
             return outcome;
         }
-        repeat = repeat * 2 < REPEAT_LAST ? repeat * 2 : REPEAT_LAST;
+        uint64_t most = umf_socket_now() - start < SOON ? REPEAT_SOON : REPEAT_LAST;
+        repeat = repeat * 2 < most ? repeat * 2 : most;
     }
     return LOST;
 }
