@@ -8,6 +8,7 @@
 #include <umf.h>
 #include <umf/copy.h>
 #include <umf/experimental/memspace.h>
+#include <umf/reason.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
 
@@ -28,6 +29,7 @@ typedef struct place_t {
 typedef struct rate_t {
     uint64_t bytes_per_s; /* 0: the copy failed */
     umf_copy_route_t route;
+    char why[160]; /* it failed */
 } rate_t;
 
 static struct {
@@ -75,8 +77,16 @@ static bool place_fill(place_t *place) {
     return true;
 }
 
+/* `why` NULL: it is behind the last one of its kind. */
+static bool place_absent(const char *name, const char *why) {
+    if (why) {
+        report_row(&(report_row_t){.name = name, .state = REPORT_ABSENT, .note = why});
+    }
+    return false;
+}
+
 /* `provider` is NULL for memory of malloc. false: there is no such place. */
-static bool place_add(const char *name, const char *provider) {
+static bool place_add(const char *name, const char *provider, bool is_first) {
     char text[512] = "proxy over ";
     place_t *place = &all.places[all.count];
     if (all.count == MAX_PLACES) {
@@ -85,15 +95,19 @@ static bool place_add(const char *name, const char *provider) {
     memset(place, 0, sizeof(*place));
     snprintf(place->name, sizeof(place->name), "%s", name);
     strncat(text, provider ? provider : "", sizeof(text) - strlen(text) - 1);
-    if (provider && umfPoolCreateFromText(text, &place->pool) != UMF_RESULT_SUCCESS) {
-        return false;
+    umfLastErrorClear();
+    umf_result_t result = provider ? umfPoolCreateFromText(text, &place->pool) : UMF_RESULT_SUCCESS;
+    if (result != UMF_RESULT_SUCCESS) {
+        return place_absent(name, is_first ? umfctl_reason(result) : NULL);
     }
+    umfLastErrorClear();
     bool is_filled = place_fill(place);
+    const char *why = *umfLastErrorText() ? umfLastErrorText() : "there is no room for the copies";
     report_row(
         &(report_row_t){.name = name,
                         .state = is_filled ? REPORT_OK : REPORT_ABSENT,
                         .value = {.unit = REPORT_TEXT, .text = provider ? provider : "malloc"},
-                        .note = is_filled ? NULL : "there is no room for the copies"});
+                        .note = is_filled ? NULL : why});
     if (is_filled) {
         all.count++;
     } else {
@@ -109,7 +123,7 @@ static void places_numbered(const char *name, const char *provider) {
     for (unsigned i = 0; is_there && i < MAX_PLACES; i++) {
         snprintf(label, sizeof(label), "%s %u", name, i);
         snprintf(text, sizeof(text), "%s:device=%u", provider, i);
-        is_there = place_add(label, text);
+        is_there = place_add(label, text, i == 0);
     }
 }
 
@@ -121,7 +135,7 @@ static void places_nodes(void) {
         if (umfMemtargetGetId(umfMemspaceMemtargetGet(nodes, i), &id) == UMF_RESULT_SUCCESS) {
             snprintf(label, sizeof(label), "node %u", id);
             snprintf(text, sizeof(text), "os:numa_mode=bind,numa_list=%u", id);
-            place_add(label, text);
+            place_add(label, text, true);
         }
     }
 }
@@ -135,7 +149,7 @@ static void places_file(void) {
     if (fd >= 0) {
         close(fd);
         snprintf(text, sizeof(text), "file:path=\"%s\"", path);
-        place_add("file", text);
+        place_add("file", text, true);
         unlink(path);
     }
 }
@@ -143,10 +157,10 @@ static void places_file(void) {
 static int kind(const char *name, int available, const char *why, void *arg) {
     (void)why, (void)arg;
     if (available && strcmp(name, "cuda") == 0) {
-        place_add("pinned", "cuda:memory_type=host");
+        place_add("pinned", "cuda:memory_type=host", true);
         places_numbered("gpu", "cuda");
     } else if (available && strcmp(name, "level_zero") == 0) {
-        place_add("ze host", "level_zero:memory_type=host");
+        place_add("ze host", "level_zero:memory_type=host", true);
         places_numbered("ze", "level_zero");
     } else if (available && strcmp(name, "file") == 0) {
         places_file();
@@ -163,19 +177,28 @@ static double now_s(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+static rate_t failed(rate_t rate, umf_result_t result) {
+    rate.bytes_per_s = 0;
+    snprintf(rate.why, sizeof(rate.why), "%s", umfctl_reason(result));
+    return rate;
+}
+
 /* The best of some rounds after one that prepares what copies keep. */
 static rate_t measure(const place_t *from, const place_t *to) {
     char *target = to->memory[from == to], *source = from->memory[0];
     rate_t rate = {0};
     double best = 0;
-    if (umfCopyRoute(target, source, all.size, NULL, &rate.route) != UMF_RESULT_SUCCESS) {
-        return (rate_t){0};
+    umfLastErrorClear();
+    umf_result_t result = umfCopyRoute(target, source, all.size, NULL, &rate.route);
+    if (result != UMF_RESULT_SUCCESS) {
+        return failed(rate, result);
     }
     for (int i = 0; i < 1 + ROUNDS; i++) {
         double begin = now_s();
-        if (umfCopy(target, source, all.size, NULL) != UMF_RESULT_SUCCESS) {
-            rate.bytes_per_s = 0;
-            return rate;
+        umfLastErrorClear();
+        result = umfCopy(target, source, all.size, NULL);
+        if (result != UMF_RESULT_SUCCESS) {
+            return failed(rate, result);
         }
         double rest = now_s() - begin, speed = rest > 0 ? (double)all.size / rest : 0;
         best = i > 0 && speed > best ? speed : best;
@@ -213,6 +236,19 @@ static void print_line(const char *name, size_t from, size_t first, bool is_head
     report_line(line);
 }
 
+/* The reasons of copies that failed. */
+static void print_failed(void) {
+    char line[256];
+    for (size_t i = 0; i < all.count * all.count; i++) {
+        size_t from = i / all.count, to = i % all.count;
+        if (all.rates[from][to].why[0]) {
+            snprintf(line, sizeof(line), "  %s to %s: %s", all.places[from].name,
+                     all.places[to].name, all.rates[from][to].why);
+            report_line(line);
+        }
+    }
+}
+
 static void print_table(void) {
     report_section("copies", "GB/s from the place of the row to that of the column", 0);
     for (size_t first = 0; first < all.count; first += BLOCK) {
@@ -221,6 +257,7 @@ static void print_table(void) {
             print_line(all.places[i].name, i, first, false);
         }
     }
+    print_failed();
     report_section("ways", "Ways", 0);
     report_line("  c  the CPU");
     report_line("  d  the copy of the destination's provider or driver");
@@ -240,7 +277,7 @@ static void list_all(void) {
                 .name = all.places[j].name,
                 .state = rate->bytes_per_s ? REPORT_OK : REPORT_FAILED,
                 .value = {.unit = REPORT_RATE, .number = rate->bytes_per_s},
-                .note = routes[rate->route].word,
+                .note = rate->bytes_per_s ? routes[rate->route].word : rate->why,
             });
         }
     }
@@ -258,7 +295,7 @@ int umfctl_bandwidth(void) {
     umfctl_where();
     report_section("places", "Places", 10);
     report_bytes("one copy", all.size);
-    place_add("pageable", NULL);
+    place_add("pageable", NULL, true);
     places_nodes();
     umf_result_t result = umfProviderKinds(kind, NULL);
     bool is_good = measure_all();

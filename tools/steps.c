@@ -22,10 +22,12 @@
 #include <umf/ipc_ext.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/providers/provider_fixed_memory.h>
+#include <umf/reason.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
 
 #include "steps.h"
+#include "umfctl.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -41,13 +43,13 @@ __attribute__((format(printf, 2, 3))) static report_state_t failed(char *why, co
 }
 
 static report_state_t call_failed(char *why, const char *call, umf_result_t result) {
-    const char *text = *umfTextError() ? umfTextError() : umfResultText(result);
-    return failed(why, "%.*s: %s", (int)strcspn(call, "("), call, text);
+    return failed(why, "%.*s: %s", (int)strcspn(call, "("), call, umfctl_reason(result));
 }
 
 /* Both leave the step on failure. They need a variable `why`. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
+        umfLastErrorClear();                                                                       \
         umf_result_t try_result = (call);                                                          \
         if (try_result != UMF_RESULT_SUCCESS) {                                                    \
             return call_failed(why, #call, try_result);                                            \
@@ -93,12 +95,13 @@ static umf_result_t pool_over(const char *pool, const char *provider,
 static report_state_t provider_holds(umf_memory_provider_handle_t provider, size_t expected,
                                      char *why) {
     size_t bytes;
+    umfLastErrorClear();
     umf_result_t result = umfCtlGet("umf.provider.by_handle.{}.stats.allocated_memory", &bytes,
                                     sizeof(bytes), provider);
     if (result == UMF_RESULT_ERROR_INVALID_CTL_PATH || result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
         return REPORT_OK; /* it does not count */
     }
-    EXPECT(result == UMF_RESULT_SUCCESS, "reading its counter: %s", umfResultText(result));
+    EXPECT(result == UMF_RESULT_SUCCESS, "reading its counter: %s", umfctl_reason(result));
     EXPECT(bytes == expected, "it counts %zu allocated bytes, %zu are right", bytes, expected);
     return REPORT_OK;
 }
@@ -132,6 +135,7 @@ static report_state_t use_provider(umf_memory_provider_handle_t provider, char *
 /* An unknown kind may have required settings, so a refusal is no failure. */
 report_state_t step_provider(const step_t *step, char *why) {
     umf_memory_provider_handle_t provider;
+    umfLastErrorClear();
     umf_result_t result = umfMemoryProviderCreateFromText(step->provider, &provider);
     if (result == UMF_RESULT_ERROR_INVALID_ARGUMENT && !strchr(step->provider, ':')) {
         snprintf(why, STEP_WHY_SIZE, "it needs settings: %s", umfTextError());
@@ -220,9 +224,10 @@ static report_state_t use_sizes(umf_memory_pool_handle_t pool, char *why) {
     void *objects[OBJECTS];
     for (size_t i = 0; i < OBJECTS; i++) {
         size_t size = sizes[i % COUNT_OF(sizes)];
+        umfLastErrorClear();
         objects[i] = i % 3 ? umfPoolMalloc(pool, size) : umfPoolAlignedMalloc(pool, size, 64);
         EXPECT(objects[i], "no memory for %zu bytes: %s", size,
-               umfResultText(umfPoolGetLastAllocationError(pool)));
+               umfctl_reason(umfPoolGetLastAllocationError(pool)));
         EXPECT(i % 3 || (uintptr_t)objects[i] % 64 == 0, "%p is not aligned to 64", objects[i]);
         fill(objects[i], size, i);
     }
@@ -252,9 +257,10 @@ static report_state_t use_pool(umf_memory_pool_handle_t pool, char *why) {
     if (state != REPORT_OK) {
         return state;
     }
+    umfLastErrorClear();
     umf_result_t trimmed = umfPoolTrimMemory(pool, 0);
     EXPECT(trimmed == UMF_RESULT_SUCCESS || trimmed == UMF_RESULT_ERROR_NOT_SUPPORTED,
-           "returning unused memory: %s", umfResultText(trimmed));
+           "returning unused memory: %s", umfctl_reason(trimmed));
     TRY(umfPoolDestroy(pool));
     return REPORT_OK;
 }
@@ -315,13 +321,14 @@ static report_state_t use_node(unsigned id, char *why) {
     TRY(umfMemspaceCreateFromNumaArray(&id, 1, &memspace));
     TRY(umfMemoryProviderCreateFromMemspace(memspace, NULL, &provider));
     TRY(umfMemspaceDestroy(memspace));
+    umfLastErrorClear();
     umf_result_t result = umfMemoryProviderAlloc(provider, 4096, 0, &memory);
     if (is_forbidden(provider, result)) {
         snprintf(why, STEP_WHY_SIZE,
                  "memory may not be bound here; a container needs CAP_SYS_NICE");
         return REPORT_SKIPPED;
     }
-    EXPECT(result == UMF_RESULT_SUCCESS, "memory of node %u: %s", id, umfResultText(result));
+    EXPECT(result == UMF_RESULT_SUCCESS, "memory of node %u: %s", id, umfctl_reason(result));
     TRY(umfMemoryProviderFree(provider, memory, 4096));
     return use_provider(provider, why);
 }
@@ -532,13 +539,13 @@ static report_state_t consume(const step_t *step, int producer, char *why) {
     EXPECT(size > 0, "the producer sent no handle");
     TRY(pool_over("disjoint", step->consumer, &pool));
     TRY(umfPoolGetIPCHandler(pool, &handler));
+    umfLastErrorClear();
     umf_result_t result = umfOpenIPCHandleSized(handler, handle, (size_t)size, &memory);
     if (result != UMF_RESULT_SUCCESS && ptrace_scope() >= 2) {
         snprintf(why, STEP_WHY_SIZE, "ptrace scope %d forbids it", ptrace_scope());
         return REPORT_SKIPPED;
     }
-    EXPECT(result == UMF_RESULT_SUCCESS,
-           "opening a handle: %s (UMF_LOG='output:stderr' logs the cause)", umfResultText(result));
+    EXPECT(result == UMF_RESULT_SUCCESS, "opening a handle: %s", umfctl_reason(result));
     EXPECT(is_filled(memory, SHARED_SIZE, 1), "the opened memory is not shared with the producer");
     fill(memory, SHARED_SIZE, 2);
     TRY(umfCloseIPCHandle(memory));

@@ -11,6 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <umf.h>
+#include <umf/reason.h>
+
 #include "plain.h"
 #include "report.h"
 #include "umfctl.h"
@@ -137,6 +140,11 @@ static const char *command_name(size_t i) {
 
 static const char *option_name(size_t i) {
     return options[i].name;
+}
+
+const char *umfctl_reason(umf_result_t result) {
+    const char *text = umfLastErrorText();
+    return *text ? text : umfResultText(result);
 }
 
 static int say(const char *text) {

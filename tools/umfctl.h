@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <umf/base.h>
+
 int umfctl_info(void);
 int umfctl_bandwidth(void);
 int umfctl_check(void);
@@ -25,6 +27,10 @@ int umfctl_remote(int count, char **words);
 bool umfctl_help(const char *command);
 /* Actions and options of vault and remote, one in a line; "" of other commands. */
 const char *umfctl_words_of(const char *command);
+
+/* Why the last call of the library failed: call umfLastErrorClear before it. Valid until the next
+ * call. */
+const char *umfctl_reason(umf_result_t result);
 
 #define UMFCTL_OPERANDS 2
 

@@ -202,6 +202,9 @@ def test_refusals():
         check("does not listen" in said or "does not use libumf" in said, said)
     with Sample() as sample:
         check("cannot be written" in run("snapshot", sample.pid, "-o", "no/where", status=1))
+        # The other process's library gives the reason.
+        said = run("record", sample.pid, "--size", "4K", status=1)
+        check(re.search("could not be started: .*4096", said), said)
         if os.getuid() == 0:
             done = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", UMFCTL, "snapshot", str(sample.pid)],
                                   capture_output=True, text=True, cwd="/", timeout=60)

@@ -348,6 +348,7 @@ TEST(os_numa, NodeThatDoesNotExist) {
             std::string said = umfLastErrorText();
             unsigned missing = *std::max_element(nodes.begin(), nodes.end());
             EXPECT_EQ(said.find("NUMA node " + std::to_string(missing) + " "), 0u) << said;
+            EXPECT_EQ(umfLastReason(), UMF_REASON_ABSENT);
             EXPECT_NE(said.find("; it can use: 0"), std::string::npos) << said;
             // A node may be taken from the process later.
             numa.numa.mbind = umf_os_mbind;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "system/os.h"
@@ -175,10 +176,10 @@ umf_result_t umf_os_numa_check(const umf_os_numa_t *numa) {
     for (unsigned i = 0; i < numa->node_count; i++) {
         if (!node_is_in(there, numa->nodes[i])) {
             nodes_text(there, text, sizeof(text));
-            UMF_LOG_ERROR("NUMA node %u does not exist, has no memory or is not allowed to this "
-                          "process; it can use: %s",
-                          numa->nodes[i], text);
-            return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+            return UMF_FAIL(UMF_REASON_ABSENT, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                            "NUMA node %u does not exist, has no memory or is not allowed to this "
+                            "process; it can use: %s",
+                            numa->nodes[i], text);
         }
     }
     return UMF_RESULT_SUCCESS;

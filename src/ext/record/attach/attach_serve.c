@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <umf/reason.h>
 #include <umf/record.h>
 #include <umf/result.h>
 #include <umf/suspend.h>
@@ -21,6 +22,12 @@
 static void fail_system(umf_attach_answer_t *answer, const char *what, int error) {
     char buffer[128];
     umf_attach_fail(answer, "%s: %s", what, umf_os_error_text(error, buffer, sizeof(buffer)));
+}
+
+/* Of the last call: what it has stored, or the text of its result. */
+static const char *reason_of(umf_result_t result) {
+    const char *text = umfLastErrorText();
+    return *text ? text : umfResultText(result);
 }
 
 /* Another program could write to it while its reader or its writer has it mapped. */
@@ -137,9 +144,10 @@ static void serve_record(unsigned client, const umf_attach_request_t *request,
                         (unsigned long long)request->size, (unsigned long long)UMF_ATTACH_SIZE_MAX);
         return;
     }
+    umfLastErrorClear();
     umf_result_t result = umfRecordStart(&params);
     if (result != UMF_RESULT_SUCCESS) {
-        umf_attach_fail(answer, "the recording could not be started: %s", umfResultText(result));
+        umf_attach_fail(answer, "the recording could not be started: %s", reason_of(result));
         return;
     }
     recorder.client = client;
@@ -180,6 +188,7 @@ static bool trim_it(umf_memory_pool_handle_t pool, void *arg) {
     requested_t *requested = arg;
     requested->is_there = is_requested(pool, requested);
     if (requested->is_there) {
+        umfLastErrorClear();
         requested->result = umf_pool_trim(pool, 0, false);
     }
     return !requested->is_there;
@@ -198,8 +207,7 @@ static void fail_pool(const requested_t *requested, const char *what, umf_attach
     if (!requested->is_there) {
         umf_attach_fail(answer, "there is no such pool any more");
     } else if (requested->result != UMF_RESULT_SUCCESS) {
-        umf_attach_fail(answer, "the pool cannot be %s: %s", what,
-                        umfResultText(requested->result));
+        umf_attach_fail(answer, "the pool cannot be %s: %s", what, reason_of(requested->result));
     }
 }
 
@@ -223,6 +231,7 @@ static void with_pinned(requested_t *requested,
     }
     if (pool) {
         requested->is_there = true;
+        umfLastErrorClear();
         requested->result = change(&pool);
         umf_names_put(pool);
     }
