@@ -358,28 +358,29 @@ static UMF_COLD void *alloc_slow(coalescing_pool_t *pool, shard_t *shard,
     return last.ptr || reclaim(pool, &last) ? last.ptr : coalescing_fail(last.result);
 }
 
-static __attribute__((noinline)) void *alloc_locked(coalescing_pool_t *pool,
-                                                    const request_t *request) {
+/* By value: a request in memory would give its caller, which is hot, a stack frame to protect. */
+static __attribute__((noinline)) void *alloc_locked(coalescing_pool_t *pool, size_t size,
+                                                    size_t alignment) {
+    const request_t request = {.size = size, .alignment = alignment};
     void *ptr = NULL;
     shard_t *shard = umf_coalescing_shard_lock(pool);
-    umf_result_t result = take_and_unlock(pool, shard, request, &ptr);
+    umf_result_t result = take_and_unlock(pool, shard, &request, &ptr);
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
         return ptr;
     }
-    return result == UMF_RESULT_ERROR_OUT_OF_RESOURCES ? alloc_slow(pool, shard, request)
+    return result == UMF_RESULT_ERROR_OUT_OF_RESOURCES ? alloc_slow(pool, shard, &request)
                                                        : coalescing_fail(result);
 }
 
 static inline void *alloc(coalescing_pool_t *pool, size_t size, size_t alignment) {
-    request_t request = {.alignment = alignment};
-    if (umf_unlikely(!umf_add(size ? size : 1, pool->params.granule - 1, &request.size))) {
+    size_t bytes;
+    if (umf_unlikely(!umf_add(size ? size : 1, pool->params.granule - 1, &bytes))) {
         return coalescing_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
-    request.size = umf_align_down(request.size, pool->params.granule);
+    bytes = umf_align_down(bytes, pool->params.granule);
     /* A reserved block is known to be aligned to the granule only. */
-    void *ptr =
-        alignment == pool->params.granule ? umf_coalescing_reuse_take(pool, request.size) : NULL;
-    return ptr ? ptr : alloc_locked(pool, &request);
+    void *ptr = alignment == pool->params.granule ? umf_coalescing_reuse_take(pool, bytes) : NULL;
+    return ptr ? ptr : alloc_locked(pool, bytes, alignment);
 }
 
 static void *coalescing_malloc(void *self, size_t size) {
