@@ -14,6 +14,7 @@
 
 #include <umf.h>
 #include <umf/reason.h>
+#include <umf/record.h>
 
 #include "vault/objects.h"
 
@@ -370,6 +371,26 @@ TEST_F(Folder, TablesThatLieAreRefused) {
     overwrite("1.vault", 8, short_size);
     ASSERT_EQ(truncate(file("1.vault").c_str(), off_t(size)), 0);
     EXPECT_EQ(why(), UMF_REASON_BROKEN);
+}
+
+TEST_F(Folder, ARecordingHasMarks) {
+    std::string path = place + "/run.umfrec";
+    umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
+    params.path = path.c_str();
+    ASSERT_EQ(umfRecordStart(&params), UMF_RESULT_SUCCESS);
+    {
+        Vault vault(name.c_str());
+        write_generation(vault, 1, 1);
+        { View view(vault); }
+        EXPECT_EQ(umfVaultDrop(vault.handle, 1), UMF_RESULT_SUCCESS);
+        EXPECT_NE(umfVaultDrop(vault.handle, 1), UMF_RESULT_SUCCESS);
+    }
+    ASSERT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
+    std::ifstream stream(path, std::ios::binary);
+    std::string all((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+    for (const char *what : {"committed", "attached", "detached", "dropped"}) {
+        EXPECT_NE(all.find("vault " + name + " generation 1 " + what), std::string::npos) << what;
+    }
 }
 
 TEST_F(Folder, WhatIsOfTheServiceIsRefused) {

@@ -387,6 +387,7 @@ UMF_API_EXT_1 umf_result_t umfVaultCommit(umf_vault_draft_handle_t hDraft,
         return result;
     }
     uint64_t number = hDraft->number;
+    umf_vault_mark(hDraft->vault, number, "committed");
     written_add(hDraft, written);
     umf_vault_draft_free(hDraft, true);
     if (generation) {

@@ -3,10 +3,13 @@
 
 #include <string.h>
 
+#include <umf/record.h>
+
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/vault/folder/folder.h"
+#include "object/event.h"
 #include "system/os.h"
 #include "system/socket.h"
 
@@ -39,6 +42,16 @@ umf_result_t umf_vault_ask(umf_vault_handle_t vault, umf_link_call_t *call) {
     return result == UMF_RESULT_SUCCESS
                ? umf_link_result(&vault->link, &call->message, vault->link.name)
                : result;
+}
+
+void umf_vault_mark(umf_vault_handle_t vault, uint64_t generation, const char *what) {
+    char text[256];
+    if (!umf_event_is_enabled()) {
+        return;
+    }
+    snprintf(text, sizeof(text), "vault %.190s generation %llu %s", vault->link.name,
+             (unsigned long long)generation, what);
+    umfRecordMark(text);
 }
 
 /* --- waiting ---------------------------------------------------------------------------------- */
@@ -278,11 +291,13 @@ static umf_result_t drop(umf_vault_handle_t vault, uint64_t generation, uint64_t
     if (!umf_vault_check(vault, function)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    if (vault->is_folder) {
-        return umf_vault_folder_drop(vault, generation, draft != 0);
-    }
     umf_link_call_t call = {.message = {.op = UMF_VAULT_DROP, .words = {generation, draft}}};
-    return umf_vault_ask(vault, &call);
+    umf_result_t result = vault->is_folder ? umf_vault_folder_drop(vault, generation, draft != 0)
+                                           : umf_vault_ask(vault, &call);
+    if (result == UMF_RESULT_SUCCESS && !draft) {
+        umf_vault_mark(vault, generation, generation ? "dropped" : "(all) dropped");
+    }
+    return result;
 }
 
 UMF_API_EXT_1 umf_result_t umfVaultDrop(umf_vault_handle_t hVault, uint64_t generation) {

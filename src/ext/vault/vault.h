@@ -66,6 +66,9 @@ umf_result_t umf_vault_until(umf_vault_handle_t vault, umf_vault_attempt_t *atte
                              umf_vault_answer_t again, uint64_t timeout_ms,
                              umf_vault_message_t *answer);
 
+/* A mark of what happened to a generation, for a recording that runs. */
+void umf_vault_mark(umf_vault_handle_t vault, uint64_t generation, const char *what);
+
 /* --- view.c --- */
 
 umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_params_t *params,

@@ -353,6 +353,7 @@ umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_p
         umf_handle_delete(made, sizeof(*made), &umf_vault_view_kind, __func__);
         return result;
     }
+    umf_vault_mark(vault, made->generation, "attached");
     *view = made;
     return UMF_RESULT_SUCCESS;
 }
@@ -417,6 +418,7 @@ UMF_API_EXT_1 umf_result_t umfVaultDetach(umf_vault_view_handle_t hView) {
     if (!umf_vault_view_check(hView, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_vault_mark(hView->vault, hView->generation, "detached");
     umf_vault_view_end(hView);
     return umf_handle_delete(hView, sizeof(*hView), &umf_vault_view_kind, __func__);
 }
