@@ -4,6 +4,7 @@
 #include <umf/result.h>
 #include <umf/text.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "core/registry.h"
@@ -127,8 +128,10 @@ static umf_result_t kind_find(const text_part_t *part, const umf_kind_t **kind) 
 static umf_result_t fail_step(const char *at, const char *step, umf_result_t result,
                               const umf_log_heard_t *heard) {
     if (*heard->text) {
+        umf_reason_t reason = umfLastReason();
         umf_text_fail(result, at, "%s", step);
         umf_text_add_cause(heard->text);
+        umf_last_reason_set(reason);
         return result;
     }
     return umf_text_fail(result, at, "%s: %s", step,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
 #include "base/message_buffer.h"
 
@@ -90,6 +91,7 @@ void umf_text_add_cause(const char *cause) {
     char *line = umf_message_buffer(UMF_MESSAGE_BUFFER_TEXT);
     if (line) {
         umf_text_append(line, UMF_MESSAGE_BUFFER_SIZE, ": %s", cause);
+        umf_last_error_set("creation from text failed: %s", line);
     }
 }
 

@@ -53,7 +53,8 @@ const char *umf_text_subject(void);
 umf_result_t umf_text_fail(umf_result_t result, const char *at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Appends ": <cause>" to the last stored failure. The log has the cause already. */
+/* Appends ": <cause>" to the last stored failure, and to the last error of the thread. The log has
+ * the cause already. */
 void umf_text_add_cause(const char *cause);
 
 /* "" when the thread's last creation from text succeeded; umf_text_forget makes it so. */

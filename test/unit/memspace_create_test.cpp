@@ -18,8 +18,6 @@ extern "C" {
 /* Stands in for umf_os_mbind in this program (the linker's --wrap). */
 int __wrap_umf_os_mbind(void *base, size_t size, int mode, const unsigned long *mask,
                         unsigned long bits);
-/* Stands in for umf_os_nodes: the recorded machines have other nodes than this one. */
-bool __wrap_umf_os_nodes(unsigned long *nodes);
 extern const umf_memory_pool_descriptor_t umf_jemalloc_pool_descriptor __attribute__((weak));
 size_t __real_umf_os_page_size(void);
 size_t __wrap_umf_os_page_size(void);
@@ -84,10 +82,6 @@ int __wrap_umf_os_mbind(void *, size_t size, int mode, const unsigned long *mask
     }
     calls.push_back(bound);
     return answer;
-}
-
-bool __wrap_umf_os_nodes(unsigned long *) {
-    return false;
 }
 
 static size_t pretended_page; // 0: the machine's

@@ -14,11 +14,11 @@
 
 #include <umf.h>
 #include <umf/reason.h>
+#include <umf/text.h>
 
 extern "C" {
 #include "base/meta.h"
 #include "providers/os/numa.h"
-#include "system/os.h"
 }
 
 #include "fault.h"
@@ -341,22 +341,40 @@ TEST(os_numa, NodeThatDoesNotExist) {
         for (std::vector<unsigned> nodes :
              {std::vector<unsigned>{1000}, {0, 1000}, {1000, 0}, {0, 5000}}) {
             Numa numa(mode, nodes);
-            umf_memory_provider_handle_t provider = nullptr;
-            EXPECT_EQ(umfMemoryProviderCreate(umfOsMemoryProviderOps(), numa.params, &provider),
-                      UMF_RESULT_ERROR_INVALID_ARGUMENT)
+            Provider provider(umfOsMemoryProviderOps(), numa.params);
+            void *ptr = nullptr;
+            EXPECT_EQ(provider.alloc(4 * page, 0, &ptr), UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC)
                 << mode;
-            std::string said = umfLastErrorText();
-            unsigned missing = *std::max_element(nodes.begin(), nodes.end());
-            EXPECT_EQ(said.find("NUMA node " + std::to_string(missing) + " "), 0u) << said;
-            EXPECT_EQ(umfLastReason(), UMF_REASON_ABSENT);
-            EXPECT_NE(said.find("; it can use: 0"), std::string::npos) << said;
-            // A node may be taken from the process later.
-            numa.numa.mbind = umf_os_mbind;
-            void *memory = mmap(nullptr, 4 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            ASSERT_NE(memory, MAP_FAILED);
-            int error = umf_os_numa_place(&numa.numa, memory, 4 * page, 4 * page);
-            EXPECT_EQ(error, nodes.back() == 5000 ? EINVAL : ENODEV) << mode;
-            munmap(memory, 4 * page);
+            EXPECT_EQ(ptr, nullptr);
+            EXPECT_EQ(provider.native(), UMF_OS_RESULT_ERROR_BIND_FAILED);
+            EXPECT_EQ(provider.allocated(), 0u);
         }
     }
+}
+
+/* What a person writes is looked for at once. */
+TEST(os_numa, TextWithANodeThatDoesNotExist) {
+    unsigned long mask[64] = {};
+    if (policy_of(&mask, mask, 4096) == -1) {
+        GTEST_SKIP() << "no NUMA policies on this machine";
+    }
+    for (std::string mode : {"bind", "split", "preferred", "interleave"}) {
+        for (std::string nodes : {"1000", "0+1000", "1000+0", "0+5000"}) {
+            umf_memory_provider_handle_t provider = nullptr;
+            std::string text = "os:numa_mode=" + mode + ",numa_list=" + nodes;
+            EXPECT_EQ(umfMemoryProviderCreateFromText(text.c_str(), &provider),
+                      UMF_RESULT_ERROR_INVALID_ARGUMENT)
+                << text;
+            std::string said = umfLastErrorText();
+            EXPECT_NE(said.find(nodes == "0+5000" ? "NUMA node 5000 " : "NUMA node 1000 "),
+                      std::string::npos)
+                << said;
+            EXPECT_NE(said.find("; it can use: 0"), std::string::npos) << said;
+            EXPECT_EQ(umfLastReason(), UMF_REASON_ABSENT);
+        }
+    }
+    umf_memory_provider_handle_t provider = nullptr;
+    ASSERT_EQ(umfMemoryProviderCreateFromText("os:numa_mode=bind,numa_list=0", &provider),
+              UMF_RESULT_SUCCESS);
+    umfMemoryProviderDestroy(provider);
 }

@@ -5,6 +5,7 @@
 #include "guest.h"
 
 #include <umf/experimental/memspace.h>
+#include <umf/providers/provider_os_memory.h>
 
 /* The ids of the targets, one digit for each. */
 static const char *ids_of(umf_const_memspace_handle_t memspace) {
@@ -193,11 +194,15 @@ static void test_filters(void) {
 }
 
 static void test_missing(void) {
-    umf_memory_provider_handle_t provider;
-    umf_memspace_handle_t missing = memspace_create("9");
-    check_result(umfMemoryProviderCreateFromMemspace(missing, NULL, &provider),
-                 UMF_RESULT_ERROR_INVALID_ARGUMENT, "a node that is not here");
-    need(umfMemspaceDestroy(missing), "destroying the memspace");
+    umf_memory_provider_handle_t provider = provider_create("9", &(policy_t){.given = false});
+    void *base = NULL;
+    const char *text = "";
+    int native = 0;
+    check_result(umfMemoryProviderAlloc(provider, page_size(), 0, &base),
+                 UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC, "a node that is not here");
+    umfMemoryProviderGetLastNativeError(provider, &text, &native);
+    check(native == UMF_OS_RESULT_ERROR_BIND_FAILED, "its native error: %d, %s", native, text);
+    need(umfMemoryProviderDestroy(provider), "destroying the provider");
 
     umf_memspace_handle_t memspace = memspace_create("01");
     umf_mempolicy_handle_t policy = policy_create(

@@ -7,7 +7,6 @@
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
 #include <umf/providers/provider_os_memory.h>
-#include <umf/reason.h>
 
 typedef struct placement_t {
     umf_numa_mode_t mode;
@@ -16,7 +15,7 @@ typedef struct placement_t {
     umf_numa_split_partition_t partitions[3]; /* up to the first of weight 0 */
 } placement_t;
 
-static umf_os_memory_provider_params_handle_t params_create(const placement_t *placement) {
+static umf_memory_provider_handle_t provider_create(const placement_t *placement) {
     unsigned nodes[8], node_count = 0, partition_count = 0;
     for (const char *node = placement->nodes; node && *node; node++) {
         nodes[node_count++] = (unsigned)(*node - '0');
@@ -27,17 +26,12 @@ static umf_os_memory_provider_params_handle_t params_create(const placement_t *p
         partition_count++;
     }
     umf_os_memory_provider_params_handle_t params;
+    umf_memory_provider_handle_t provider;
     need(umfOsMemoryProviderParamsCreate(&params), "parameters");
     need(umfOsMemoryProviderParamsSetNumaMode(params, placement->mode), "mode");
     need(umfOsMemoryProviderParamsSetNumaList(params, nodes, node_count), "nodes");
     need(umfOsMemoryProviderParamsSetPartSize(params, placement->part_size), "part size");
     need(umfOsMemoryProviderParamsSetPartitions(params, partitions, partition_count), "partitions");
-    return params;
-}
-
-static umf_memory_provider_handle_t provider_create(const placement_t *placement) {
-    umf_os_memory_provider_params_handle_t params = params_create(placement);
-    umf_memory_provider_handle_t provider;
     need(umfMemoryProviderCreate(umfOsMemoryProviderOps(), params, &provider), "provider");
     need(umfOsMemoryProviderParamsDestroy(params), "destroying parameters");
     return provider;
@@ -183,6 +177,18 @@ static void test_preferred(void) {
 
 /* --- nodes that do not exist ------------------------------------------------------------------ */
 
+static size_t address_space(void) {
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%lu", &pages) != 1) {
+        check(false, "reading /proc/self/statm");
+    }
+    if (file) {
+        fclose(file);
+    }
+    return pages * page_size();
+}
+
 static void test_missing(void) {
     const struct {
         const char *what;
@@ -194,15 +200,26 @@ static void test_missing(void) {
         {"interleave, second part", {UMF_NUMA_MODE_INTERLEAVE, "09", 1 << 20, {{0}}}},
         {"split, second partition", {UMF_NUMA_MODE_SPLIT, "09", 0, {{0}}}},
     };
+    const size_t size = 64 << 20;
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        umf_os_memory_provider_params_handle_t params = params_create(&cases[i].placement);
-        umf_memory_provider_handle_t provider;
-        umf_result_t result = umfMemoryProviderCreate(umfOsMemoryProviderOps(), params, &provider);
-        check(result == UMF_RESULT_ERROR_INVALID_ARGUMENT &&
-                  !strncmp(umfLastErrorText(), "NUMA node 9 does not exist", 26) &&
-                  strstr(umfLastErrorText(), "it can use: 0-3"),
-              "%s to a node that is not here: %s", cases[i].what, umfLastErrorText());
-        need(umfOsMemoryProviderParamsDestroy(params), "destroying parameters");
+        umf_memory_provider_handle_t provider = provider_create(&cases[i].placement);
+        size_t before = address_space();
+        umf_result_t result = UMF_RESULT_SUCCESS;
+        int native = 0, untouched;
+        void *base = &untouched;
+        const char *text = "";
+        for (int n = 0; n < 8; n++) {
+            result = umfMemoryProviderAlloc(provider, size, 0, &base);
+        }
+        umfMemoryProviderGetLastNativeError(provider, &text, &native);
+        check(result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC &&
+                  native == UMF_OS_RESULT_ERROR_BIND_FAILED,
+              "%s to a node that is not here: %s, %d", cases[i].what, umfResultText(result),
+              native);
+        check(!strncmp(text, "binding memory to NUMA node failed", 34), "its message: %s", text);
+        check(base == &untouched, "its output is untouched");
+        check(address_space() < before + size, "its memory is released");
+        need(umfMemoryProviderDestroy(provider), "destroying the provider");
     }
 }
 

@@ -153,9 +153,10 @@ umf_result_t umfOsMemoryProviderParamsSetShmName(umf_os_memory_provider_params_h
 
 /// @brief Sets the list of NUMA nodes. Default: empty.
 ///
-/// Creation of the provider fails with ::UMF_RESULT_ERROR_INVALID_ARGUMENT if a node of the list
-/// does not exist, has no memory or is not allowed to the process, and the last error names the
-/// nodes that can be used. If a node is taken from the process later, allocations fail.
+/// A node that does not exist, has no memory or is not allowed to the process is noticed when
+/// memory is bound to it: the allocation fails, also if other nodes of the list are there. In a
+/// creation text (umf/text.h) it is noticed at creation, and the error names the nodes that can be
+/// used.
 ///
 /// @param hParams parameters
 /// @param numa_list node numbers of the system; copied

@@ -2,8 +2,8 @@
  * NUMA placement by mbind. The policy is set on memory that was not touched yet, so no page has to
  * move.
  *
- * Nodes have the kernel's numbers. A node that does not exist is refused at creation, and where
- * memory is bound to it: the nodes that are allowed to the process may change.
+ * Nodes have the kernel's numbers. A node that does not exist is noticed when memory is bound to
+ * it, and in a text at creation, too.
  */
 #include "providers/os/numa.h"
 

@@ -123,7 +123,7 @@ static umf_result_t os_init(os_provider_t *os, const umf_os_params_t *requested)
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = umf_os_numa_check(&os->numa);
+    result = requested->is_from_text ? umf_os_numa_check(&os->numa) : UMF_RESULT_SUCCESS;
     if (result == UMF_RESULT_SUCCESS && os->is_shared) {
         result = os_initialize_shared(os, requested);
     }

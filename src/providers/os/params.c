@@ -138,7 +138,12 @@ static void params_fini(void *object) {
     umf_meta_free(params->partitions, params->partitions_len * sizeof(*params->partitions));
 }
 
-#define UMF_PARAMS_HOOKS .fini = params_fini,
+static umf_result_t params_init_text(void *object) {
+    ((umf_os_params_t *)object)->is_from_text = true;
+    return UMF_RESULT_SUCCESS;
+}
+
+#define UMF_PARAMS_HOOKS .init_text = params_init_text, .fini = params_fini,
 #include "ctl/params_define.h"
 
 UMF_API_1_0 umf_result_t umfOsMemoryProviderParamsSetShmName(

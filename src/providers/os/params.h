@@ -16,6 +16,7 @@ typedef struct umf_os_memory_provider_params_t {
     unsigned numa_list_len;
     unsigned partitions_len;
     umf_numa_split_partition_t *partitions;
+    bool is_from_text; /* a person wrote the nodes, so creation looks for them */
 } umf_os_params_t;
 UMF_PARAMS_DECLARE(umf_os_params)
 
