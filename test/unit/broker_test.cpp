@@ -312,7 +312,7 @@ TEST_F(broker, GivesADescriptorToAnotherProcess) {
     int before = count_descriptors();
     {
         Producer producer;
-        EXPECT_EQ(producer.ticket.place, UMF_BROKER_ABSTRACT);
+        EXPECT_EQ(producer.ticket.address_kind, UMF_BROKER_ABSTRACT);
         EXPECT_EQ(redeem(producer.ticket, "exported"), UMF_RESULT_SUCCESS);
         EXPECT_EQ(redeem(producer.ticket, "exported"), UMF_RESULT_SUCCESS);
         EXPECT_FALSE(has_broker_thread()) << "who exports nothing has none";
@@ -361,7 +361,7 @@ TEST_F(broker, WithoutItNothingIsStarted) {
     ASSERT_EQ(umf_transport_set_order("self,proc"), UMF_RESULT_SUCCESS);
     int fd = make_file("mine");
     umf_fd_ticket_t ticket = publish(fd);
-    EXPECT_EQ(ticket.place, UMF_BROKER_NOWHERE);
+    EXPECT_EQ(ticket.address_kind, UMF_BROKER_NOWHERE);
     EXPECT_EQ(ticket.export_id, 0u);
     EXPECT_FALSE(has_broker_thread());
     EXPECT_EQ(redeem(ticket, "mine"), UMF_RESULT_SUCCESS);
@@ -953,7 +953,7 @@ class broker_folder : public broker {
 
 TEST_F(broker_folder, ServesByAFile) {
     Producer producer;
-    EXPECT_EQ(producer.ticket.place, UMF_BROKER_FOLDER);
+    EXPECT_EQ(producer.ticket.address_kind, UMF_BROKER_FOLDER);
     struct stat info;
     ASSERT_EQ(stat(path_of(producer.ticket).c_str(), &info), 0);
     EXPECT_TRUE(S_ISSOCK(info.st_mode));
@@ -996,7 +996,7 @@ TEST_F(broker_folder, AFolderThatIsNotThereIsSaid) {
     umf_broker_set_folder("/nonexistent");
     int fd = make_file("mine");
     umf_fd_ticket_t ticket = publish(fd);
-    EXPECT_EQ(ticket.place, UMF_BROKER_NOWHERE);
+    EXPECT_EQ(ticket.address_kind, UMF_BROKER_NOWHERE);
     EXPECT_FALSE(has_broker_thread());
     close(fd);
     std::string longest = "/" + std::string(65, 'x');

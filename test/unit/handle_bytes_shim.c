@@ -20,7 +20,7 @@ static umf_fd_ticket_t ticket_of(uint8_t first) {
         .pid_ns = 0x45464748,
         .fd = 0x51525354,
         .version = UMF_TICKET_VERSION,
-        .place = 0x5758,
+        .address_kind = 0x5758,
         .broker = {0x6162636465666768, 0x7172737475767778},
         .secret = {0x8182838485868788, 0x9192939495969798},
         .export_id = 0xa1a2a3a4a5a6a7a8,

@@ -303,8 +303,8 @@ TEST(transport, DamagedTickets) {
         expect_invalid([](auto &t) { t.born++; });
     }
     expect_invalid([](auto &t) { t.version++; });
-    expect_invalid([](auto &t) { t.place = UMF_BROKER_ABSTRACT; });
-    expect_invalid([](auto &t) { t.place = 99, t.export_id = 1; });
+    expect_invalid([](auto &t) { t.address_kind = UMF_BROKER_ABSTRACT; });
+    expect_invalid([](auto &t) { t.address_kind = 99, t.export_id = 1; });
     expect_invalid([](auto &t) { t.export_id = 1; });
     umf_fd_ticket_t ticket;
     EXPECT_EQ(umf_ticket_make(-1, &ticket), UMF_RESULT_ERROR_UNKNOWN);
