@@ -41,12 +41,28 @@ typedef struct umf_disjoint_pool_t {
     _Atomic size_t direct;     /* live allocations that are provider allocations */
 } umf_disjoint_pool_t;
 
+/* Sets the last error of the calling thread. */
+void umf_disjoint_fail(umf_result_t result);
+
+/* bins.c */
 /* Derives everything from the parameters. Called again after each change of them, while nothing is
  * allocated. */
 umf_result_t umf_disjoint_lay_out(umf_disjoint_pool_t *pool);
 
+/* Takes chunks or slabs from a bin. */
+typedef size_t (*umf_disjoint_take_from_t)(umf_bin_t *bin, umf_item_t *items, size_t n);
+/* Takes up to `n` items, made if there are none. 0: the last error is set. */
+size_t umf_disjoint_take(umf_disjoint_pool_t *pool, uint32_t index, umf_disjoint_take_from_t from,
+                         umf_item_t *items, size_t n);
+/* Releases memory until `attempt` succeeds. false: there is no memory. */
+UMF_COLD bool umf_disjoint_reclaim(umf_disjoint_pool_t *pool,
+                                   bool (*attempt)(void *pool, void *request), void *request);
+/* Releases free slabs of all threads and sizes, except `keep` bytes, and purges the others. */
+void umf_disjoint_trim(umf_disjoint_pool_t *pool, size_t keep);
 /* NULL: no chunk of this bin was ever requested. */
-umf_bin_t *umf_disjoint_bin(umf_disjoint_pool_t *pool, uint32_t index);
+static inline umf_bin_t *umf_disjoint_bin(umf_disjoint_pool_t *pool, uint32_t index) {
+    return atomic_load_explicit(&pool->bin[index], memory_order_acquire);
+}
 /* Returns the slabs in magazines, and those that other threads reserve, to their bins, which then
  * keep as many as the capacity allows. false: there were none. */
 bool umf_disjoint_settle(umf_disjoint_pool_t *pool);
