@@ -71,15 +71,16 @@ static void operand_unuse(const operand_t *operand) {
 }
 
 static const umf_py_why_t no_copy[] = {
-    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "a pool of the memory is suspended: resume it before"},
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "a pool of the memory is suspended: resume it before",
+     NULL},
     {UMF_RESULT_ERROR_INVALID_ARGUMENT,
-     "an address is not known or reaches too far, or the pattern has a size of 0"},
-    {UMF_RESULT_SUCCESS, NULL}};
+     "an address is not known or reaches too far, or the pattern has a size of 0", NULL},
+    {UMF_RESULT_SUCCESS, NULL, NULL}};
 
 PyObject *umf_py_raise_copy(umf_result_t result, size_t done) {
     char what[96];
     PyOS_snprintf(what, sizeof(what), "the copy failed, %zu bytes are right", done);
-    return umf_py_raise_why(result, what, no_copy, 0);
+    return umf_py_raise_why(result, what, no_copy);
 }
 
 static PyObject *none_or_raise(umf_result_t result, size_t done) {
@@ -95,6 +96,7 @@ static PyObject *copy_operands(operand_t *target, operand_t *source, Py_ssize_t 
     umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
     params.queue = queue;
     params.done = &done;
+    umfLastErrorClear();
     if (!operand_use(target, size, "the destination")) {
         return NULL;
     }
@@ -136,6 +138,7 @@ static PyObject *fill_operand(operand_t *target, const view_t *pattern, Py_ssize
     umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
     params.queue = queue;
     params.done = &done;
+    umfLastErrorClear();
     if (!operand_use(target, size, "the destination")) {
         return NULL;
     }
@@ -170,9 +173,11 @@ static PyObject *fill_bytes(PyObject *module, PyObject *args) {
 
 static const umf_py_why_t no_prefetch[] = {
     {UMF_RESULT_ERROR_INVALID_ARGUMENT,
-     "the memory is not managed (provider cuda:memory_type=managed), or there is no such device"},
-    {UMF_RESULT_ERROR_NOT_SUPPORTED, "the driver or the build of the library has no prefetch"},
-    {UMF_RESULT_SUCCESS, NULL}};
+     "the memory is not managed (provider cuda:memory_type=managed), or there is no such device",
+     NULL},
+    {UMF_RESULT_ERROR_NOT_SUPPORTED, "the driver or the build of the library has no prefetch",
+     NULL},
+    {UMF_RESULT_SUCCESS, NULL, NULL}};
 
 /* prefetch(buffer, device, queue) */
 static PyObject *prefetch(PyObject *module, PyObject *args) {

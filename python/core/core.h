@@ -16,6 +16,7 @@
 
 #include <umf.h>
 #include <umf/ipc.h>
+#include <umf/reason.h>
 #include <umf/reclaim.h>
 #include <umf/suspend.h>
 
@@ -85,19 +86,29 @@ typedef struct umf_py_buffer_t {
 
 extern PyTypeObject *umf_py_provider_type, *umf_py_pool_type, *umf_py_buffer_type, *umf_py_job_type;
 
-/* Raises the exception of umf._errors for a result. `what` was tried; `missing` bytes, or 0. NULL
- * always.
- */
+/* Raises the exception of umf._errors for a result. `what` was tried; `text` is the cause, NULL:
+ * that of the library; `missing` bytes, or 0. NULL always. */
 PyObject *umf_py_raise(umf_result_t result, const char *what, const char *text, size_t missing);
-/* Meaning of a result for one function, where the library's own words are less precise. */
+PyObject *umf_py_raise_as(umf_result_t result, const char *what, const char *text,
+                          const char *reason, size_t missing);
+/* Why a call of this thread has failed (umf/reason.h). Each call of the library that may raise
+ * clears that first (umf_py_pool_open and the like do), since some failures have no text. */
+typedef struct umf_py_failure_t {
+    const char *reason; /* "UMF_REASON_STALE", or "" */
+    char text[512];
+} umf_py_failure_t;
+void umf_py_why_take(umf_py_failure_t *failure);
+/* Meaning of a result for one function, for a failure without a text. With `remedy` that is behind
+ * the text of the library, too: it names calls and settings of Python. */
 typedef struct umf_py_why_t {
     umf_result_t result; /* UMF_RESULT_SUCCESS: the last one */
-    const char *text;
+    const char *text, *remedy;
 } umf_py_why_t;
 
-/* As umf_py_raise, with the text that `whys` has for the result. */
-PyObject *umf_py_raise_why(umf_result_t result, const char *what, const umf_py_why_t *whys,
-                           size_t missing);
+/* As umf_py_raise, with what `whys` has for the result. */
+PyObject *umf_py_raise_why(umf_result_t result, const char *what, const umf_py_why_t *whys);
+PyObject *umf_py_raise_failure(umf_result_t result, const char *what, const umf_py_why_t *whys,
+                               const umf_py_failure_t *failure, size_t missing);
 /* None, or raises so. */
 PyObject *umf_py_none_or_why(umf_result_t result, const char *what, const umf_py_why_t *whys);
 /* Message of the provider that failed last in this thread; NULL: none. */

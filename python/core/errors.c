@@ -16,17 +16,30 @@ const char *umf_py_native_text(void) {
     return text;
 }
 
+void umf_py_why_take(umf_py_failure_t *failure) {
+    umf_reason_t reason = umfLastReason();
+    failure->reason = reason == UMF_REASON_NONE ? "" : umfReasonName(reason);
+    PyOS_snprintf(failure->text, sizeof(failure->text), "%s", umfLastErrorText());
+}
+
 PyObject *umf_py_raise(umf_result_t result, const char *what, const char *text, size_t missing) {
+    umf_py_failure_t last; /* what follows may fail, too */
+    umf_py_why_take(&last);
     if (!text && result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC) {
         text = umf_py_native_text();
     }
+    return umf_py_raise_as(result, what, text ? text : last.text, last.reason, missing);
+}
+
+PyObject *umf_py_raise_as(umf_result_t result, const char *what, const char *text,
+                          const char *reason, size_t missing) {
     PyObject *module = PyImport_ImportModule("umf._errors");
     if (!module) {
         return NULL;
     }
     PyObject *error =
-        PyObject_CallMethod(module, "make", "iszzsn", (int)result, what, umfResultName(result),
-                            umfResultText(result), text ? text : "", (Py_ssize_t)missing);
+        PyObject_CallMethod(module, "make", "issssns", (int)result, what, umfResultName(result),
+                            umfResultText(result), text, (Py_ssize_t)missing, reason);
     Py_DECREF(module);
     if (error) {
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
@@ -35,17 +48,29 @@ PyObject *umf_py_raise(umf_result_t result, const char *what, const char *text, 
     return NULL;
 }
 
-PyObject *umf_py_raise_why(umf_result_t result, const char *what, const umf_py_why_t *whys,
-                           size_t missing) {
+PyObject *umf_py_raise_failure(umf_result_t result, const char *what, const umf_py_why_t *whys,
+                               const umf_py_failure_t *failure, size_t missing) {
     while (whys->result != UMF_RESULT_SUCCESS && whys->result != result) {
         whys++;
     }
-    return umf_py_raise(result, what, whys->text, missing);
+    const char *text = failure->text[0] || !whys->text ? failure->text : whys->text;
+    char both[1024];
+    if (whys->remedy) {
+        PyOS_snprintf(both, sizeof(both), "%s: %s", text, whys->remedy);
+        text = both;
+    }
+    return umf_py_raise_as(result, what, text, failure->reason, missing);
+}
+
+PyObject *umf_py_raise_why(umf_result_t result, const char *what, const umf_py_why_t *whys) {
+    umf_py_failure_t failure;
+    umf_py_why_take(&failure);
+    return umf_py_raise_failure(result, what, whys, &failure, 0);
 }
 
 PyObject *umf_py_none_or_why(umf_result_t result, const char *what, const umf_py_why_t *whys) {
     if (result != UMF_RESULT_SUCCESS) {
-        return umf_py_raise_why(result, what, whys, 0);
+        return umf_py_raise_why(result, what, whys);
     }
     Py_RETURN_NONE;
 }
@@ -58,9 +83,7 @@ PyObject *umf_py_none_or_raise(umf_result_t result, const char *what) {
 }
 
 PyObject *umf_py_raise_last(umf_result_t result, const char *what) {
-    char text[512]; /* what follows may fail, too */
-    PyOS_snprintf(text, sizeof(text), "%s", umfLastErrorText());
-    return umf_py_raise(result, what, text[0] ? text : umfResultText(result), 0);
+    return umf_py_raise(result, what, NULL, 0);
 }
 
 PyObject *umf_py_none_or_last(umf_result_t result, const char *what) {
@@ -84,6 +107,7 @@ PyObject *umf_py_call(PyObject *number, umf_result_t (*function)(void *handle), 
         return NULL;
     }
     umf_result_t result;
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     result = function(handle);
     Py_END_ALLOW_THREADS;

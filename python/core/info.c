@@ -55,6 +55,7 @@ static bool subject_use(subject_t *subject, PyObject *object) {
         subject->handle = umf_py_provider_use(subject->provider);
         return subject->handle;
     }
+    umfLastErrorClear();
     return umf_py_address(object, &subject->handle);
 }
 

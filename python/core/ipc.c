@@ -5,16 +5,17 @@
 #include <umf/ipc_ext.h>
 
 static const umf_py_why_t no_share[] = {
-    {UMF_RESULT_ERROR_INVALID_ARGUMENT,
-     "it is of no pool, or of a provider that does not share (os:visibility=shared, "
-     "cuda_vmm:share=fd)"},
-    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "its pool is suspended: resume it before"},
-    {UMF_RESULT_SUCCESS, NULL}};
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "it is of no pool, or of a provider that does not share",
+     "os:visibility=shared and cuda_vmm:share=fd make providers that share"},
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "its memory is not there",
+     "a suspended pool shares nothing, resume it before"},
+    {UMF_RESULT_SUCCESS, NULL, NULL}};
 static const umf_py_why_t no_open[] = {
     {UMF_RESULT_ERROR_INVALID_ARGUMENT,
      "the handle is damaged, its memory is gone or was suspended since, or the provider is of "
-     "another kind"},
-    {UMF_RESULT_SUCCESS, NULL}};
+     "another kind",
+     NULL},
+    {UMF_RESULT_SUCCESS, NULL, NULL}};
 
 /* Calls of two threads may get handles at once: the later one is kept. */
 static void handle_keep(umf_py_buffer_t *buffer, umf_ipc_handle_t made, size_t size) {
@@ -48,7 +49,7 @@ static PyObject *ipc_handle(PyObject *module, PyObject *object) {
     Py_END_ALLOW_THREADS;
     umf_py_buffer_unuse(buffer);
     if (result != UMF_RESULT_SUCCESS) {
-        return umf_py_raise_why(result, "memory cannot be shared", no_share, 0);
+        return umf_py_raise_why(result, "memory cannot be shared", no_share);
     }
     handle_keep(buffer, made, size);
     return PyBytes_FromStringAndSize((const char *)made, (Py_ssize_t)size);
@@ -68,7 +69,7 @@ static PyObject *ipc_get(PyObject *module, PyObject *address) {
     result = umfGetIPCHandle(ptr, &made, &size);
     Py_END_ALLOW_THREADS;
     if (result != UMF_RESULT_SUCCESS) {
-        return umf_py_raise_why(result, "memory cannot be shared", no_share, 0);
+        return umf_py_raise_why(result, "memory cannot be shared", no_share);
     }
     return Py_BuildValue("y#K", (const char *)made, (Py_ssize_t)size,
                          (unsigned long long)(uintptr_t)made);
@@ -112,7 +113,7 @@ static PyObject *ipc_open(PyObject *module, PyObject *args) {
     Py_END_ALLOW_THREADS;
     umf_py_pool_unuse(opener);
     if (result != UMF_RESULT_SUCCESS) {
-        return umf_py_raise_why(result, "memory of another process cannot be opened", no_open, 0);
+        return umf_py_raise_why(result, "memory of another process cannot be opened", no_open);
     }
     PyObject *made =
         (PyObject *)umf_py_buffer_new((PyTypeObject *)type, opener, ptr, (size_t)size, ORIGIN_IPC);

@@ -83,6 +83,7 @@ static PyObject *limit_device_memory(PyObject *module, PyObject *number) {
     }
     size_t left, total;
     umf_result_t result;
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     result = umfCUDADeviceMemory((int)device, &left, &total);
     Py_END_ALLOW_THREADS;

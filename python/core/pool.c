@@ -9,6 +9,7 @@ PyTypeObject *umf_py_pool_type;
 
 umf_memory_pool_handle_t umf_py_pool_open(umf_py_pool_t *pool) {
     if (pool->handle && !pool->uses.closing) {
+        umfLastErrorClear();
         return pool->handle;
     }
     PyErr_SetString(PyExc_ValueError, "the pool is closed");
@@ -167,6 +168,7 @@ typedef struct attempt_t {
     size_t moves;
     bool is_moving; /* a suspend or resume was at work when it began */
     umf_result_t result;
+    umf_py_failure_t failure;
     umf_residency_t residency;
     umf_pool_group_stats_t limit;
 } attempt_t;
@@ -179,6 +181,7 @@ static attempt_t attempt_begin(umf_py_pool_t *self) {
 /* In the thread that has failed, before anything else can fail there. */
 static void attempt_failed(attempt_t *attempt, const umf_py_pool_t *self) {
     umf_memory_pool_handle_t pool = self->handle;
+    umf_py_why_take(&attempt->failure);
     attempt->result = umfPoolGetLastAllocationError(pool);
     attempt->limit = umf_py_limit_stats(self);
     attempt->residency = (umf_residency_t)UMF_RESIDENCY_INIT;
@@ -189,7 +192,7 @@ static void attempt_failed(attempt_t *attempt, const umf_py_pool_t *self) {
 
 static PyObject *raise_no_memory(const umf_py_pool_t *self, const attempt_t *attempt, size_t size) {
     umf_result_t result = attempt->result;
-    const char *text = NULL;
+    const char *text = attempt->failure.text;
     char limit[160];
     if (attempt->residency.state != UMF_SUSPEND_STATE_RESIDENT) {
         text = "the pool is suspended: resume it before";
@@ -200,7 +203,8 @@ static PyObject *raise_no_memory(const umf_py_pool_t *self, const attempt_t *att
     } else if (result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC ||
                result == UMF_RESULT_SUCCESS) {
         /* Whatever the system said: no memory is a MemoryError. */
-        text = umf_py_native_text();
+        const char *native = umf_py_native_text();
+        text = native ? native : text;
         result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     } else if (result == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
                umf_py_limit_text(&attempt->limit, size, limit, sizeof(limit))) {
@@ -208,7 +212,7 @@ static PyObject *raise_no_memory(const umf_py_pool_t *self, const attempt_t *att
     }
     char what[64];
     PyOS_snprintf(what, sizeof(what), "%zu bytes cannot be allocated", size);
-    return umf_py_raise(result, what, text, 0);
+    return umf_py_raise_as(result, what, text, attempt->failure.reason, 0);
 }
 
 static bool is_alignment(size_t size, size_t alignment) {
@@ -256,6 +260,10 @@ static bool request_begin(request_t *request, PyObject *args, PyObject *kwargs) 
     request->size = (size_t)size;
     return size > 0;
 }
+
+static const umf_py_why_t no_trim[] = {
+    {UMF_RESULT_ERROR_NOT_SUPPORTED, "this kind of pool keeps no free memory", NULL},
+    {UMF_RESULT_SUCCESS, NULL, NULL}};
 
 /* NULL and an exception on failure. The use ends before the buffer is made, since that may collect
  * garbage, which may close the pool: its memory is gone then, and the buffer is a freed one. */
@@ -343,13 +351,13 @@ static PyObject *pool_trim(PyObject *object, PyObject *args, PyObject *kwargs) {
                        : umfPoolTrimMemory(pool, (size_t)keep);
     Py_END_ALLOW_THREADS;
     umf_py_pool_unuse(self);
-    return umf_py_none_or_raise(result, "a pool cannot be trimmed");
+    return umf_py_none_or_why(result, "a pool cannot be trimmed", no_trim);
 }
 
 static const umf_py_why_t no_forbid[] = {
-    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "the pool is suspended: resume it before"},
-    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "it was allowed as often as it was forbidden"},
-    {UMF_RESULT_SUCCESS, NULL}};
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "the pool is suspended", "resume it before"},
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "it was allowed as often as it was forbidden", NULL},
+    {UMF_RESULT_SUCCESS, NULL, NULL}};
 
 static PyObject *pool_forbid_suspend(PyObject *object, PyObject *unused) {
     (void)unused;

@@ -7,6 +7,7 @@ PyTypeObject *umf_py_provider_type;
 
 umf_memory_provider_handle_t umf_py_provider_open(umf_py_provider_t *provider) {
     if (provider->handle && !provider->uses.closing) {
+        umfLastErrorClear();
         return provider->handle;
     }
     PyErr_SetString(PyExc_ValueError, "the provider is closed");

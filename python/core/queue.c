@@ -161,6 +161,7 @@ static PyObject *queue_ends(PyObject *module, PyObject *stream) {
         return NULL;
     }
     umf_result_t result;
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     result = umfQueueEnds(queue);
     Py_END_ALLOW_THREADS;
@@ -177,6 +178,7 @@ static PyObject *capture_changes(PyObject *module, PyObject *args) {
         return NULL;
     }
     umf_result_t result;
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     result = begins ? umfCaptureBegins(queue) : umfCaptureEnds(queue);
     Py_END_ALLOW_THREADS;

@@ -26,8 +26,8 @@ static bool pools_use(PyObject *pools, umf_memory_pool_handle_t *handles, size_t
 
 static const umf_py_why_t no_start[] = {
     {UMF_RESULT_ERROR_OUT_OF_RESOURCES,
-     "the file cannot be written, or a recording is at work: end that before"},
-    {UMF_RESULT_SUCCESS, NULL}};
+     "the file cannot be written, or a recording is at work: end that before", NULL},
+    {UMF_RESULT_SUCCESS, NULL, NULL}};
 
 /* Records these pools. */
 static PyObject *start_of_pools(umf_record_params_t *params, PyObject *pools) {
@@ -41,6 +41,7 @@ static PyObject *start_of_pools(umf_record_params_t *params, PyObject *pools) {
     if (is_used) {
         params->pool_count = count;
         params->pools = count ? handles : NULL;
+        umfLastErrorClear();
         Py_BEGIN_ALLOW_THREADS;
         result = umfRecordStart(params);
         Py_END_ALLOW_THREADS;
@@ -70,6 +71,7 @@ static PyObject *record_start(PyObject *module, PyObject *args) {
 static PyObject *record_stop(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     umf_result_t result;
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     result = umfRecordStop();
     Py_END_ALLOW_THREADS;
@@ -79,6 +81,7 @@ static PyObject *record_stop(PyObject *module, PyObject *unused) {
 static PyObject *record_mark(PyObject *module, PyObject *args) {
     (void)module;
     const char *name;
+    umfLastErrorClear();
     return PyArg_ParseTuple(args, "s", &name)
                ? umf_py_none_or_raise(umfRecordMark(name), "the mark cannot be recorded")
                : NULL;
@@ -92,6 +95,7 @@ static PyObject *write_to(PyObject *args, umf_result_t (*write)(const char *path
     if (!PyArg_ParseTuple(args, "s", &path)) {
         return NULL;
     }
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     result = write(path);
     Py_END_ALLOW_THREADS;
@@ -112,6 +116,7 @@ static PyObject *record_snapshot(PyObject *module, PyObject *args) {
 static PyObject *record_state(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     umf_record_state_report_t report = UMF_RECORD_STATE_REPORT_INIT;
+    umfLastErrorClear();
     umf_result_t result = umfRecordGetState(&report);
     if (result != UMF_RESULT_SUCCESS) {
         return umf_py_raise(result, "the recording has no state", NULL, 0);

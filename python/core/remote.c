@@ -28,6 +28,7 @@ static PyObject *remote_create(PyObject *module, PyObject *args) {
     }
     params.limit_in_flight = (size_t)limit;
     umf_result_t result;
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     result = umfRemoteCreate(&params, &remote);
     Py_END_ALLOW_THREADS;

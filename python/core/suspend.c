@@ -96,34 +96,36 @@ static umf_py_work_t *move_new(PyObject *args) {
 
 #define NO_VIRTUAL_MEMORY                                                                          \
     {                                                                                              \
-        UMF_RESULT_ERROR_NOT_SUPPORTED, "the provider of a pool has no virtual memory, as "        \
-                                        "linux_vmm, cuda_vmm and level_zero_vmm "                  \
-                                        "have"                                                     \
+        UMF_RESULT_ERROR_NOT_SUPPORTED,                                                            \
+            "the provider of a pool has no virtual memory, as linux_vmm, cuda_vmm and "            \
+            "level_zero_vmm have",                                                                 \
+            NULL                                                                                   \
     }
 
 static const umf_py_why_t no_suspend[] = {
-    {UMF_RESULT_ERROR_OUT_OF_RESOURCES,
-     "views of a pool's memory are in use (memoryview, NumPy, DLPack), forbid_suspend forbids it, "
-     "a "
-     "stream is captured, or another call is at work: end that before"},
-    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "the folder of a pool's policy cannot be written to"},
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "the memory is in use",
+     "views of a pool's memory (memoryview, NumPy, DLPack), forbid_suspend, the capture of a "
+     "stream and another "
+     "call at work are in the way: end them before"},
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "the folder of a pool's policy cannot be written to", NULL},
     NO_VIRTUAL_MEMORY,
-    {UMF_RESULT_SUCCESS, NULL}};
+    {UMF_RESULT_SUCCESS, NULL, NULL}};
 static const umf_py_why_t no_resume[] = {
     {UMF_RESULT_ERROR_OUT_OF_RESOURCES,
-     "a stream is captured, or another call is at work: try again after it"},
+     "a stream is captured, or another call is at work: try again after it", NULL},
     NO_VIRTUAL_MEMORY,
-    {UMF_RESULT_SUCCESS, NULL}};
+    {UMF_RESULT_SUCCESS, NULL, NULL}};
 
 static PyObject *report_or_raise(const umf_py_work_t *work) {
     const umf_suspend_report_t *report = &work->report;
     const char *what = work->is_resume ? "pools cannot be resumed" : "pools cannot be suspended";
-    if (work->native[0]) {
-        return umf_py_raise(work->result, what, work->native, report->missing);
+    if (work->is_native) {
+        return umf_py_raise_as(work->result, what, work->failure.text, work->failure.reason,
+                               report->missing);
     }
     if (work->result != UMF_RESULT_SUCCESS) {
-        return umf_py_raise_why(work->result, what, work->is_resume ? no_resume : no_suspend,
-                                report->missing);
+        return umf_py_raise_failure(work->result, what, work->is_resume ? no_resume : no_suspend,
+                                    &work->failure, report->missing);
     }
     return Py_BuildValue("nnnnn", (Py_ssize_t)report->bytes, (Py_ssize_t)report->kept,
                          (Py_ssize_t)report->shared, (Py_ssize_t)report->exported,
@@ -267,11 +269,11 @@ bool umf_py_add_job(PyObject *module) {
 /* --- of one pool ------------------------------------------------------------------------------ */
 
 static const umf_py_why_t no_policy[] = {
-    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "the pool is suspended: resume it before"},
-    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "'file' needs a folder, and 'peer' a device"},
+    {UMF_RESULT_ERROR_OUT_OF_RESOURCES, "the pool is suspended", "resume it before"},
+    {UMF_RESULT_ERROR_INVALID_ARGUMENT, "'file' needs a folder, and 'peer' a device", NULL},
     {UMF_RESULT_ERROR_NOT_SUPPORTED,
-     "the provider of the pool has no virtual memory, or cannot keep content so"},
-    {UMF_RESULT_SUCCESS, NULL}};
+     "the provider of the pool has no virtual memory, or cannot keep content so", NULL},
+    {UMF_RESULT_SUCCESS, NULL, NULL}};
 
 /* (pool, keep, folder or None, device) */
 static PyObject *suspend_set_policy(PyObject *module, PyObject *args) {

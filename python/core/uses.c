@@ -101,6 +101,7 @@ PyObject *umf_py_number_use(PyObject *object) {
         return NULL;
     }
     begin(self);
+    umfLastErrorClear();
     return self->number;
 }
 

@@ -51,6 +51,7 @@ static PyObject *vault_open(PyObject *module, PyObject *args) {
         return NULL;
     }
     umf_result_t result;
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     result = umfVaultOpen(name, &params, &vault);
     Py_END_ALLOW_THREADS;
@@ -397,6 +398,7 @@ static PyObject *vault_list(PyObject *module, PyObject *args) {
     }
     params.start = 0;
     umf_result_t result;
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     result = umfVaultList(&params, add_vault, list);
     Py_END_ALLOW_THREADS;
@@ -416,6 +418,7 @@ static PyObject *vault_stop(PyObject *module, PyObject *args) {
     }
     params.start = 0;
     umf_result_t result;
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     result = umfVaultStop(&params, drop);
     Py_END_ALLOW_THREADS;

@@ -69,12 +69,17 @@ static void work_end(umf_py_work_t *work) {
 }
 
 static void work_run(umf_py_work_t *work) {
+    umfLastErrorClear();
     work->result = work->run(work);
-    const char *text = work->result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC
-                           ? umf_py_native_text()
-                           : NULL; /* it is of this thread */
+    if (work->result == UMF_RESULT_SUCCESS) {
+        return;
+    }
+    umf_py_why_take(&work->failure); /* it is of this thread */
+    const char *text =
+        work->result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC ? umf_py_native_text() : NULL;
+    work->is_native = text != NULL;
     if (text) {
-        strncpy(work->native, text, sizeof(work->native) - 1);
+        strncpy(work->failure.text, text, sizeof(work->failure.text) - 1);
     }
 }
 

@@ -19,7 +19,8 @@ typedef struct umf_py_work_t {
     umf_suspend_report_t report;        /* of a suspend or resume that is over */
     size_t bytes;                       /* of a wait that is over: those that still wait */
     umf_result_t result;                /* of a call that is over */
-    char native[256];                   /* the words of the driver, of a call that failed; or "" */
+    umf_py_failure_t failure;           /* of a call that failed */
+    bool is_native;                     /* its text is the driver's */
     int done;                           /* atomic: the call has ended */
     bool is_at_work;                    /* until it is known to be over */
     bool is_left;                       /* there is no other reference */

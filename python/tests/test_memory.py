@@ -171,3 +171,28 @@ def test_trim(pool):
     pool.trim(1 << 20)
     with pytest.raises(ValueError):
         pool.trim(-1)
+
+
+def test_failures_tell_the_reason_of_the_library(tmp_path):
+    with umf.Pool("disjoint over os") as pool, umf.Pool("proxy over linux_vmm") as proxy:
+        pool.set_limit(1 << 20)
+        with pytest.raises(umf.OutOfMemoryError, match="limit of the pool is 1048576 bytes") as limit:
+            pool.allocate(1 << 24)
+        assert limit.value.reason == "UMF_REASON_LIMIT"
+        with pytest.raises(umf.NotSupportedError, match="this kind of pool keeps no free memory") as trim:
+            proxy.trim()  # not that of the failure before
+        assert trim.value.reason == ""
+        with pytest.raises(umf.OutOfMemoryError, match="provider LINUX_VMM refuses") as full:
+            proxy.allocate(1 << 50)
+        assert full.value.reason == "UMF_REASON_EXHAUSTED"
+        copy = pickle.loads(pickle.dumps(full.value))
+        assert (str(copy), copy.reason) == (str(full.value), full.value.reason)
+        proxy.forbid_suspend()
+        with pytest.raises(umf.OutOfResourcesError, match="must not be suspended"):
+            umf.suspend_async(proxy).wait()  # the failure was that of another thread
+        proxy.allow_suspend()
+        absent = tmp_path / "absent" / "file"
+        with pytest.raises(umf.Error, match=f"{absent} cannot be made: No such file"):
+            umf.record(absent).__enter__()
+        with pytest.raises(umf.Error, match="nothing is recorded"):
+            umf._core.record_save(str(absent))

@@ -104,21 +104,21 @@ def test_a_job_that_nobody_waits_for(sleeper):
 
 
 def test_refusals_say_what_to_do():
-    suspended = "suspended: resume it before"
+    suspended = "resume it (before|first)"
     with umf.Pool("disjoint over linux_vmm") as pool, umf.Pool("disjoint over os") as plain:
         buffer, other = pool.allocate(4096), plain.allocate(4096)
         with memoryview(buffer):
-            with pytest.raises(umf.OutOfResourcesError, match="views of a pool's memory are in use"):
+            with pytest.raises(umf.OutOfResourcesError, match="views of a pool's memory.* forbid_suspend"):
                 umf.suspend(pool)
         with pytest.raises(umf.NotSupportedError, match="no virtual memory"):
             umf.suspend(plain)
         with pytest.raises(umf.InvalidArgumentError, match="there is no pool"):
             umf.suspend([])
-        with pytest.raises(umf.InvalidArgumentError, match="as often as it was forbidden"):
+        with pytest.raises(umf.InvalidArgumentError, match="was not forbidden"):
             pool.allow_suspend()
-        with pytest.raises(umf.InvalidArgumentError, match="'file' needs a folder"):
+        with pytest.raises(umf.InvalidArgumentError, match="no folder is given"):
             pool.set_policy("file")
-        with pytest.raises(umf.InvalidArgumentError, match="does not share"):
+        with pytest.raises(umf.InvalidArgumentError, match="private memory.*os:visibility=shared"):
             other.ipc_handle()
         umf.suspend(pool)
         for call in (

@@ -109,4 +109,4 @@ def test_a_view_of_a_pool_that_cannot_be_suspended_is_no_failure(pool):
     text = library.umfLastErrorText()
     assert text
     numpy.asarray(buffer)
-    assert library.umfLastErrorText() == text
+    assert library.umfLastErrorText() in (text, b"")

@@ -203,6 +203,7 @@ async def main() -> None:
         name: str = error.name
         why: str = error.text
         missing: int = error.missing
+        reason: str = error.reason
 
 
 async def other_machines(pool: umf.Pool) -> None:

@@ -11,19 +11,27 @@ class Error(RuntimeError):
         name: its name in the headers, "UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY".
         text: the reason in words; the message of the driver, if there is one.
         missing: bytes of memory that were missing for a resume; 0 if that is not known.
+        reason: for programs, the name of its ``umf_reason_t``, "UMF_REASON_STALE"; "" if it has none.
     """
 
     def __init__(
-        self, message: str, code: int = 0x7FFFFFFE, name: str = "", text: str = "", missing: int = 0
+        self,
+        message: str,
+        code: int = 0x7FFFFFFE,
+        name: str = "",
+        text: str = "",
+        missing: int = 0,
+        reason: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
         self.name = name
         self.text = text
         self.missing = missing
+        self.reason = reason
 
     def __reduce__(self) -> "tuple[object, ...]":
-        return type(self), (str(self), self.code, self.name, self.text, self.missing)
+        return type(self), (str(self), self.code, self.name, self.text, self.missing, self.reason)
 
 
 class OutOfMemoryError(Error, MemoryError):
@@ -77,10 +85,10 @@ _BY_CODE: Dict[int, Type[Error]] = {
 }
 
 
-def make(code: int, what: str, name: str, meaning: str, text: str, missing: int) -> Error:
+def make(code: int, what: str, name: str, meaning: str, text: str, missing: int, reason: str = "") -> Error:
     """The exception for a result of the library."""
-    reason = text or meaning
-    message = f"{what}: {reason}"
+    text = text or meaning
+    message = f"{what}: {text}"
     if missing:
         message += f" ({missing} bytes are missing)"
-    return _BY_CODE.get(code, Error)(message, code, name, reason, missing)
+    return _BY_CODE.get(code, Error)(message, code, name, text, missing, reason)

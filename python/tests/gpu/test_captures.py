@@ -144,7 +144,7 @@ def test_a_plain_suspend_is_refused_during_a_capture(plain):
     buffer.copy_from(b"a" * 100)
     capture = Capture()
     for call in (umf.suspend, lambda pool: umf.suspend_async(pool).wait()):
-        with pytest.raises(umf.OutOfResourcesError, match="a stream is captured"):
+        with pytest.raises(umf.OutOfResourcesError, match="end the capture"):
             call(plain)
     assert plain.residency().state == "resident"
     plain.trim()
@@ -185,7 +185,7 @@ def test_a_capture_of_others_is_announced(plain):
     graph = Foreign()
     with umf.capturing(graph._stream.value):
         graph.capture_begin()
-        with pytest.raises(umf.OutOfResourcesError, match="a stream is captured"):
+        with pytest.raises(umf.OutOfResourcesError, match="end the capture"):
             umf.suspend(plain)
         graph.capture_end()
     umf.suspend(plain)
