@@ -4,6 +4,7 @@
  */
 #include "plain.h"
 #include "top.h"
+#include "top_filter.h"
 
 #ifndef UMFCTL_WITH_CURSES
 
@@ -26,8 +27,8 @@ int top_screen(top_t *top, double interval) {
 #include <term.h>
 #include <unistd.h>
 
-static const char keys[] = "sort: h held l live p peak a away g growth n name   enter open   "
-                           "? help   q quit";
+static const char keys[] =
+    "sort by h l p a g n   / find   o only pools   enter open   ? help   q quit";
 
 static const char *const help[] = {
     "Each process has a block; its pools and providers are sorted within it.",
@@ -43,13 +44,16 @@ static const char *const help[] = {
     "  up, down    choose a pool            enter   its spans: is it fragmented?",
     "  h l p a g n sort                     t       trim it: unused memory is returned",
     "  space       now, not in a second     s       suspend it, after a question",
-    "  q, escape   back, or quit            w       wake it: resume",
+    "  /           find: rows with a text   w       wake it: resume",
+    "  o           only pools, or all       escape  back, or all rows again",
+    "  q           back, or quit",
 };
 
 typedef enum view_t { VIEW_LIST, VIEW_POOL, VIEW_HELP } view_t;
 
 typedef struct screen_t {
     top_t *top;
+    top_filter_t filter;
     view_t view;
     size_t chosen;  /* index of a row */
     size_t first;   /* line at the top */
@@ -105,9 +109,14 @@ static void title_make(const top_t *top, uint32_t process, char *text, size_t si
 static size_t list_draw(screen_t *screen, int from, int to, bool is_drawn, size_t *chosen) {
     const top_t *top = screen->top;
     size_t line = 0;
+    uint32_t process = UINT32_MAX;
     char text[160];
     for (size_t i = 0; i < top->count; i++) {
-        bool is_first = i == 0 || top->rows[i - 1].process != top->rows[i].process;
+        bool is_first = process != top->rows[i].process;
+        if (!top_filter_shows(&screen->filter, top, i)) {
+            continue;
+        }
+        process = top->rows[i].process;
         for (int part = is_first ? 0 : 1; part < 2; part++, line++) {
             int at = from + (int)line - (int)screen->first;
             *chosen = part == 1 && i == screen->chosen ? line : *chosen;
@@ -250,7 +259,10 @@ static void draw(screen_t *screen) {
     } else {
         list_show(screen);
     }
-    put(LINES - 2, screen->is_asking ? A_BOLD : A_NORMAL, screen->status);
+    char text[160];
+    top_filter_text(&screen->filter, screen->top, screen->chosen, text, sizeof(text));
+    bool is_position = screen->view == VIEW_LIST && !screen->status[0];
+    put(LINES - 2, screen->is_asking ? A_BOLD : A_NORMAL, is_position ? text : screen->status);
     put(LINES - 1, A_DIM, screen->view == VIEW_LIST ? keys : "q back   ? help");
     refresh();
 }
@@ -326,19 +338,24 @@ static void pool_open(screen_t *screen) {
 }
 
 static void scroll_by(screen_t *screen, int by) {
-    size_t *at = screen->view == VIEW_POOL ? &screen->first : &screen->chosen;
-    size_t most = screen->view == VIEW_POOL ? SIZE_MAX : screen->top->count;
-    if (by < 0) {
-        *at = *at > (size_t)-by ? *at - (size_t)-by : 0;
-    } else if (most > 0) {
-        *at = *at + (size_t)by < most ? *at + (size_t)by : most - 1;
+    if (screen->view != VIEW_POOL) {
+        screen->chosen = top_filter_move(&screen->filter, screen->top, screen->chosen, by);
+    } else if (by < 0) {
+        screen->first -= screen->first > (size_t)-by ? (size_t)-by : screen->first;
+    } else {
+        screen->first += (size_t)by;
     }
 }
 
 static void sort_by(screen_t *screen, top_key_t key) {
     screen->top->key = key;
     top_sort(screen->top);
-    screen->chosen = screen->first = 0;
+    screen->first = 0;
+    screen->chosen = top_filter_move(&screen->filter, screen->top, SIZE_MAX, 0);
+}
+
+static void filter_again(screen_t *screen) {
+    screen->chosen = top_filter_move(&screen->filter, screen->top, screen->chosen, 0);
 }
 
 /* Keys of the list. */
@@ -359,6 +376,13 @@ static void list_key(screen_t *screen, int key) {
         change_pool(screen, UMF_ATTACH_TRIM, "is trimmed");
     } else if (key == 's') {
         ask_suspend(screen);
+    } else if (key == '/') {
+        top_filter_begin(&screen->filter);
+    } else if (key == 'o') {
+        screen->filter.is_pools_only = !screen->filter.is_pools_only;
+        filter_again(screen);
+    } else if (key == 27) {
+        screen->filter.text[0] = '\0';
     } else if (key == 'w') {
         change_pool(screen, UMF_ATTACH_RESUME, "is resumed");
     }
@@ -375,10 +399,12 @@ static bool press(screen_t *screen, int key) {
         return true;
     }
     screen->status[0] = '\0';
-    if (key == 'q' || key == 27) {
-        if (screen->view == VIEW_LIST) {
-            return false;
-        }
+    if (screen->filter.is_typed) {
+        top_filter_key(&screen->filter, key, key == KEY_BACKSPACE || key == 127 || key == 8);
+        filter_again(screen);
+    } else if (screen->view == VIEW_LIST && key == 'q') {
+        return false;
+    } else if (screen->view != VIEW_LIST && (key == 'q' || key == 27)) {
         pool_close(screen);
     } else if (key == '?') {
         screen->view = screen->view == VIEW_HELP ? VIEW_LIST : VIEW_HELP;
@@ -434,9 +460,7 @@ static bool sample(screen_t *screen) {
             screen->chosen = i;
         }
     }
-    if (screen->chosen >= top->count) {
-        screen->chosen = 0;
-    }
+    filter_again(screen);
     return is_left;
 }
 

@@ -382,7 +382,8 @@ class Screen:
     def resize(self, rows, columns):
         self.rows, self.columns = rows, columns
         self.cells = [[" "] * columns for _ in range(rows)]
-        self.row = self.column = 0
+        self.row = self.column = self.top = 0
+        self.bottom = rows - 1
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def text(self):
@@ -417,13 +418,18 @@ class Screen:
         return os.waitstatus_to_exitcode(status)
 
     # Sequences of xterm that ncurses uses; those that only change looks fall through.
-    SEQUENCE = re.compile(r"\033\[([?0-9;]*)([A-Za-z])|\033[()].|\033.|[\x0e\x0f]")
+    SEQUENCE = re.compile(r"\033\[([?0-9;]*)([A-Za-z@])|\033[()].|\033.|[\x0e\x0f]")
 
     def show(self, piece):
         at = 0
         while at < len(piece):
             found = self.SEQUENCE.match(piece, at)
-            if found:
+            if found and found.group() == "\033M":
+                if self.row == self.top:
+                    self.move_lines(self.top, 1)
+                self.row = max(self.row - (self.row != self.top), 0)
+                at = found.end()
+            elif found:
                 self.control(found.group(1) or "", found.group(2) or "")
                 at = found.end()
             else:
@@ -434,7 +440,10 @@ class Screen:
         if character == "\r":
             self.column = 0
         elif character == "\n":
-            self.row = min(self.row + 1, self.rows - 1)
+            if self.row == self.bottom:
+                self.move_lines(self.top, -1)
+            else:
+                self.row = min(self.row + 1, self.rows - 1)
         elif character == "\b":
             self.column = max(self.column - 1, 0)
         elif character >= " " and self.row < self.rows:
@@ -482,6 +491,25 @@ class Screen:
             row = self.cells[self.row]
             del row[self.column:self.column + (first or 1)]
             row.extend(" " * (self.columns - len(row)))
+
+        elif letter == "@":
+            row = self.cells[self.row]
+            row[self.column:self.column] = " " * (first or 1)
+            del row[self.columns:]
+        elif letter in ("L", "M"):
+            self.move_lines(self.row, (first or 1) * (1 if letter == "L" else -1))
+        elif letter in ("S", "T"):
+            self.move_lines(self.top, (first or 1) * (1 if letter == "T" else -1))
+        elif letter == "r":
+            self.top, self.bottom = (first or 1) - 1, (numbers[1] if len(numbers) > 1 else self.rows) - 1
+            self.row = self.column = 0
+
+    def move_lines(self, row, by):
+        """Lines of the scroll region from `row` on, down, or up if `by` is negative."""
+        count = min(abs(by), self.bottom + 1 - row)
+        fresh = [[" "] * self.columns for _ in range(count)]
+        lines = self.cells[row:self.bottom + 1]
+        self.cells[row:self.bottom + 1] = fresh + lines[:len(lines) - count] if by > 0 else lines[count:] + fresh
 
     def clear(self, row, column):
         for at in range(column, self.columns):
@@ -553,6 +581,24 @@ def test_screen(sample):
     screen.wait_for("POOL OR PROVIDER")
     screen.resize(30, 100)
     screen.wait_for("q quit")
+    screen.send("h")
+    screen.wait_for(r"^1 of [4-9]")
+    screen.send("\033OB")
+    screen.wait_for(r"^2 of [4-9]")
+    screen.send("/SMA")
+    screen.wait_for(r"^1 of 1   /SMA_")
+    check("large" not in screen.text() and "small" in screen.text(), screen.text())
+    screen.send("x\177\n")
+    screen.wait_for(r"^1 of 1   /SMA *$")
+    screen.send("\n")
+    screen.wait_for(r"^small #\d+: ")
+    screen.send("\033")
+    screen.wait_for(r"^1 of 1   /SMA *$")
+    screen.send("\033")
+    screen.wait_for(r"^\d of [4-9] *$")
+    screen.send("o")
+    screen.wait_for(r"^\d of 2 pools")
+    check("OS #" not in screen.text(), screen.text())
     screen.send("q")
     check(screen.end() == 0)
     check(is_restored(screen), "the terminal is not restored")
