@@ -25,10 +25,10 @@
 #include <umf/plugin.h>
 
 #include "base/event_count.h"
-#include "base/handle.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "ds/list.h"
+#include "ipc/export_mark.h"
 #include "ipc/ipc.h"
 #include "ipc/wire.h"
 #include "object/object.h"
@@ -95,8 +95,7 @@ static void *export_data(umf_export_t *export) {
 
 /* --- one export --- */
 
-/* The size of a handle. */
-static umf_result_t export_size(umf_memory_provider_handle_t provider, size_t *size) {
+umf_result_t umf_export_size(umf_memory_provider_handle_t provider, size_t *size) {
     size_t data_size;
     umf_result_t result = umfMemoryProviderGetIPCHandleSize(provider, &data_size);
     if (result == UMF_RESULT_SUCCESS && !umf_wire_size(data_size, size)) {
@@ -111,7 +110,7 @@ static umf_result_t export_size(umf_memory_provider_handle_t provider, size_t *s
 static umf_result_t export_create(umf_span_t *span, umf_memory_provider_handle_t provider,
                                   umf_export_t **out) {
     size_t size;
-    umf_result_t result = export_size(provider, &size);
+    umf_result_t result = umf_export_size(provider, &size);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -352,68 +351,16 @@ void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider) {
 
 /* --- handles given to the user --- */
 
-/*
- * The mark stands in front of each handle, so that umfPutIPCHandle recognises what it was given.
- * The places where marks were ever written are known, and nothing else is read: the arena keeps
- * small blocks mapped. The cookie shows whether a mark is there now.
- */
-typedef struct export_mark_t {
-    _Atomic uint64_t cookie;
-    uint64_t bytes; /* of the whole block */
-} export_mark_t;
-
-#define EXPORT_COOKIE 0x2f1c9a6b7e4d5380u
-#define EXPORT_STAYS 4096 /* the arena may unmap freed blocks of this size and above */
-
-static const umf_handle_kind_t export_mark_kind = {"an IPC handle's mark"};
-
-/* The pin behind the handle. While the handle exists, the memory it names is not reused. */
-static umf_pin_t *export_pin(export_mark_t *mark) {
-    return (umf_pin_t *)((char *)mark + mark->bytes) - 1;
-}
-
-static size_t export_block_size(size_t handle_size) {
-    size_t room = umf_align_up(handle_size, _Alignof(umf_pin_t));
-    return sizeof(export_mark_t) + room + sizeof(umf_pin_t);
-}
-
-static uint64_t export_cookie(const export_mark_t *mark) {
-    return EXPORT_COOKIE ^ (uintptr_t)mark;
-}
-
-/* NULL: no memory, logged. */
-static export_mark_t *export_mark_new(size_t bytes) {
-    export_mark_t *mark = umf_meta_alloc(bytes);
-    if (mark == NULL) {
-        UMF_LOG_ERROR("no memory for %zu bytes of an IPC handle", bytes);
-        return NULL;
-    }
-    if (umf_unlikely(umf_handle_kind(mark) != &export_mark_kind) &&
-        umf_handle_begin(mark, &export_mark_kind) != UMF_RESULT_SUCCESS) {
-        umf_meta_free(mark, bytes);
-        return NULL;
-    }
-    mark->bytes = bytes;
-    return mark;
-}
-
-static void export_mark_free(export_mark_t *mark) {
-    if (umf_unlikely(mark->bytes >= EXPORT_STAYS)) {
-        umf_handle_end(mark, &export_mark_kind, __func__);
-    }
-    umf_meta_free(mark, mark->bytes);
-}
-
 static umf_result_t export_copy(const umf_export_t *export, uint64_t offset,
                                 umf_ipc_handle_t *handle, size_t *size) {
-    export_mark_t *mark = export_mark_new(export_block_size(export->size));
+    umf_export_mark_t *mark = umf_export_mark_new(export->size);
     if (mark == NULL) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     void *bytes = mark + 1;
     memcpy(bytes, export->handle, export->size);
     umf_wire_set_offset(bytes, export->fixed_sum, offset);
-    atomic_store_explicit(&mark->cookie, export_cookie(mark), memory_order_release);
+    umf_export_mark_set(mark);
     *handle = bytes;
     *size = export->size;
     return UMF_RESULT_SUCCESS;
@@ -467,11 +414,11 @@ static umf_result_t export_get_and_pin(umf_span_t *span, const void *ptr, umf_ip
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    export_mark_t *mark = (export_mark_t *)made - 1;
-    result = umf_pin_begin(export_pin(mark), span, ptr);
+    umf_export_mark_t *mark = (umf_export_mark_t *)made - 1;
+    result = umf_pin_begin(umf_export_mark_pin(mark), span, ptr);
     if (result != UMF_RESULT_SUCCESS) {
         atomic_store_explicit(&mark->cookie, 0, memory_order_relaxed);
-        export_mark_free(mark);
+        umf_export_mark_free(mark);
         return result;
     }
     *handle = made;
@@ -501,49 +448,20 @@ UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcH
     return export_get_and_pin(span, ptr, ipcHandle, size);
 }
 
-/* Removes the mark of a handle. false: there is none. It may read memory that is no longer part of
- * a handle. */
-__attribute__((no_sanitize_address)) static bool export_unmark(export_mark_t *mark) {
-    uint64_t cookie = export_cookie(mark);
-    return umf_handle_kind(mark) == &export_mark_kind &&
-           atomic_compare_exchange_strong(&mark->cookie, &cookie, 0);
-}
-
 UMF_API_1_0 umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle) {
     if (ipcHandle == NULL) {
         return UMF_RESULT_SUCCESS;
     }
-    export_mark_t *mark = (export_mark_t *)ipcHandle - 1;
-    if (!export_unmark(mark)) {
+    umf_export_mark_t *mark = (umf_export_mark_t *)ipcHandle - 1;
+    if (!umf_export_mark_remove(mark)) {
         UMF_LOG_ERROR("%p was not made by umfGetIPCHandle in this process, or was put before; a "
                       "received handle is freed by the owner of its buffer",
                       (void *)ipcHandle);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_pin_end(export_pin(mark));
-    export_mark_free(mark);
+    umf_pin_end(umf_export_mark_pin(mark));
+    umf_export_mark_free(mark);
     return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_1_0 umf_result_t umfPoolGetIPCHandleSize(umf_memory_pool_handle_t hPool, size_t *size) {
-    if (!umf_pool_check(hPool, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (size == NULL) {
-        UMF_LOG_ERROR("size is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_memory_provider_handle_t provider;
-    umf_result_t result = umf_ipc_provider(hPool, &provider);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    size_t total;
-    result = export_size(provider, &total);
-    if (result == UMF_RESULT_SUCCESS) {
-        *size = total;
-    }
-    return result;
 }
 
 umf_export_stats_t umf_export_stats(void) {

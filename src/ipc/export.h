@@ -18,6 +18,9 @@
  */
 void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider);
 
+/* The size of the handles for memory of a provider. Errors are logged. */
+umf_result_t umf_export_size(umf_memory_provider_handle_t provider, size_t *size);
+
 typedef struct umf_export_stats_t {
     size_t kept; /* exports that exist now */
     size_t made; /* calls of providers for one */

@@ -104,3 +104,24 @@ umf_ipc_watch_t umf_ipc_watch(umf_memory_provider_handle_t provider, const void 
     }
     return watch;
 }
+
+UMF_API_1_0 umf_result_t umfPoolGetIPCHandleSize(umf_memory_pool_handle_t hPool, size_t *size) {
+    if (!umf_pool_check(hPool, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (size == NULL) {
+        UMF_LOG_ERROR("size is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_memory_provider_handle_t provider;
+    umf_result_t result = umf_ipc_provider(hPool, &provider);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    size_t total;
+    result = umf_export_size(provider, &total);
+    if (result == UMF_RESULT_SUCCESS) {
+        *size = total;
+    }
+    return result;
+}

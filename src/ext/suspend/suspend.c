@@ -12,12 +12,10 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/staging/pinned.h"
-#include "ext/staging/queue.h"
 #include "ext/staging/undone.h"
 #include "ext/suspend/plan.h"
 #include "ext/suspend/suspendable.h"
 #include "object/event.h"
-#include "object/provider/memory_watch.h"
 
 /* The pools of one call. */
 typedef struct claimed_t {
@@ -147,100 +145,6 @@ static umf_result_t wait_before_resume(const claimed_t *all) {
                : result;
 }
 
-/* --- saving and restoring --------------------------------------------------------------------- */
-
-static bool is_kept(const umf_suspendable_t *suspendable) {
-    return suspendable->policy.keep != UMF_SUSPEND_ZERO &&
-           suspendable->policy.keep != UMF_SUSPEND_DISCARD;
-}
-
-static umf_result_t suspendable_save(umf_suspendable_t *suspendable) {
-    if (suspendable->count == 0 || !is_kept(suspendable)) {
-        return UMF_RESULT_SUCCESS;
-    }
-    if (!umf_store_can(umf_suspendable_provider(suspendable), suspendable->policy.keep)) {
-        return UMF_RESULT_ERROR_NOT_SUPPORTED;
-    }
-    umf_result_t result =
-        umf_store_create(umf_suspendable_provider(suspendable), &suspendable->policy,
-                         suspendable->part_bytes, &suspendable->store);
-    return result == UMF_RESULT_SUCCESS
-               ? umf_store_save(suspendable->store, suspendable->parts, suspendable->part_count)
-               : result;
-}
-
-static umf_result_t queue_zeroes(const umf_operand_t *operand, void *queue, void *arg) {
-    const umf_suspendable_t *suspendable = arg;
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    for (size_t i = 0; i < suspendable->part_count && result == UMF_RESULT_SUCCESS; i++) {
-        result = operand->ext->fill(operand->self, queue, suspendable->parts[i].base, 0,
-                                    suspendable->parts[i].size);
-    }
-    return result;
-}
-
-static umf_result_t suspendable_zero(umf_suspendable_t *suspendable) {
-    umf_operand_t operand;
-    umf_operand_of_provider(&operand, umf_suspendable_provider(suspendable));
-    return umf_queue_run(&operand, queue_zeroes, suspendable, NULL);
-}
-
-static umf_result_t suspendable_load(umf_suspendable_t *suspendable) {
-    if (suspendable->count == 0 || suspendable->policy.keep == UMF_SUSPEND_DISCARD) {
-        return UMF_RESULT_SUCCESS;
-    }
-    return suspendable->policy.keep == UMF_SUSPEND_ZERO
-               ? suspendable_zero(suspendable)
-               : umf_store_load(suspendable->store, suspendable->parts, suspendable->part_count);
-}
-
-/* --- memory ----------------------------------------------------------------------------------- */
-
-static umf_result_t suspendable_create(umf_suspendable_t *suspendable, size_t *missing) {
-    umf_suspend_vm_t vm = umf_suspendable_vm(suspendable);
-    return suspendable->count
-               ? vm.ext->vm_create(vm.self, suspendable->bases, suspendable->count, missing)
-               : UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t suspendable_attach(umf_suspendable_t *suspendable) {
-    umf_suspend_vm_t vm = umf_suspendable_vm(suspendable);
-    return suspendable->count ? vm.ext->vm_attach(vm.self, suspendable->bases, suspendable->count)
-                              : UMF_RESULT_SUCCESS;
-}
-
-/* Tells the callbacks of umf/registration.h that the memory of the pool goes. */
-static void notify_unmapping(const umf_suspendable_t *suspendable) {
-    const umf_tracked_provider_t *tracked = suspendable->pool->tracked;
-    for (size_t i = suspendable->part_count; umf_memory_watch_of(tracked) && i-- > 0;) {
-        umf_memory_watch_unmapping(tracked, suspendable->parts[i].base, suspendable->parts[i].size,
-                                   0);
-    }
-}
-
-/* Tells them that it is there again. A refusal is undone. */
-static umf_result_t notify_mapped(const umf_suspendable_t *suspendable) {
-    const umf_tracked_provider_t *tracked = suspendable->pool->tracked;
-    for (size_t i = 0; umf_memory_watch_of(tracked) && i < suspendable->part_count; i++) {
-        umf_result_t result = umf_memory_watch_mapped(tracked, suspendable->parts[i].base,
-                                                      suspendable->parts[i].size);
-        for (; result != UMF_RESULT_SUCCESS && i-- > 0;) {
-            umf_memory_watch_unmapping(tracked, suspendable->parts[i].base,
-                                       suspendable->parts[i].size, 0);
-        }
-        if (result != UMF_RESULT_SUCCESS) {
-            return result;
-        }
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t suspendable_detach(umf_suspendable_t *suspendable) {
-    umf_suspend_vm_t vm = umf_suspendable_vm(suspendable);
-    return suspendable->count ? vm.ext->vm_detach(vm.self, suspendable->bases, suspendable->count)
-                              : UMF_RESULT_SUCCESS;
-}
-
 /* --- the transactions ------------------------------------------------------------------------- */
 
 /* Creates the memory of all pools. After a failure some exists, which take_back releases. */
@@ -248,7 +152,7 @@ static umf_result_t make_memory(claimed_t *all) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     size_t created = 0, missing = 0;
     while (created < all->count && result == UMF_RESULT_SUCCESS) {
-        result = suspendable_create(all->list[created], &missing);
+        result = umf_suspendable_create(all->list[created], &missing);
         created += result == UMF_RESULT_SUCCESS;
     }
     if (result != UMF_RESULT_SUCCESS) {
@@ -259,7 +163,7 @@ static umf_result_t make_memory(claimed_t *all) {
         UMF_LOG_ERROR("%zu bytes of memory are missing; the pools stay suspended", missing);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
-        result = suspendable_attach(all->list[i]);
+        result = umf_suspendable_attach(all->list[i]);
     }
     return result;
 }
@@ -268,7 +172,7 @@ static umf_result_t make_memory(claimed_t *all) {
 static void take_back(claimed_t *all) {
     for (size_t i = 0; i < all->count; i++) {
         if (suspendable_settle(all->list[i]) == UMF_RESULT_SUCCESS &&
-            suspendable_detach(all->list[i]) != UMF_RESULT_SUCCESS) {
+            umf_suspendable_detach(all->list[i]) != UMF_RESULT_SUCCESS) {
             UMF_LOG_ERROR("pool %p stays suspended, but not all of its memory could be given back; "
                           "the next resume uses that",
                           (void *)all->list[i]->pool);
@@ -284,11 +188,11 @@ static umf_result_t suspendable_restore(umf_suspendable_t *suspendable) {
     if (umf_plan_away(suspendable) == 0) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_result_t result = suspendable_create(suspendable, &missing);
+    umf_result_t result = umf_suspendable_create(suspendable, &missing);
     if (result == UMF_RESULT_SUCCESS) {
-        result = suspendable_attach(suspendable);
+        result = umf_suspendable_attach(suspendable);
     }
-    return result == UMF_RESULT_SUCCESS ? suspendable_load(suspendable) : result;
+    return result == UMF_RESULT_SUCCESS ? umf_suspendable_load(suspendable) : result;
 }
 
 /* Ends the suspension of a pool that has its memory again. */
@@ -303,7 +207,7 @@ static void suspend_undo(claimed_t *all, bool is_notified) {
         umf_suspendable_t *suspendable = all->list[i];
         if (suspendable_restore(suspendable) == UMF_RESULT_SUCCESS) {
             if (is_notified) {
-                notify_mapped(suspendable);
+                umf_suspendable_notify_mapped(suspendable);
             }
             suspendable_end(suspendable);
             umf_watch_notify_resume(&suspendable->watch, suspendable->pool);
@@ -354,14 +258,14 @@ static umf_result_t suspend_all(claimed_t *all) {
         result = umf_plan_make(all->list[i], &all->report);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
-        result = suspendable_save(all->list[i]);
+        result = umf_suspendable_save(all->list[i]);
     }
     size_t notified = 0;
     for (; notified < all->count && result == UMF_RESULT_SUCCESS; notified++) {
-        notify_unmapping(all->list[notified]);
+        umf_suspendable_notify_unmapping(all->list[notified]);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
-        result = suspendable_detach(all->list[i]);
+        result = umf_suspendable_detach(all->list[i]);
     }
     if (result != UMF_RESULT_SUCCESS) {
         suspend_undo(all, notified > 0);
@@ -386,16 +290,16 @@ static umf_result_t resume_all(claimed_t *all) {
         result = make_memory(all);
     }
     for (size_t i = 0; i < all->count && result == UMF_RESULT_SUCCESS; i++) {
-        result = suspendable_load(all->list[i]);
+        result = umf_suspendable_load(all->list[i]);
     }
     size_t notified = 0;
     while (notified < all->count && result == UMF_RESULT_SUCCESS) {
-        result = notify_mapped(all->list[notified]);
+        result = umf_suspendable_notify_mapped(all->list[notified]);
         notified += result == UMF_RESULT_SUCCESS;
     }
     if (result != UMF_RESULT_SUCCESS) {
         while (notified-- > 0) {
-            notify_unmapping(all->list[notified]);
+            umf_suspendable_notify_unmapping(all->list[notified]);
         }
         take_back(all);
         return result;

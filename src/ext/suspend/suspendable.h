@@ -101,4 +101,19 @@ void umf_suspendable_freed(umf_memory_pool_handle_t pool, const void *ptr);
 void umf_suspendable_close_pool(umf_suspendable_t *suspendable);
 void umf_suspendable_open_pool(umf_suspendable_t *suspendable);
 
+/* --- steps of a suspend and a resume of one pool: pool_steps.c --- */
+
+/* Copies the content of the pieces into a store, as the policy says. */
+umf_result_t umf_suspendable_save(umf_suspendable_t *suspendable);
+/* Restores the content of attached pieces, from the store or as zeros. */
+umf_result_t umf_suspendable_load(umf_suspendable_t *suspendable);
+/* Creates the memory of detached pieces. `missing`: after a failure, bytes that were not there. */
+umf_result_t umf_suspendable_create(umf_suspendable_t *suspendable, size_t *missing);
+umf_result_t umf_suspendable_attach(umf_suspendable_t *suspendable);
+umf_result_t umf_suspendable_detach(umf_suspendable_t *suspendable);
+/* Calls the callbacks of umf/registration.h: the memory of the pool is about to be unmapped. */
+void umf_suspendable_notify_unmapping(const umf_suspendable_t *suspendable);
+/* The same: it is mapped again. A refusal is undone, and returned. */
+umf_result_t umf_suspendable_notify_mapped(const umf_suspendable_t *suspendable);
+
 #endif

@@ -43,6 +43,9 @@ umf_vmm_piece_t *umf_vmm_piece_locked(umf_vmm_t *vmm, uintptr_t addr);
 
 /* false: no memory. */
 bool umf_vmm_isolate_locked(umf_vmm_piece_t *piece, uintptr_t base, size_t size);
+/* An isolated segment counts as used in the range, but it is free: a second free must not find it.
+ */
+bool umf_vmm_is_isolated_locked(const umf_vmm_piece_t *piece, uintptr_t base);
 void umf_vmm_take_back_locked(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 
 /* Takes a piece without allocations out of all lists, together with its isolated segments. */
