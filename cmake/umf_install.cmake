@@ -134,6 +134,7 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" RENAME LICENSE.TXT
     DESTINATION "${umf_doc_dir}" COMPONENT umf_development)
 install(FILES "${PROJECT_SOURCE_DIR}/licensing/third-party-programs.txt"
     DESTINATION "${umf_doc_dir}/licensing" COMPONENT umf_development)
+include(umf_sbom)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/"
     DESTINATION "${umf_doc_dir}/examples" COMPONENT umf_development)
 

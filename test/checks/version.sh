@@ -26,5 +26,17 @@ jemalloc=$(sed -nE 's/^set\(umf_jemalloc_(version|sha256) (.*)\)/\2/p' cmake/jem
     failed=1
 }
 
+expect packaging/conan/conanfile.py "$2" "$(sed -nE 's/^    version = "(.*)"/\1/p' packaging/conan/conanfile.py)"
+expect packaging/spack/package.py "$2" "$(sed -nE 's/^    version\("(.*)"\)/\1/p' packaging/spack/package.py)"
+expect packaging/vcpkg/vcpkg.json "$2" "$(sed -nE 's/^  "version-string": "(.*)",/\1/p' packaging/vcpkg/vcpkg.json)"
+# Options of CMake that a recipe sets exist.
+known=$(cat CMakeLists.txt cmake/*.cmake | grep -oE '^ *(option|set)\(UMF_[A-Z_]+|find_path\(UMF_[A-Z_]+' | grep -oE 'UMF_[A-Z_]+' | sort -u)
+unknown=$(comm -23 <(cat packaging/{conan/conanfile.py,spack/package.py,vcpkg/portfile.cmake} debian/rules |
+    grep -oE 'UMF_[A-Z_]+' | sort -u) <(echo "$known"))
+[ -z "$unknown" ] || {
+    echo "recipes set options that do not exist:" $unknown
+    failed=1
+}
+
 [ $failed -ne 0 ] || echo "check_version: $2, $3 for packages"
 exit $failed

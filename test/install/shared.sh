@@ -17,6 +17,16 @@ lib=$prefix/$libdir
 
 check_tree "$prefix" "$libdir"
 need_file "$lib/libumf.so.$version"
+! command -v python3 >/dev/null || python3 - "$prefix/share/doc/umf/licensing/umf.spdx.json" "$version" "$with_jemalloc" <<'EOF' || fail "wrong bill of materials"
+import json, sys
+bill = json.load(open(sys.argv[1]))
+packages = {package["name"]: package["versionInfo"] for package in bill["packages"]}
+assert packages.pop("libumf").split("-")[0] == sys.argv[2], packages
+assert list(packages) == (["jemalloc"] if sys.argv[3] == "ON" else []), packages
+ids = {package["SPDXID"] for package in bill["packages"]} | {"SPDXRef-DOCUMENT"}
+for relation in bill["relationships"]:
+    assert {relation["spdxElementId"], relation["relatedSpdxElement"]} <= ids, relation
+EOF
 [ "$(readlink "$lib/libumf.so.1")" = "libumf.so.$version" ] || fail "libumf.so.1 is not that link"
 [ "$(readlink "$lib/libumf.so")" = libumf.so.1 ] || fail "libumf.so is not that link"
 "$readelf" -d "$lib/libumf.so" | grep -q 'SONAME.*\[libumf.so.1\]' || fail "wrong soname"
