@@ -310,8 +310,9 @@ umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const char *prefix);
 ///        notes and flags. This stores a generation in a folder while it is served, and brings it
 ///        back from there.
 ///
-/// Entries that share memory do so in the copy. Content is compared with its sum, if it has one.
-/// Entries with ::UMF_VAULT_PRIVATE are copied as this process sees them.
+/// A draft of a folder takes no memory for it, but for private entries: it reads the view's until
+/// it ends. Entries that share memory do so in the copy. Content is compared with its sum, if it
+/// has one. Entries with ::UMF_VAULT_PRIVATE are copied as this process sees them.
 ///
 /// @param hDraft the draft. Without an identity it gets that of the view. It needs up to three of
 ///        its 64 pools for this

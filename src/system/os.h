@@ -35,6 +35,9 @@ size_t umf_os_memory(void);          /* bytes of the machine's memory */
 /* Memory. `*addr` is the requested address on entry (NULL: any) and the actual one on success. */
 int umf_os_map(void **addr, size_t size, int prot, int flags, int fd, size_t offset);
 int umf_os_unmap(void *addr, size_t size);
+/* Maps the same memory once more, with the same access; only of shared mappings, and not in all
+ * emulators. */
+int umf_os_map_again(void *addr, size_t size, void **again);
 int umf_os_protect(void *addr, size_t size, int prot);
 int umf_os_advise(void *addr, size_t size, int advice);
 bool umf_os_knows_advice(int advice); /* false for systems that accept any, as some emulators do */

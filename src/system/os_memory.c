@@ -33,6 +33,19 @@ int umf_os_unmap(void *addr, size_t size) {
     return error != 0 ? error : os_result(munmap(addr, size));
 }
 
+int umf_os_map_again(void *addr, size_t size, void **again) {
+    int error = os_fault("map_again");
+    if (error != 0) {
+        return error;
+    }
+    void *made = mremap(addr, 0, size, MREMAP_MAYMOVE);
+    if (made == MAP_FAILED) {
+        return errno;
+    }
+    *again = made;
+    return 0;
+}
+
 int umf_os_protect(void *addr, size_t size, int prot) {
     int error = os_fault("protect");
     return error != 0 ? error : os_result(mprotect(addr, size, prot));

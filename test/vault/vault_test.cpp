@@ -661,6 +661,8 @@ TEST_F(Vaults, AGenerationIsStoredAndComesBack) {
         View view(*way[0]);
         Draft draft(*way[1]);
         ASSERT_EQ(umfVaultCopy(draft.handle, view.handle, nullptr), UMF_RESULT_SUCCESS);
+        ASSERT_EQ(umfVaultDetach(view.handle), UMF_RESULT_SUCCESS);
+        view.handle = nullptr; // the draft does not need it
         ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
         umf_vault_attach_params_t wanted = UMF_VAULT_ATTACH_PARAMS_INIT;
         wanted.identity = params.identity;
@@ -677,6 +679,34 @@ TEST_F(Vaults, AGenerationIsStoredAndComesBack) {
         EXPECT_EQ(copy.find("zero").flags, unsigned(UMF_VAULT_ZERO));
     }
     EXPECT_EQ(vault.stat().current, 2u);
+}
+
+// Bytes of shared memory that this process has in its page tables.
+size_t resident_shared() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+        if (line.compare(0, 9, "RssShmem:") == 0) {
+            return std::stoul(line.substr(9)) << 10;
+        }
+    }
+    return 0;
+}
+
+TEST_F(Vaults, ACopyIntoAFolderNeedsNoMemory) {
+    constexpr size_t size = 32 << 20;
+    Vault vault, folder(("file:" + place + "/stored").c_str());
+    {
+        Draft draft(vault, nullptr, "proxy over linux_vmm");
+        memset(draft.put("large", size), 7, size);
+        ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    }
+    View view(vault);
+    Draft draft(folder);
+    size_t before = resident_shared();
+    ASSERT_EQ(umfVaultCopy(draft.handle, view.handle, nullptr), UMF_RESULT_SUCCESS);
+    EXPECT_LT(resident_shared(), before + size / 2);
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(static_cast<unsigned char *>(View(folder).find("large").ptr)[size - 1], 7);
 }
 
 TEST_F(Vaults, APartIsCopiedBesideOtherEntries) {

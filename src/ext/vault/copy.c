@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/vault/draft.h"
+#include "system/os.h"
 
 #define POOL "proxy over linux_vmm:piece_size=4K" /* a piece for each slab */
 
@@ -16,6 +17,7 @@ typedef struct copy_t {
     uint32_t first, last;
     umf_memory_pool_handle_t pools[UMF_VAULT_CLASS_TABLE]; /* by class; NULL: not made yet */
     char **blocks;     /* by slab of the view; NULL: no entry in it */
+    bool *are_again;   /* mapped once more, and not copied */
     uint32_t *indices; /* of the draft's slabs */
     size_t *offsets;   /* of the blocks in their pieces */
 } copy_t;
@@ -31,8 +33,34 @@ static void find_range(copy_t *copy, const char *prefix) {
     }
 }
 
+/* A folder reads the content at the commit: memory that nobody writes needs no copy until then. */
+static bool map_again(copy_t *copy, uint32_t i) {
+    const umf_vault_slab_t *slab = &copy->table->slabs[i];
+    size_t page = umf_os_page_size(), size = ((size_t)slab->size + page - 1) & ~(page - 1);
+    void *again;
+    if (!copy->draft->vault->is_folder || slab->role != UMF_VAULT_CLASS_SHARED ||
+        copy->draft->slabs.count >= UMF_TABLE_SLABS_MAX ||
+        umf_os_map_again(copy->view->bases[i], size, &again) != 0) {
+        return false;
+    }
+    copy->indices[i] = umf_vault_draft_slab_of_view(
+        copy->draft,
+        (umf_vault_draft_slab_t){
+            .base = again, .size = size, .role = slab->role, .fd = -1, .is_again = true});
+    if (copy->indices[i] == UINT32_MAX) {
+        umf_os_unmap(again, size);
+        return false;
+    }
+    copy->blocks[i] = again;
+    copy->are_again[i] = true;
+    return true;
+}
+
 /* Memory for a slab. Pages without entries are not touched. */
 static umf_result_t block_make(copy_t *copy, uint32_t i) {
+    if (map_again(copy, i)) {
+        return UMF_RESULT_SUCCESS;
+    }
     const umf_vault_slab_t *slab = &copy->table->slabs[i];
     umf_memory_pool_handle_t *pool = &copy->pools[slab->role];
     umf_result_t result = *pool ? UMF_RESULT_SUCCESS : umfVaultDraftPool(copy->draft, POOL, pool);
@@ -74,7 +102,10 @@ static umf_result_t copy_content(copy_t *copy, uint32_t i) {
         return UMF_RESULT_SUCCESS;
     }
     char *to = copy->blocks[entry->slab] + entry->offset;
-    memcpy(to, (const char *)copy->view->bases[entry->slab] + entry->offset, (size_t)entry->size);
+    if (!copy->are_again[entry->slab]) {
+        memcpy(to, (const char *)copy->view->bases[entry->slab] + entry->offset,
+               (size_t)entry->size);
+    }
     uint64_t digest = digest_of(copy, i);
     if (digest && umf_table_digest(to, (size_t)entry->size) != digest) {
         return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
@@ -111,11 +142,19 @@ static umf_result_t copy_all(copy_t *copy) {
         result = add_entry(copy, i);
     }
     if (result != UMF_RESULT_SUCCESS) {
+        for (size_t i = slabs; i < draft->slabs.count; i++) {
+            umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
+            if (slab->is_again) {
+                umf_os_unmap(slab->base, slab->size);
+            }
+        }
         draft->slabs.count = slabs;
         draft->entries.count = entries;
         draft->bytes.count = bytes;
         for (uint32_t i = 0; i < copy->table->head->slabs; i++) {
-            umfFree(copy->blocks[i]);
+            if (!copy->are_again[i]) {
+                umfFree(copy->blocks[i]);
+            }
         }
     } else if (draft->identity_size == 0) {
         draft->identity_size = copy->table->head->identity;
@@ -133,15 +172,17 @@ UMF_API_EXT_1 umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft,
     find_range(&copy, prefix ? prefix : "");
     size_t slabs = copy.table->head->slabs + 1;
     copy.blocks = umf_meta_alloc(slabs * sizeof(*copy.blocks));
+    copy.are_again = umf_meta_alloc(slabs * sizeof(*copy.are_again));
     copy.indices = umf_meta_alloc(slabs * sizeof(*copy.indices));
     copy.offsets = umf_meta_alloc(slabs * sizeof(*copy.offsets));
     umf_result_t result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    if (copy.blocks && copy.indices && copy.offsets) {
+    if (copy.blocks && copy.are_again && copy.indices && copy.offsets) {
         result = copy_all(&copy);
     } else {
         UMF_LOG_ERROR("no memory for the slabs of a copy");
     }
     umf_meta_free(copy.blocks, slabs * sizeof(*copy.blocks));
+    umf_meta_free(copy.are_again, slabs * sizeof(*copy.are_again));
     umf_meta_free(copy.indices, slabs * sizeof(*copy.indices));
     umf_meta_free(copy.offsets, slabs * sizeof(*copy.offsets));
     return result;

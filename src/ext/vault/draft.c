@@ -341,6 +341,15 @@ UMF_API_EXT_1 umf_result_t umfVaultPut(umf_vault_draft_handle_t hDraft, const ch
     return umf_vault_draft_add(hDraft, entry, key, note);
 }
 
+uint32_t umf_vault_draft_slab_of_view(umf_vault_draft_handle_t draft, umf_vault_draft_slab_t slab) {
+    umf_vault_draft_slab_t *made = array_add(&draft->slabs, sizeof(*made), 1);
+    if (!made) {
+        return UINT32_MAX;
+    }
+    *made = slab;
+    return (uint32_t)draft->slabs.count - 1;
+}
+
 /* The draft's slab that stands for one of `from`. UINT32_MAX: no memory. */
 static uint32_t slab_of_from(umf_vault_draft_handle_t draft, uint32_t index) {
     const umf_vault_slab_t *from = &draft->from->table.slabs[index];
@@ -351,16 +360,11 @@ static uint32_t slab_of_from(umf_vault_draft_handle_t draft, uint32_t index) {
             return (uint32_t)i;
         }
     }
-    umf_vault_draft_slab_t *slab = array_add(&draft->slabs, sizeof(*slab), 1);
-    if (!slab) {
-        return UINT32_MAX;
-    }
-    *slab = (umf_vault_draft_slab_t){.base = base,
-                                     .size = (size_t)from->size,
-                                     .serial = from->serial,
-                                     .role = from->role,
-                                     .fd = -1};
-    return (uint32_t)draft->slabs.count - 1;
+    return umf_vault_draft_slab_of_view(draft, (umf_vault_draft_slab_t){.base = base,
+                                                                        .size = (size_t)from->size,
+                                                                        .serial = from->serial,
+                                                                        .role = from->role,
+                                                                        .fd = -1});
 }
 
 UMF_API_EXT_1 umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const char *prefix) {
@@ -411,7 +415,7 @@ void umf_vault_draft_free(umf_vault_draft_handle_t draft, bool keeps_shown) {
         if (slab->fd != -1) {
             umf_os_close(slab->fd);
         }
-        if (slab->is_shown && !keeps_shown) {
+        if (slab->is_again || (slab->is_shown && !keeps_shown)) {
             umf_os_unmap(slab->base, slab->size);
         }
     }

@@ -18,6 +18,7 @@ typedef struct umf_vault_draft_slab_t {
     bool is_away;   /* claimed, and not mapped writable any more */
     bool is_shown;  /* mapped read-only; the addresses are the draft's */
     bool is_used;   /* an entry of this commit is in it */
+    bool is_again;  /* memory of a view that is mapped once more */
     uint32_t index; /* in the table */
 } umf_vault_draft_slab_t;
 
@@ -68,6 +69,8 @@ umf_result_t umf_vault_slab_map(umf_vault_draft_slab_t *slab, bool is_sealed);
 /* The slab of a piece, which is new if it has no entry yet. UINT32_MAX: refused, logged. */
 uint32_t umf_vault_draft_slab_for(umf_vault_draft_handle_t draft, umf_memory_pool_handle_t pool,
                                   const umf_vm_piece_t *piece, uint32_t role);
+/* A slab that is not of a pool: of `from`, or of a view. UINT32_MAX: no memory, or too many. */
+uint32_t umf_vault_draft_slab_of_view(umf_vault_draft_handle_t draft, umf_vault_draft_slab_t slab);
 /* Appends an entry whose members but the key are set. */
 umf_result_t umf_vault_draft_add(umf_vault_draft_handle_t draft, umf_vault_draft_entry_t entry,
                                  const char *key, const void *note);

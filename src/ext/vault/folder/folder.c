@@ -14,7 +14,8 @@
 #define DIGITS_MAX 18
 #define SMALL ((uint64_t)64 << 10) /* the largest page of a system */
 #define LARGE ((uint64_t)2 << 20)
-#define LOOK_MS 20 /* how often a wait reads the folder */
+#define LOOK_MS 10 /* how often a wait reads the folder, at first and at last */
+#define LOOK_LAST_MS 200
 
 /* --- files ------------------------------------------------------------------------------------ */
 
@@ -128,8 +129,10 @@ umf_result_t umf_folder_bytes(umf_vault_handle_t vault, uint64_t *bytes) {
                : umf_folder_failed(vault, error, "the folder cannot be read");
 }
 
-void umf_folder_nap(uint64_t most_ms) {
-    struct timespec time = {.tv_nsec = (long)(most_ms < LOOK_MS ? most_ms : LOOK_MS) * 1000000};
+void umf_folder_nap(uint64_t passed_ms, uint64_t most_ms) {
+    uint64_t ms = LOOK_MS + passed_ms / 16;
+    ms = ms < LOOK_LAST_MS ? ms : LOOK_LAST_MS;
+    struct timespec time = {.tv_nsec = (long)(most_ms < ms ? most_ms : ms) * 1000000};
     nanosleep(&time, NULL);
 }
 
@@ -197,7 +200,7 @@ umf_result_t umf_vault_folder_wait(umf_vault_handle_t vault, uint64_t after, uin
             umf_last_reason_set(UMF_REASON_TIMEOUT);
             return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
         }
-        umf_folder_nap(timeout_ms - passed);
+        umf_folder_nap(passed, timeout_ms - passed);
     }
 }
 

@@ -65,8 +65,8 @@ umf_result_t umf_folder_bytes(umf_vault_handle_t vault, uint64_t *bytes);
 /* The path of a generation; 0: of the draft. */
 void umf_folder_path(umf_vault_handle_t vault, uint64_t generation,
                      char path[UMF_FOLDER_PATH_SIZE]);
-/* The pause between two looks at the folder. */
-void umf_folder_nap(uint64_t most_ms);
+/* The pause between two looks at the folder, which grows with the time that has passed. */
+void umf_folder_nap(uint64_t passed_ms, uint64_t most_ms);
 /* Logs the failure of a call of the system; its result. */
 umf_result_t umf_folder_failed(umf_vault_handle_t vault, int error, const char *what);
 

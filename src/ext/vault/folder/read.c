@@ -110,7 +110,7 @@ umf_result_t umf_vault_folder_attach(umf_vault_view_handle_t view,
             umf_vault_message_t none = {.answer = UMF_VAULT_NONE};
             return umf_vault_attach_result(view->vault, &none, params->timeout_ms);
         }
-        umf_folder_nap(params->timeout_ms - passed);
+        umf_folder_nap(passed, params->timeout_ms - passed);
     }
     view->forks = view->vault->link.forks;
     umf_vault_view_add(view);

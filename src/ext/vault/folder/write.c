@@ -42,7 +42,7 @@ static umf_result_t lock_by(umf_vault_handle_t vault, int fd, uint64_t timeout_m
             return UMF_FAIL(UMF_REASON_BUSY, UMF_RESULT_ERROR_OUT_OF_RESOURCES,
                             "%s: another process writes a draft", vault->link.name);
         }
-        umf_folder_nap(timeout_ms - passed);
+        umf_folder_nap(passed, timeout_ms - passed);
     }
 }
 
