@@ -384,11 +384,12 @@ static void cache_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
     }
 }
 
-/* The thread ends: its objects go to the depots as far as these have room, else to the pool. */
+/* The thread ends: its objects go to the depots as far as these have room, else to the pool. Kept
+ * ones go to the pool, because no thread asks the depots for them. */
 static void magazine_hand_over(umf_magazines_t *m, uint32_t bin, uint32_t number,
                                umf_magazine_t *mag) {
     size_t count = magazine_count(mag);
-    if (count && depot_give(m, bin, number, NULL, mag->base, count)) {
+    if (count && !m->capacity[bin].is_kept && depot_give(m, bin, number, NULL, mag->base, count)) {
         magazine_set_top(mag, mag->base);
     }
     magazine_empty(m, bin, mag);

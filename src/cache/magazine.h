@@ -82,6 +82,7 @@ typedef struct umf_magazine_capacity_t {
     uint16_t usual;
     uint16_t contended; /* for a thread that contends for the depots: it goes there less often */
     bool is_large;      /* an object is expensive to get */
+    bool is_kept;       /* objects come by umf_magazine_keep: they never go to the depots */
     uint32_t size;      /* of an object, in bytes */
 } umf_magazine_capacity_t;
 

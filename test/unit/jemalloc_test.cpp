@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -185,6 +186,26 @@ TEST_F(Jemalloc, AThreadKeepsFreeBlocks) {
     EXPECT_EQ(count(), 0u);
     EXPECT_EQ(umfPoolTrimMemory(pool, 0), UMF_RESULT_SUCCESS);
     EXPECT_EQ(fake.live(), 0u) << "those of other threads, too";
+}
+
+// Its neighbours can merge with them, and any thread gets them.
+TEST_F(Jemalloc, BlocksOfAThreadThatEndsGoBack) {
+    size_t allocs = 0;
+    for (int round = 0; round < 4; round++) { // the first finds all that depots have, too
+        void *p = nullptr, *q = nullptr;
+        std::thread([&] {
+            p = alloc(1024 * K);
+            q = alloc(1024 * K);
+            free(p);
+            free(q);
+        }).join();
+        EXPECT_EQ(count(), 0u);
+        void *both = alloc(2048 * K);
+        EXPECT_EQ(both, std::min(p, q)) << round;
+        free(both);
+        allocs = round == 0 ? fake.allocs.load() : allocs;
+    }
+    EXPECT_EQ(fake.allocs, allocs);
 }
 
 TEST_F(Jemalloc, AFreeSpanIsKeptForTheNextTime) {

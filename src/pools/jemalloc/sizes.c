@@ -65,6 +65,7 @@ static bool bin_add(size_t size, size_t slab_size) {
     umf_jemalloc_sizes.capacity[bin] = size <= UMF_JEMALLOC_BIN_FINE
                                            ? umf_magazine_capacity(BIN_BYTES, size, BIN_OBJECTS_MIN)
                                            : umf_magazine_capacity_large(size);
+    umf_jemalloc_sizes.capacity[bin].is_kept = size > UMF_JEMALLOC_BIN_LARGEST;
     return true;
 }
 
