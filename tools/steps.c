@@ -1,40 +1,30 @@
 /* The steps of umfctl check. They use the public interface only. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
 #include <umf/experimental/memspace.h>
-#include <umf/ipc.h>
-#include <umf/ipc_ext.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/reason.h>
-#include <umf/suspend.h>
 #include <umf/text.h>
 
-#include "steps.h"
+#include "steps_own.h"
 #include "umfctl.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 /* --- outcomes --------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 2, 3))) static report_state_t failed(char *why, const char *format,
-                                                                   ...) {
+report_state_t step_failed(char *why, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(why, STEP_WHY_SIZE, format, args);
@@ -42,25 +32,9 @@ __attribute__((format(printf, 2, 3))) static report_state_t failed(char *why, co
     return REPORT_FAILED;
 }
 
-static report_state_t call_failed(char *why, const char *call, umf_result_t result) {
-    return failed(why, "%.*s: %s", (int)strcspn(call, "("), call, umfctl_reason(result));
+report_state_t step_call_failed(char *why, const char *call, umf_result_t result) {
+    return step_failed(why, "%.*s: %s", (int)strcspn(call, "("), call, umfctl_reason(result));
 }
-
-/* Both leave the step on failure. They need a variable `why`. */
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        umfLastErrorClear();                                                                       \
-        umf_result_t try_result = (call);                                                          \
-        if (try_result != UMF_RESULT_SUCCESS) {                                                    \
-            return call_failed(why, #call, try_result);                                            \
-        }                                                                                          \
-    } while (0)
-#define EXPECT(condition, ...)                                                                     \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            return failed(why, __VA_ARGS__);                                                       \
-        }                                                                                          \
-    } while (0)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -68,13 +42,13 @@ static unsigned char pattern(size_t seed, size_t i) {
     return (unsigned char)(seed * 131 + i * 7 + (i >> 8));
 }
 
-static void fill(void *memory, size_t size, size_t seed) {
+void step_fill(void *memory, size_t size, size_t seed) {
     for (size_t i = 0; i < size; i++) {
         ((unsigned char *)memory)[i] = pattern(seed, i);
     }
 }
 
-static bool is_filled(const void *memory, size_t size, size_t seed) {
+bool step_is_filled(const void *memory, size_t size, size_t seed) {
     for (size_t i = 0; i < size; i++) {
         if (((const unsigned char *)memory)[i] != pattern(seed, i)) {
             return false;
@@ -83,7 +57,7 @@ static bool is_filled(const void *memory, size_t size, size_t seed) {
     return true;
 }
 
-static umf_result_t pool_over(const char *pool, const char *provider,
+umf_result_t step_pool_create(const char *pool, const char *provider,
                               umf_memory_pool_handle_t *hPool) {
     char text[sizeof(((step_t *)0)->pool) + sizeof(((step_t *)0)->provider) + 8];
     snprintf(text, sizeof(text), "%s over %s", pool, provider);
@@ -114,14 +88,14 @@ static report_state_t use_provider(umf_memory_provider_handle_t provider, char *
     size[1] = 5 * size[0];
     for (size_t i = 0; i < COUNT_OF(memory); i++) {
         TRY(umfMemoryProviderAlloc(provider, size[i], 0, &memory[i]));
-        fill(memory[i], size[i], i);
+        step_fill(memory[i], size[i], i);
     }
     report_state_t counter = provider_holds(provider, size[0] + size[1], why);
     if (counter != REPORT_OK) {
         return counter;
     }
     for (size_t i = 0; i < COUNT_OF(memory); i++) {
-        EXPECT(is_filled(memory[i], size[i], i), "memory changed by itself");
+        EXPECT(step_is_filled(memory[i], size[i], i), "memory changed by itself");
         TRY(umfMemoryProviderFree(provider, memory[i], size[i]));
     }
     counter = provider_holds(provider, 0, why);
@@ -142,7 +116,7 @@ report_state_t step_provider(const step_t *step, char *why) {
         return REPORT_SKIPPED;
     }
     if (result != UMF_RESULT_SUCCESS) {
-        return call_failed(why, "creating it", result);
+        return step_call_failed(why, "creating it", result);
     }
     return use_provider(provider, why);
 }
@@ -207,18 +181,18 @@ static report_state_t use_calloc_and_realloc(umf_memory_pool_handle_t pool, char
     for (size_t i = 0; i < 1000; i++) {
         EXPECT(memory[i] == 0, "memory from calloc is not zero");
     }
-    fill(memory, 1000, 1);
+    step_fill(memory, 1000, 1);
     char *larger = umfPoolRealloc(pool, memory, 50000);
     if (is_offered(pool, larger)) {
         EXPECT(larger, "no memory from realloc");
-        EXPECT(is_filled(larger, 1000, 1), "realloc lost the content of the memory");
+        EXPECT(step_is_filled(larger, 1000, 1), "realloc lost the content of the memory");
         memory = larger;
     }
     TRY(umfPoolFree(pool, memory));
     return REPORT_OK;
 }
 
-static report_state_t use_sizes(umf_memory_pool_handle_t pool, char *why) {
+report_state_t step_use_sizes(umf_memory_pool_handle_t pool, char *why) {
     static const size_t sizes[] = {1, 8, 17, 100, 1000, 4096, 10000, 70000};
     enum { ROUNDS = 8, OBJECTS = ROUNDS * COUNT_OF(sizes) };
     void *objects[OBJECTS];
@@ -229,7 +203,7 @@ static report_state_t use_sizes(umf_memory_pool_handle_t pool, char *why) {
         EXPECT(objects[i], "no memory for %zu bytes: %s", size,
                umfctl_reason(umfPoolGetLastAllocationError(pool)));
         EXPECT(i % 3 || (uintptr_t)objects[i] % 64 == 0, "%p is not aligned to 64", objects[i]);
-        fill(objects[i], size, i);
+        step_fill(objects[i], size, i);
     }
     report_state_t counter = pool_holds(pool, OBJECTS, why);
     if (counter != REPORT_OK) {
@@ -238,7 +212,8 @@ static report_state_t use_sizes(umf_memory_pool_handle_t pool, char *why) {
     for (size_t i = 0; i < OBJECTS; i++) {
         size_t size = sizes[i % COUNT_OF(sizes)];
         umf_memory_pool_handle_t found;
-        EXPECT(is_filled(objects[i], size, i), "an object of %zu bytes changed by itself", size);
+        EXPECT(step_is_filled(objects[i], size, i), "an object of %zu bytes changed by itself",
+               size);
         TRY(umfPoolByPtr((char *)objects[i] + size / 2, &found));
         EXPECT(found == pool, "%p leads to another pool", objects[i]);
         TRY(i % 2 ? umfFree(objects[i]) : umfPoolFree(pool, objects[i]));
@@ -246,8 +221,8 @@ static report_state_t use_sizes(umf_memory_pool_handle_t pool, char *why) {
     return REPORT_OK;
 }
 
-static report_state_t use_pool(umf_memory_pool_handle_t pool, char *why) {
-    report_state_t state = use_sizes(pool, why);
+report_state_t step_use_pool(umf_memory_pool_handle_t pool, char *why) {
+    report_state_t state = step_use_sizes(pool, why);
     if (state == REPORT_OK) {
         state = use_calloc_and_realloc(pool, why);
     }
@@ -267,15 +242,15 @@ static report_state_t use_pool(umf_memory_pool_handle_t pool, char *why) {
 
 report_state_t step_pool(const step_t *step, char *why) {
     umf_memory_pool_handle_t pool;
-    umf_result_t result = pool_over(step->pool, step->provider, &pool);
+    umf_result_t result = step_pool_create(step->pool, step->provider, &pool);
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
         snprintf(why, STEP_WHY_SIZE, "the two do not fit: %s", umfTextError());
         return REPORT_SKIPPED;
     }
     if (result != UMF_RESULT_SUCCESS) {
-        return call_failed(why, "creating it", result);
+        return step_call_failed(why, "creating it", result);
     }
-    return use_pool(pool, why);
+    return step_use_pool(pool, why);
 }
 
 report_state_t step_pool_over_fixed(const step_t *step, char *why) {
@@ -291,7 +266,7 @@ report_state_t step_pool_over_fixed(const step_t *step, char *why) {
         EXPECT((char *)memory >= fixed_memory &&
                    (char *)memory < fixed_memory + sizeof(fixed_memory),
                "%p is not in the buffer of the provider", memory);
-        fill(memory, 10000, 1);
+        step_fill(memory, 10000, 1);
         TRY(umfFree(memory));
     }
     TRY(umfPoolDestroy(pool));
@@ -358,7 +333,7 @@ report_state_t step_all_nodes(const step_t *step, char *why) {
         return no_nodes(why);
     }
     TRY(umfPoolCreateFromMemspace(all, NULL, &pool));
-    return use_pool(pool, why);
+    return step_use_pool(pool, why);
 }
 
 /* --- pointers --------------------------------------------------------------------------------- */
@@ -368,7 +343,7 @@ report_state_t step_lookups(const step_t *step, char *why) {
     umf_memory_properties_handle_t properties;
     int on_the_stack = 0;
     void *base;
-    TRY(pool_over(step->pool, step->provider, &pool));
+    TRY(step_pool_create(step->pool, step->provider, &pool));
     char *memory = umfPoolMalloc(pool, 1000);
     EXPECT(memory, "no memory");
 
@@ -427,7 +402,7 @@ static void *exchange_objects(void *arg) {
 report_state_t step_threads(const step_t *step, char *why) {
     exchange_t exchange = {0};
     pthread_t threads[THREADS];
-    TRY(pool_over(step->pool, step->provider, &exchange.pool));
+    TRY(step_pool_create(step->pool, step->provider, &exchange.pool));
     for (size_t i = 0; i < THREADS; i++) {
         int error = pthread_create(&threads[i], NULL, exchange_objects, &exchange);
         EXPECT(error == 0, "starting a thread: %s", strerror(error));
@@ -445,211 +420,5 @@ report_state_t step_threads(const step_t *step, char *why) {
         return counter;
     }
     TRY(umfPoolDestroy(exchange.pool));
-    return REPORT_OK;
-}
-
-/* --- processes -------------------------------------------------------------------------------- */
-
-/* Forks a process that ends with this one at the latest. Returns 0 in the new process. */
-static pid_t fork_child(void) {
-    pid_t parent = getpid();
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent) {
-            _exit(1);
-        }
-    }
-    return child;
-}
-
-/* 0 if the process ended well. */
-static int wait_for(pid_t child) {
-    int status;
-    while (waitpid(child, &status, 0) != child) {
-        if (errno != EINTR) {
-            return -1;
-        }
-    }
-    return status;
-}
-
-report_state_t step_fork(const step_t *step, char *why) {
-    umf_memory_pool_handle_t pool;
-    TRY(pool_over(step->pool, step->provider, &pool));
-    void *memory = umfPoolMalloc(pool, 10000);
-    EXPECT(memory, "no memory");
-    fill(memory, 10000, 1);
-
-    pid_t child = fork_child();
-    EXPECT(child >= 0, "fork: %s", strerror(errno));
-    if (child == 0) {
-        bool kept = is_filled(memory, 10000, 1) && umfFree(memory) == UMF_RESULT_SUCCESS;
-        _exit(kept && use_sizes(pool, why) == REPORT_OK ? 0 : 1);
-    }
-    EXPECT(wait_for(child) == 0, "a pool did not work in a child of fork");
-    EXPECT(is_filled(memory, 10000, 1), "memory changed when a child of fork wrote to its own");
-    TRY(umfFree(memory));
-    return use_pool(pool, why);
-}
-
-enum { SHARED_SIZE = 100000 };
-
-/* Shares memory that is filled with one pattern, and waits until it is filled with another. */
-static report_state_t produce(const step_t *step, int consumer, char *why) {
-    umf_memory_pool_handle_t pool;
-    umf_ipc_handle_t handle;
-    size_t size;
-    char done;
-    TRY(pool_over("disjoint", step->provider, &pool));
-    void *memory = umfPoolMalloc(pool, SHARED_SIZE);
-    EXPECT(memory, "no memory to share");
-    fill(memory, SHARED_SIZE, 1);
-    TRY(umfGetIPCHandle(memory, &handle, &size));
-    EXPECT(send(consumer, handle, size, 0) == (ssize_t)size, "sending a handle: %s",
-           strerror(errno));
-    TRY(umfPutIPCHandle(handle));
-    if (recv(consumer, &done, 1, 0) == 1) {
-        EXPECT(is_filled(memory, SHARED_SIZE, 2), "the data of the consumer did not arrive");
-    }
-    TRY(umfFree(memory));
-    TRY(umfPoolDestroy(pool));
-    return REPORT_OK;
-}
-
-static int ptrace_scope(void) {
-    int scope = 0;
-    FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
-    if (file && fscanf(file, "%d", &scope) != 1) {
-        scope = 0;
-    }
-    if (file) {
-        fclose(file);
-    }
-    return scope;
-}
-
-static report_state_t consume(const step_t *step, int producer, char *why) {
-    static char handle[65536];
-    umf_memory_pool_handle_t pool;
-    umf_ipc_handler_handle_t handler;
-    void *memory;
-    ssize_t size = recv(producer, handle, sizeof(handle), 0);
-    EXPECT(size > 0, "the producer sent no handle");
-    TRY(pool_over("disjoint", step->consumer, &pool));
-    TRY(umfPoolGetIPCHandler(pool, &handler));
-    umfLastErrorClear();
-    umf_result_t result = umfOpenIPCHandleSized(handler, handle, (size_t)size, &memory);
-    if (result != UMF_RESULT_SUCCESS && ptrace_scope() >= 2) {
-        snprintf(why, STEP_WHY_SIZE, "ptrace scope %d forbids it", ptrace_scope());
-        return REPORT_SKIPPED;
-    }
-    EXPECT(result == UMF_RESULT_SUCCESS, "opening a handle: %s", umfctl_reason(result));
-    EXPECT(is_filled(memory, SHARED_SIZE, 1), "the opened memory is not shared with the producer");
-    fill(memory, SHARED_SIZE, 2);
-    TRY(umfCloseIPCHandle(memory));
-    EXPECT(send(producer, "", 1, 0) == 1, "the producer has gone");
-    TRY(umfPoolDestroy(pool));
-    return REPORT_OK;
-}
-
-/* A buffer that a forked child can write to. NULL: no memory. */
-static char *shared_why(void) {
-    void *text =
-        mmap(NULL, STEP_WHY_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return text == MAP_FAILED ? NULL : text;
-}
-
-/* The producer is a child of the consumer, because systems allow that direction most often. */
-report_state_t step_sharing(const step_t *step, char *why) {
-    int ends[2];
-    char *cause = shared_why(); /* of the producer's failure; unmapped at exit */
-    EXPECT(cause, "shared memory for a child: %s", strerror(errno));
-    EXPECT(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0, "socketpair: %s", strerror(errno));
-    pid_t child = fork_child();
-    EXPECT(child >= 0, "fork: %s", strerror(errno));
-    if (child == 0) {
-        close(ends[0]);
-        _exit(produce(step, ends[1], cause) == REPORT_OK ? 0 : 1);
-    }
-    close(ends[1]);
-    report_state_t state = consume(step, ends[0], why);
-    close(ends[0]);
-    int status = wait_for(child);
-    EXPECT(!*cause, "the producer: %s", cause);
-    if (state == REPORT_OK) {
-        EXPECT(status == 0, "the producer did not end well");
-    }
-    return state;
-}
-
-/* --- suspend and resume ----------------------------------------------------------------------- */
-
-report_state_t step_suspend(const step_t *step, char *why) {
-    enum { SIZE = 4 << 20 };
-    umf_memory_pool_handle_t pool;
-    umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
-    umf_residency_t residency = UMF_RESIDENCY_INIT;
-    TRY(pool_over(step->pool, step->provider, &pool));
-    void *memory = umfPoolMalloc(pool, SIZE);
-    EXPECT(memory, "no memory");
-    fill(memory, SIZE, 1);
-
-    TRY(umfPoolsSuspend(&pool, 1, NULL, &report));
-    EXPECT(report.bytes >= SIZE && report.kept >= SIZE, "%zu bytes were released, %zu kept",
-           report.bytes, report.kept);
-    TRY(umfPoolGetResidency(pool, &residency));
-    EXPECT(residency.resident == 0, "%zu bytes are left while it is suspended", residency.resident);
-    EXPECT(!umfPoolMalloc(pool, 100), "a pool allocates while it is suspended");
-
-    TRY(umfPoolsResume(&pool, 1, NULL, &report));
-    EXPECT(is_filled(memory, SIZE, 1), "memory changed while it slept");
-    TRY(umfFree(memory));
-    return use_pool(pool, why);
-}
-
-/* Free memory of GPU 0 by the driver's count. false: the driver has no such query. */
-static bool cuda_free_memory(size_t *bytes) {
-    static int (*retain)(void **, int), (*set_current)(void *), (*get_info)(size_t *, size_t *);
-    static void *context;
-    size_t total;
-    if (!context) {
-        void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-        void *found[3] = {driver ? dlsym(driver, "cuDevicePrimaryCtxRetain") : NULL,
-                          driver ? dlsym(driver, "cuCtxSetCurrent") : NULL,
-                          driver ? dlsym(driver, "cuMemGetInfo_v2") : NULL};
-        memcpy(&retain, &found[0], sizeof(retain));
-        memcpy(&set_current, &found[1], sizeof(set_current));
-        memcpy(&get_info, &found[2], sizeof(get_info));
-        if (!retain || !set_current || !get_info || retain(&context, 0) != 0) {
-            return false;
-        }
-    }
-    return set_current(context) == 0 && get_info(bytes, &total) == 0;
-}
-
-/* Memory that a pool returns must be free for others by the driver's own count. Some systems have
- * failed to do that. */
-report_state_t step_suspend_cuda(const step_t *step, char *why) {
-    enum { SIZE = 64 << 20 };
-    umf_memory_pool_handle_t pool;
-    umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
-    size_t before, suspended, again, freed;
-    TRY(pool_over(step->pool, step->provider, &pool)); /* this starts the driver */
-    void *memory = umfPoolMalloc(pool, SIZE);
-    EXPECT(memory, "no %d bytes of GPU memory", (int)SIZE);
-    EXPECT(cuda_free_memory(&before), "the driver does not report its free memory");
-    TRY(umfPoolsSuspend(&pool, 1, NULL, &report));
-    EXPECT(report.bytes >= SIZE, "%zu bytes were released", report.bytes);
-    EXPECT(cuda_free_memory(&suspended) && suspended >= before + report.bytes,
-           "%zu bytes were released, but the driver has %zu more than before", report.bytes,
-           suspended > before ? suspended - before : 0);
-    TRY(umfPoolsResume(&pool, 1, NULL, &report));
-    EXPECT(cuda_free_memory(&again) && again <= suspended - report.bytes,
-           "%zu bytes came back from nowhere", report.bytes);
-    TRY(umfFree(memory));
-    TRY(umfPoolDestroy(pool));
-    EXPECT(cuda_free_memory(&freed) && freed >= suspended, "freed memory does not come back");
     return REPORT_OK;
 }

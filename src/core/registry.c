@@ -6,50 +6,14 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "ctl/text.h"
-#include "ds/list.h"
+#include "core/kind.h"
 #include "object/provider/tracked_provider.h"
-
-/* The longest name, without NUL. */
-#define KIND_NAME_LENGTH 63
-
-/* --- listed kinds --- */
 
 typedef struct plugin_t {
     umf_list_t link;
     void *library;
     size_t uses; /* number of its kinds, plus 1 while it is listed. Sync: registry.lock */
 } plugin_t;
-
-static const char *const sort_names[UMF_SORTS] = {"provider", "pool"};
-
-/* Both descriptors begin so, and both tables of operations begin with their version. */
-typedef struct kind_head_t {
-    size_t struct_size;
-    const char *name;
-    const uint32_t *ops;
-} kind_head_t;
-_Static_assert(offsetof(umf_memory_provider_descriptor_t, ops) == offsetof(kind_head_t, ops) &&
-                   offsetof(umf_memory_pool_descriptor_t, ops) == offsetof(kind_head_t, ops) &&
-                   offsetof(umf_memory_provider_ops_t, version) == 0 &&
-                   offsetof(umf_memory_pool_ops_t, version) == 0,
-               "how descriptors begin");
-
-typedef struct kind_t {
-    umf_list_t link;
-    plugin_t *plugin; /* NULL: it is in-tree, or an application registered it */
-    size_t uses;      /* live objects, plus 1 while it is listed. Sync: registry.lock */
-    bool is_in_tree;  /* it is never freed */
-    union {
-        kind_head_t head;
-        umf_memory_provider_descriptor_t provider;
-        umf_memory_pool_descriptor_t pool;
-    };
-    umf_kind_t view;
-    /* Copies of the registered tables: */
-    umf_memory_provider_ext_ops_t ext;
-    char name[KIND_NAME_LENGTH + 1];
-} kind_t;
 
 static struct {
     umf_lock_t lock;
@@ -118,15 +82,15 @@ static const char *const left_out_pools[] = {
 
 const char *const *const umf_registry_left_out[UMF_SORTS] = {left_out_providers, left_out_pools};
 
-static kind_t tree_kinds[UMF_COUNT_OF(tree)];
+static umf_listed_kind_t tree_kinds[UMF_COUNT_OF(tree)];
 
 /* --- lookup --- */
 
 /* Finds a kind by name or by operations; the other one may be NULL. */
-static kind_t *kind_find_locked(umf_list_t *kinds, const char *name, const void *ops) {
+static umf_listed_kind_t *kind_find_locked(umf_list_t *kinds, const char *name, const void *ops) {
     umf_assert_locked(&registry.lock);
     for (umf_list_t *at = kinds->next; at != kinds; at = at->next) {
-        kind_t *kind = UMF_CONTAINER_OF(at, kind_t, link);
+        umf_listed_kind_t *kind = UMF_CONTAINER_OF(at, umf_listed_kind_t, link);
         if ((name && strcmp(kind->head.name, name) == 0) || (ops && kind->head.ops == ops)) {
             return kind;
         }
@@ -135,12 +99,13 @@ static kind_t *kind_find_locked(umf_list_t *kinds, const char *name, const void 
 }
 
 /* `is_use`: a new object uses the kind from now on. */
-static kind_t *kind_find(umf_sort_t sort, const char *name, const void *ops, bool is_use) {
+static umf_listed_kind_t *kind_find(umf_sort_t sort, const char *name, const void *ops,
+                                    bool is_use) {
     if (!registry_is_started()) {
         return NULL;
     }
     umf_lock(&registry.lock);
-    kind_t *kind = kind_find_locked(&registry.kinds[sort], name, ops);
+    umf_listed_kind_t *kind = kind_find_locked(&registry.kinds[sort], name, ops);
     if (kind) {
         kind->uses += is_use;
     }
@@ -149,7 +114,7 @@ static kind_t *kind_find(umf_sort_t sort, const char *name, const void *ops, boo
 }
 
 const umf_kind_t *umf_registry_by_name(umf_sort_t sort, const char *name) {
-    const kind_t *kind = kind_find(sort, name, NULL, false);
+    const umf_listed_kind_t *kind = kind_find(sort, name, NULL, false);
     return kind ? &kind->view : NULL;
 }
 
@@ -159,20 +124,22 @@ const umf_kind_t *umf_registry_next(umf_sort_t sort, const umf_kind_t *after) {
     }
     umf_list_t *kinds = &registry.kinds[sort];
     umf_lock(&registry.lock);
-    umf_list_t *next = after ? UMF_CONTAINER_OF(after, kind_t, view)->link.next : kinds->next;
-    const umf_kind_t *view = next == kinds ? NULL : &UMF_CONTAINER_OF(next, kind_t, link)->view;
+    umf_list_t *next =
+        after ? UMF_CONTAINER_OF(after, umf_listed_kind_t, view)->link.next : kinds->next;
+    const umf_kind_t *view =
+        next == kinds ? NULL : &UMF_CONTAINER_OF(next, umf_listed_kind_t, link)->view;
     umf_unlock(&registry.lock);
     return view;
 }
 
 const umf_memory_provider_descriptor_t *
 umf_registry_provider_use(const umf_memory_provider_ops_t *ops) {
-    const kind_t *kind = kind_find(UMF_PROVIDERS, NULL, ops, true);
+    const umf_listed_kind_t *kind = kind_find(UMF_PROVIDERS, NULL, ops, true);
     return kind ? &kind->provider : NULL;
 }
 
 const umf_memory_pool_descriptor_t *umf_registry_pool_use(const umf_memory_pool_ops_t *ops) {
-    const kind_t *kind = kind_find(UMF_POOLS, NULL, ops, true);
+    const umf_listed_kind_t *kind = kind_find(UMF_POOLS, NULL, ops, true);
     return kind ? &kind->pool : NULL;
 }
 
@@ -186,91 +153,9 @@ const umf_pool_fast_ops_t *umf_registry_pool_fast_ops(const umf_memory_pool_ops_
     return NULL;
 }
 
-/* --- one kind --- */
+/* --- uses of kinds --- */
 
-static bool kind_name_is_valid(const char *name) {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
-    size_t length = strspn(name, allowed);
-    return length > 0 && length <= KIND_NAME_LENGTH && name[length] == '\0';
-}
-
-/* A descriptor may be smaller than this library's, but must contain its operations table. */
-static umf_result_t kind_check_head(const char *what, const kind_head_t *head) {
-    if (!head) {
-        UMF_LOG_ERROR("the descriptor of a kind of %s is NULL", what);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    size_t size; /* a table that is too short may have any alignment */
-    memcpy(&size, head, sizeof(size));
-    if (size < sizeof(*head)) {
-        UMF_LOG_ERROR("the descriptor of a kind of %s has struct_size %zu, at least %zu is needed",
-                      what, size, sizeof(*head));
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (!head->name || !kind_name_is_valid(head->name)) {
-        UMF_LOG_ERROR(
-            "a kind of %s cannot be named \"%s\": 1 to %d characters out of a-z, 0-9, '_' "
-            "and '-' are needed",
-            what, head->name ? umf_text_show(head->name, strlen(head->name)).text : "NULL",
-            KIND_NAME_LENGTH);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (!head->ops) {
-        UMF_LOG_ERROR("the kind of %s \"%s\" has no operations", what, head->name);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
-static umf_result_t kind_check_version(umf_sort_t sort, const kind_head_t *head) {
-    uint32_t version = *head->ops;
-    if (sort == UMF_POOLS
-            ? version <= UMF_POOL_OPS_VERSION_CURRENT
-            : UMF_MINOR_VERSION(version) <= UMF_MINOR_VERSION(UMF_PROVIDER_OPS_VERSION_CURRENT)) {
-        return UMF_RESULT_SUCCESS;
-    }
-    UMF_LOG_ERROR("the operations of the kind of %s \"%s\" have the unknown version %u.%u",
-                  sort_names[sort], head->name, UMF_MAJOR_VERSION(version),
-                  UMF_MINOR_VERSION(version));
-    return UMF_RESULT_ERROR_NOT_SUPPORTED;
-}
-
-/* Copies a sized structure. `*to` is zeroed and has `room` bytes. Members beyond either size are
- * left out. */
-static void sized_copy(void *to, size_t room, const void *from) {
-    size_t size;
-    memcpy(&size, from, sizeof(size));
-    memcpy(to, from, size < room ? size : room);
-    memcpy(to, &room, sizeof(room));
-}
-
-static void kind_fill(kind_t *kind, umf_sort_t sort, const void *descriptor) {
-    size_t room = sort == UMF_POOLS ? sizeof(kind->pool) : sizeof(kind->provider);
-    sized_copy(&kind->head, room, descriptor);
-    kind->view = (umf_kind_t){.name = kind->head.name, .ops = kind->head.ops};
-    if (sort == UMF_POOLS) {
-        kind->view.params_from_text = kind->pool.params_from_text;
-        kind->view.params_destroy = kind->pool.params_destroy;
-        kind->view.probe = kind->pool.probe;
-    } else {
-        kind->view.params_from_text = kind->provider.params_from_text;
-        kind->view.params_destroy = kind->provider.params_destroy;
-        kind->view.probe = kind->provider.probe;
-    }
-}
-
-/* Copies everything that objects of a kind use, because objects may outlive the registered tables.
- */
-static void kind_own(kind_t *kind, umf_sort_t sort) {
-    if (sort == UMF_PROVIDERS && kind->provider.ext) {
-        sized_copy(&kind->ext, sizeof(kind->ext), kind->provider.ext);
-        kind->provider.ext = &kind->ext;
-    }
-    memcpy(kind->name, kind->head.name, strlen(kind->head.name));
-    kind->head.name = kind->view.name = kind->name;
-}
-
-static void kind_free(kind_t *kind) {
+static void kind_free(umf_listed_kind_t *kind) {
     if (!kind->is_in_tree) {
         umf_meta_free(kind, sizeof(*kind));
     }
@@ -284,7 +169,7 @@ static void plugin_unuse_locked(plugin_t *plugin, umf_list_t *unused) {
     }
 }
 
-static void kind_unuse_locked(kind_t *kind, umf_list_t *unused) {
+static void kind_unuse_locked(umf_listed_kind_t *kind, umf_list_t *unused) {
     umf_assert_locked(&registry.lock);
     if (--kind->uses == 0) {
         if (kind->plugin) { /* the code of the kind is in the plugin: it goes after its last kind */
@@ -303,7 +188,7 @@ static void plugins_close(umf_list_t *plugins) {
     }
 }
 
-static void kind_unuse(kind_t *kind) {
+static void kind_unuse(umf_listed_kind_t *kind) {
     umf_list_t unused;
     umf_list_init(&unused);
     umf_lock(&registry.lock);
@@ -314,13 +199,13 @@ static void kind_unuse(kind_t *kind) {
 
 void umf_registry_provider_unuse(const umf_memory_provider_descriptor_t *descriptor) {
     if (descriptor) {
-        kind_unuse(UMF_CONTAINER_OF(descriptor, kind_t, provider));
+        kind_unuse(UMF_CONTAINER_OF(descriptor, umf_listed_kind_t, provider));
     }
 }
 
 void umf_registry_pool_unuse(const umf_memory_pool_descriptor_t *descriptor) {
     if (descriptor) {
-        kind_unuse(UMF_CONTAINER_OF(descriptor, kind_t, pool));
+        kind_unuse(UMF_CONTAINER_OF(descriptor, umf_listed_kind_t, pool));
     }
 }
 
@@ -339,7 +224,7 @@ static void batch_init(batch_t *batch) {
 
 static void kinds_free(umf_list_t *kinds) {
     while (!umf_list_is_empty(kinds)) {
-        kind_t *kind = UMF_CONTAINER_OF(kinds->next, kind_t, link);
+        umf_listed_kind_t *kind = UMF_CONTAINER_OF(kinds->next, umf_listed_kind_t, link);
         umf_list_remove(&kind->link);
         kind_free(kind);
     }
@@ -352,19 +237,16 @@ static void batch_free(batch_t *batch) {
 }
 
 static umf_result_t batch_make(batch_t *batch, umf_sort_t sort, const void *descriptor) {
-    umf_result_t result = kind_check_head(sort_names[sort], descriptor);
-    if (result == UMF_RESULT_SUCCESS) {
-        result = kind_check_version(sort, descriptor);
-    }
+    umf_result_t result = umf_kind_check(sort, descriptor);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    kind_t *kind = umf_meta_alloc(sizeof(*kind));
+    umf_listed_kind_t *kind = umf_meta_alloc(sizeof(*kind));
     if (!kind) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    kind_fill(kind, sort, descriptor);
-    kind_own(kind, sort);
+    umf_kind_fill(kind, sort, descriptor);
+    umf_kind_own(kind, sort);
     umf_list_add_tail(&batch->kinds[sort], &kind->link);
     return UMF_RESULT_SUCCESS;
 }
@@ -372,7 +254,7 @@ static umf_result_t batch_make(batch_t *batch, umf_sort_t sort, const void *desc
 static void kinds_list_locked(umf_list_t *listed, umf_list_t *kinds, plugin_t *plugin) {
     umf_assert_locked(&registry.lock);
     while (!umf_list_is_empty(kinds)) {
-        kind_t *kind = UMF_CONTAINER_OF(kinds->next, kind_t, link);
+        umf_listed_kind_t *kind = UMF_CONTAINER_OF(kinds->next, umf_listed_kind_t, link);
         umf_list_remove(&kind->link);
         umf_list_add_tail(listed, &kind->link);
         kind->uses = 1;
@@ -384,9 +266,9 @@ static void kinds_list_locked(umf_list_t *listed, umf_list_t *kinds, plugin_t *p
 }
 
 /* The first kind of `added` that clashes with a listed kind, or with an earlier one of `added`. */
-static const kind_t *kinds_clash_locked(umf_list_t *listed, umf_list_t *added) {
+static const umf_listed_kind_t *kinds_clash_locked(umf_list_t *listed, umf_list_t *added) {
     for (umf_list_t *at = added->next; at != added; at = at->next) {
-        const kind_t *kind = UMF_CONTAINER_OF(at, kind_t, link);
+        const umf_listed_kind_t *kind = UMF_CONTAINER_OF(at, umf_listed_kind_t, link);
         if (kind_find_locked(listed, kind->head.name, kind->head.ops) ||
             kind_find_locked(added, kind->head.name, kind->head.ops) != kind) {
             return kind;
@@ -398,7 +280,7 @@ static const kind_t *kinds_clash_locked(umf_list_t *listed, umf_list_t *added) {
 /* Lists the batch and `plugin` (may be NULL), or frees the batch. */
 static umf_result_t batch_add(batch_t *batch, plugin_t *plugin) {
     umf_lock(&registry.lock);
-    const kind_t *clash = NULL;
+    const umf_listed_kind_t *clash = NULL;
     for (umf_sort_t sort = 0; sort < UMF_SORTS && !clash; sort++) {
         clash = kinds_clash_locked(&registry.kinds[sort], &batch->kinds[sort]);
     }
@@ -464,7 +346,7 @@ static umf_result_t plugin_read(const char *path, const umf_plugin_t *from, umf_
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     *plugin = (umf_plugin_t)UMF_PLUGIN_INIT;
-    sized_copy(plugin, sizeof(*plugin), from);
+    umf_kind_copy_sized(plugin, sizeof(*plugin), from);
     if ((plugin->num_providers && !plugin->providers) || (plugin->num_pools && !plugin->pools)) {
         UMF_LOG_ERROR("%s: umf_plugin counts %zu providers and %zu pools, but a list is NULL", path,
                       plugin->num_providers, plugin->num_pools);
@@ -553,8 +435,8 @@ void umf_registry_init(void) {
     umf_list_init(&registry.kinds[UMF_POOLS]);
     umf_list_init(&registry.plugins);
     for (size_t i = 0; i < UMF_COUNT_OF(tree); i++) {
-        kind_t *kind = &tree_kinds[i];
-        kind_fill(kind, tree[i].sort, tree[i].descriptor);
+        umf_listed_kind_t *kind = &tree_kinds[i];
+        umf_kind_fill(kind, tree[i].sort, tree[i].descriptor);
         kind->is_in_tree = true;
         kind->uses++;
         umf_list_add_tail(&registry.kinds[tree[i].sort], &kind->link);
@@ -566,7 +448,7 @@ void umf_registry_init(void) {
 static void kinds_forget_locked(umf_list_t *listed, umf_list_t *unused) {
     umf_assert_locked(&registry.lock);
     while (!umf_list_is_empty(listed)) {
-        kind_t *kind = UMF_CONTAINER_OF(listed->next, kind_t, link);
+        umf_listed_kind_t *kind = UMF_CONTAINER_OF(listed->next, umf_listed_kind_t, link);
         umf_list_remove(&kind->link);
         kind_unuse_locked(kind, unused);
     }
