@@ -374,6 +374,23 @@ TEST_F(SuspendClaim, AddressesOfFreedPiecesGo) {
     free(block);
 }
 
+// Others may have its addresses when the pool ends.
+TEST_F(SuspendClaim, AFreedPieceIsReleasedOnce) {
+    char *second = alloc(pool, PIECE, '2');
+    ASSERT_EQ(suspend(), OK);
+    int releases = 0;
+    HookedVmm::exchange([&](const char *now) {
+        releases += std::string("vm_release") == now;
+        return OK;
+    });
+    free(second);
+    free(block);
+    EXPECT_EQ(releases, 2);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(releases, 2);
+    pool = make_pool();
+}
+
 TEST_F(SuspendClaim, AProviderThatCannotClaimIsRefused) {
     free(block);
     close();
