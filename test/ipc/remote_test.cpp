@@ -19,6 +19,7 @@
 
 #include "fakes/role.h"
 #include "fakes/sum.h"
+#include "fakes/threads.h"
 
 namespace {
 
@@ -33,7 +34,9 @@ umf_remote_handle_t make_context(uint64_t deadline_ms, const char *key_file = nu
     params.deadline_ms = deadline_ms;
     params.key_file = key_file;
     params.library = getenv("UMF_TEST_UCX");
+    const std::vector<int> blocked = blocked_signals();
     EXPECT_EQ(umfRemoteCreate(&params, &remote), OK);
+    EXPECT_EQ(blocked_signals(), blocked);
     return remote;
 }
 

@@ -90,9 +90,11 @@ bool wait_for_broker_thread(bool is_there = true) {
 
 umf_fd_ticket_t publish(int fd) {
     umf_fd_ticket_t ticket = {};
+    const std::vector<int> blocked = blocked_signals();
     EXPECT_EQ(umf_ticket_make(fd, &ticket), UMF_RESULT_SUCCESS);
     umf_ticket_prepare();
     umf_ticket_publish(&ticket);
+    EXPECT_EQ(blocked_signals(), blocked);
     return ticket;
 }
 

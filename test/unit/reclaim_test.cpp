@@ -252,10 +252,12 @@ TEST_F(Reclaim, TheBackgroundThreadIsTheClockOfAProgramThatStops) {
 }
 
 TEST_F(Reclaim, TheBackgroundThreadStopsAndStarts) {
+    const std::vector<int> blocked = blocked_signals();
     EXPECT_FALSE(background());
     for (int i = 0; i < 3; i++) {
         set_background(true);
         set_background(true);
+        EXPECT_EQ(blocked_signals(), blocked);
         EXPECT_TRUE(background());
         EXPECT_TRUE(in_child([] { return !background(); })) << "until the next request";
         EXPECT_TRUE(in_child([] {

@@ -17,6 +17,7 @@
 #include "fakes/content.h"
 #include "fakes/places.h"
 #include "fakes/scale.h"
+#include "fakes/threads.h"
 
 extern "C" {
 /* Stands in for umf_os_cpu_count in this program (the linker's --wrap). */
@@ -216,10 +217,12 @@ TEST_F(Stage, a_provider_that_fails_in_the_middle_tells_what_is_right) {
 
 // Twice, because the first one is measured.
 TEST_F(Stage, large_copies_of_the_cpu_are_divided_among_threads) {
+    const std::vector<int> blocked = blocked_signals();
     for (int round = 0; round < 2; round++) {
         check("malloc", "os", (UMF_TEST_TSAN ? 40 : 230) * MiB + 13);
         check("linux_vmm", "malloc", 32 * MiB);
     }
+    EXPECT_EQ(blocked_signals(), blocked);
 }
 
 TEST_F(Stage, more_than_2_gib_is_copied_and_filled) {

@@ -18,6 +18,7 @@
 #include <umf/suspend.h>
 
 #include "fakes/hooked_vmm.h"
+#include "fakes/threads.h"
 #include "fakes/vmm_kinds.h"
 
 namespace {
@@ -339,7 +340,9 @@ TEST_F(SuspendClaim, AJobWaitsForWhatItsCallerNames) {
     params.events = events;
     params.num_events = 2;
     umf_suspend_job_handle_t job = nullptr;
+    const std::vector<int> blocked = blocked_signals();
     ASSERT_EQ(umfPoolsSuspendAsync(&pool, 1, &params, &job), OK);
+    EXPECT_EQ(blocked_signals(), blocked);
     ASSERT_EQ(umfSuspendJobWait(job, nullptr), OK);
     EXPECT_EQ(HookedVmm::waited(), (std::vector<void *>{&pool, &provider, &other}));
     ASSERT_EQ(resume(), OK);
