@@ -75,6 +75,23 @@ expect_in err 'not an option of this command'
 expect_status 2 "$umfctl" trace demo.umfrec --chrome
 expect_in err 'a word is missing'
 
+# --- names of a stripped program are in the file that it names ---
+
+if command -v objcopy >/dev/null && readelf -n "$sample" | grep -q 'Build ID'; then
+    mkdir -p stripped/.debug
+    objcopy --only-keep-debug "$sample" stripped/.debug/names.debug
+    (cd stripped/.debug && objcopy --strip-all --add-gnu-debuglink=names.debug "$sample" ../program)
+    stripped/program stripped.umfrec demo
+    expect_status 0 "$umfctl" trace stripped.umfrec
+    expect_in out '^ +forward_pass\+0x1 \(program\)$'
+    objcopy --only-keep-debug "$umfctl" stripped/.debug/names.debug # of another build
+    expect_status 0 "$umfctl" trace stripped.umfrec
+    expect_not_in out forward_pass
+    expect_in out '^ +program\+0x'
+else
+    echo "record_test: no objcopy or no build id: names of stripped programs are not tested"
+fi
+
 # --- trace: each planted fault is found ---
 
 expect_status 0 "$umfctl" trace demo.umfrec

@@ -94,6 +94,25 @@ static const Elf64_Shdr *section_of_type(const Elf64_Shdr *sections, size_t coun
     return NULL;
 }
 
+/* The section .gnu_debuglink: a name with a zero after it, and a checksum. */
+static void find_debug_link(elf_file_t *file, const reader_source_t *source,
+                            const Elf64_Shdr *sections, size_t count, size_t names_at) {
+    static const char wanted[] = ".gnu_debuglink";
+    uint64_t bytes = names_at < count ? sections[names_at].sh_size : 0;
+    char *names = bytes ? part_of(source, sections[names_at].sh_offset, bytes) : NULL;
+    for (size_t i = 0; names && i < count; i++) {
+        const Elf64_Shdr *section = &sections[i];
+        if (section->sh_name < bytes && strcmp(names + section->sh_name, wanted) == 0) {
+            char *link = part_of(source, section->sh_offset, section->sh_size);
+            if (link && strlen(link) < sizeof(file->debug_link) && !strchr(link, '/')) {
+                memcpy(file->debug_link, link, strlen(link) + 1);
+            }
+            free(link);
+        }
+    }
+    free(names);
+}
+
 static void load_symbols(elf_file_t *file, const reader_source_t *source, const Elf64_Ehdr *head) {
     Elf64_Shdr *sections = head->e_shentsize == sizeof(Elf64_Shdr)
                                ? part_of(source, head->e_shoff, head->e_shnum * sizeof(Elf64_Shdr))
@@ -112,6 +131,7 @@ static void load_symbols(elf_file_t *file, const reader_source_t *source, const 
         }
         free(symbols);
     }
+    find_debug_link(file, source, sections, count, head->e_shstrndx);
     free(sections);
 }
 

@@ -21,6 +21,7 @@ typedef struct elf_file_t {
     size_t symbol_count;
     char *names;
     uint64_t name_bytes;
+    char debug_link[64];  /* the name of the file with its symbols; "": it names none */
     bool has_all_symbols; /* and not only those for the dynamic linker */
 } elf_file_t;
 

@@ -109,7 +109,7 @@ static size_t module_at(const symbols_t *symbols, size_t count, uint64_t address
 }
 
 /* Where distributions put the names that they have stripped. */
-static void load_debug(image_t *image) {
+static void load_by_build_id(image_t *image) {
     char path[128] = "/usr/lib/debug/.build-id/";
     const unsigned char *id = image->file.build_id;
     size_t length = sizeof(image->file.build_id);
@@ -123,6 +123,36 @@ static void load_debug(image_t *image) {
     if (length) {
         snprintf(path + strlen(path), sizeof(path) - strlen(path), ".debug");
         elf_load(&image->debug, path);
+    }
+}
+
+/* The file that the image names, beside it, in .debug below, or below /usr/lib/debug. It must be of
+ * the same build. */
+static void load_by_link(image_t *image) {
+    static const char *const places[] = {"%.*s/%s", "%.*s/.debug/%s", "/usr/lib/debug%.*s/%s"};
+    static const unsigned char none[sizeof(image->file.build_id)] = {0};
+    const char *slash = strrchr(image->path, '/');
+    char path[4096 + 128];
+    if (!slash || !image->file.debug_link[0] ||
+        memcmp(image->file.build_id, none, sizeof(none)) == 0) {
+        return;
+    }
+    for (size_t i = 0; i < 3 && !image->debug.has_all_symbols; i++) {
+        elf_free(&image->debug);
+        snprintf(path, sizeof(path), places[i], (int)(slash - image->path), image->path,
+                 image->file.debug_link);
+        elf_load(&image->debug, path);
+        if (memcmp(image->debug.build_id, image->file.build_id, sizeof(none)) != 0) {
+            elf_free(&image->debug);
+            memset(&image->debug, 0, sizeof(image->debug));
+        }
+    }
+}
+
+static void load_debug(image_t *image) {
+    load_by_build_id(image);
+    if (!image->debug.has_all_symbols) {
+        load_by_link(image);
     }
 }
 
