@@ -278,6 +278,12 @@ bool umf_remote_owner_is_idle(umf_remote_handle_t remote);
 void umf_remote_owner_end(umf_remote_handle_t remote);
 /* After the thread has ended. */
 void umf_remote_withdraw_all(umf_remote_handle_t remote);
+/* Generations and numbers of exports are never used twice in a process. */
+uint64_t umf_remote_number_next(void);
+/* The physical memory of a used span. 0: it has none now. */
+uint64_t umf_remote_physical_of(const umf_span_t *span, uintptr_t address);
+/* The span of an export, in use until umf_use_end. NULL: the memory was freed. */
+umf_span_t *umf_remote_span_use(umf_remote_export_handle_t published);
 
 umf_ucs_status_t umf_remote_peer_gets(umf_remote_handle_t remote, const remote_message_t *message,
                                       const remote_data_t *data);
