@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
@@ -377,6 +378,7 @@ TEST_F(Folder, ARecordingHasMarks) {
     std::string path = place + "/run.umfrec";
     umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
     params.path = path.c_str();
+    params.size = 1 << 20;
     ASSERT_EQ(umfRecordStart(&params), UMF_RESULT_SUCCESS);
     {
         Vault vault(name.c_str());
@@ -387,7 +389,8 @@ TEST_F(Folder, ARecordingHasMarks) {
     }
     ASSERT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
     std::ifstream stream(path, std::ios::binary);
-    std::string all((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+    std::string all(std::filesystem::file_size(path), '\0');
+    stream.read(&all[0], std::streamsize(all.size()));
     for (const char *what : {"committed", "attached", "detached", "dropped"}) {
         EXPECT_NE(all.find("vault " + name + " generation 1 " + what), std::string::npos) << what;
     }
