@@ -501,6 +501,13 @@ TEST_F(Copy, bad_rows_are_refused) {
     rows.from = a + 20; // between rows of the other side
     EXPECT_EQ(umfCopyRows(&rows, nullptr), BAD);
     rows = good;
+    rows.to_pitch = 64;
+    rows.from = a + 80; // likewise, behind a length of its own
+    EXPECT_EQ(umfCopyRows(&rows, nullptr), BAD);
+    rows.to_pitch = 16;
+    rows.from_pitch = 40; // longer than the other operand, and behind it
+    EXPECT_EQ(umfCopyRows(&rows, nullptr), OK);
+    rows = good;
     rows.to = nullptr;
     EXPECT_EQ(umfCopyRows(&rows, nullptr), BAD);
     rows = good;

@@ -134,6 +134,10 @@ TEST_F(Stage, a_copy_on_a_queue_is_staged_unless_the_queue_is_captured) {
     EXPECT_EQ(copies, before + 1);
     CU(cuStreamEndCapture(stream, &graph));
     CU(cuGraphDestroy(graph));
+    before = copies;
+    fail_call(driver().control(), FAKE_cuStreamSynchronize, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT_NE(umfCopy(device, model.data(), size, &params), OK);
+    EXPECT_EQ(copies, before) << "none before the work on the queue is done";
     CU(cuStreamDestroy(stream));
     places->at("cuda_device").give(device);
 }
