@@ -123,6 +123,37 @@ class CopyHold : public ::testing::Test {
     }
 };
 
+// A fill by copies whose wait fails is no success, although later waits succeed.
+TEST_F(CopyHold, a_fill_whose_first_wait_fails_is_an_error) {
+    far.during_copy = nullptr;
+    int waits = 0;
+    far.during_wait = [&] { far.fails_wait = waits++ == 0; };
+    EXPECT_EQ(umfFill(device, "abc", 3, SIZE / 3 * 3, nullptr), UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_GT(waits, 0);
+    far.during_wait = nullptr;
+}
+
+// The provider that copies is another one than that of the queue.
+TEST_F(CopyHold, a_copy_of_another_provider_follows_the_queue) {
+    FarProvider second;
+    umf_memory_provider_handle_t other = second.create();
+    umf_memory_pool_handle_t on_other = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), other, nullptr, UMF_POOL_CREATE_FLAG_OWN_PROVIDER,
+                            &on_other),
+              OK);
+    void *block = umfPoolMalloc(on_other, SIZE);
+    ASSERT_NE(block, nullptr);
+    std::vector<char> host(SIZE, 'o');
+    std::vector<std::function<void()>> queue{[&] { host.assign(SIZE, 'n'); }};
+    umf_copy_params_t params = UMF_COPY_PARAMS_INIT;
+    params.queue = &queue;
+    params.provider = far_provider;
+    EXPECT_EQ(umfCopy(block, host.data(), SIZE, &params), OK);
+    EXPECT_EQ(*second.near_of(block), 'n');
+    EXPECT_EQ(umfFree(block), OK);
+    EXPECT_EQ(umfPoolDestroy(on_other), OK);
+}
+
 // The gate stays shut until the span is on its way out, so the free has begun.
 TEST_F(CopyHold, a_free_waits_for_the_copy) {
     for (bool is_source : {true, false}) {
