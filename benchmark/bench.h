@@ -1,4 +1,4 @@
-// What the parts of umf-bench share: results, rounds of a job on pinned threads, subjects.
+// Shared by the parts of umf-bench: results, rounds of a job on pinned threads, subjects.
 #ifndef UMF_BENCHMARK_BENCH_H
 #define UMF_BENCHMARK_BENCH_H
 
@@ -162,7 +162,7 @@ template <class F> std::unique_ptr<Job> make_fn_job(F f) {
 // How a subject is called. Every subject is called through function pointers kept in registers, so
 // that none pays for a wrapper the others do not have.
 enum class Shape {
-    loop,  // nothing is called: what the loop itself costs
+    loop,  // nothing is called: the cost of the loop itself
     plain, // malloc(size), free(ptr)
     heap,  // malloc(ctx, size), free(ptr)
     pool,  // malloc(ctx, size), free(ctx, ptr)
@@ -213,7 +213,7 @@ const umf_memory_pool_ops_t *pool_ops(const char *name);
 std::unique_ptr<Job> peer_create_job(const char *peer);
 
 // Provider kinds: "os", "os shared", "file", "file shared" (a file in /var/tmp), "fixed", "chunks"
-// (a user's trivial provider over mmap), "reserve" (hands out addresses that nobody may touch, so
+// (a user's trivial provider over mmap), "reserve" (hands out addresses without access, so
 // spans cost no memory), "null" (always the same address, `reserve` without any work).
 class Provider {
   public:

@@ -84,7 +84,7 @@ struct PoolShape {
 // --- loops
 // --------------------------------------------------------------------------------------------
 
-// What a program does first with new memory; a failed allocation is counted.
+// Writes to new memory, as programs do first; a failed allocation is counted.
 inline uint64_t use(void *ptr, uint64_t value) {
     if (__builtin_expect(ptr == nullptr, 0)) {
         return 1;
@@ -159,7 +159,7 @@ template <class S> struct BatchJob final : Job {
     }
 };
 
-// Replace a random member of a working set: what a long-running program does.
+// Replace a random member of a working set, as long-running programs do.
 template <class S> struct ChurnJob final : Job {
     const Subject &subject;
     uint64_t slots;
@@ -609,7 +609,7 @@ void run_large_blocks() {
     }
 }
 
-// The loop of a handover waits for other threads' cache lines too: what is left of a few
+// The loop of a handover waits for other threads' cache lines too: the rest of a few
 // nanoseconds when it is subtracted says nothing.
 constexpr double UNRESOLVED_NS = 5;
 

@@ -245,7 +245,7 @@ double ns_per_op(Span span, uint64_t ops, int threads) {
     return static_cast<double>(span.end - span.begin) * std::min(threads, usable_cpus()) / total;
 }
 
-// What the processes of a round share.
+// Shared by the processes of a round.
 struct Apart {
     std::atomic<int> warm{0}, timed{0};
     Span spans[MAX_THREADS];

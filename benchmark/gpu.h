@@ -1,4 +1,4 @@
-// What the parts of umf-bench-gpu share: the driver, results with targets, time.
+// Shared by the parts of umf-bench-gpu: the driver, results with targets, time.
 #ifndef UMF_BENCHMARK_GPU_H
 #define UMF_BENCHMARK_GPU_H
 
@@ -91,7 +91,7 @@ struct Subject {
     virtual ~Subject() = default;
     virtual bool pair(size_t size, CUstream stream) = 0;
 };
-// The stream ordered allocator, told to keep what it has. NULL: the driver has none.
+// The stream ordered allocator, set to keep its memory. NULL: the driver has none.
 std::unique_ptr<Subject> make_async();
 // Nanoseconds per pair and thread, 0 if one failed: the best of the rounds.
 double time_pairs(Subject &subject, size_t size, unsigned threads);
@@ -107,7 +107,7 @@ class Stopwatch {
     }
 };
 
-// Prints whether value <= bound (or >= with at_least), and counts what was missed.
+// Prints whether value <= bound (or >= with at_least), and counts missed bounds.
 void print_target(const std::string &what, double value, double bound, bool at_least = false);
 int missed_targets();
 

@@ -185,7 +185,7 @@ double time_pairs(Subject &subject, size_t size, unsigned threads) {
         CUstream stream;
         GPU_CALL(cuCtxSetCurrent(context()));
         GPU_CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        failed += !subject.pair(size, stream); // not measured: what is made by the first
+        failed += !subject.pair(size, stream); // the first makes objects, and is not measured
         for (unsigned count = 1, rounds = 0; rounds < 3 && !failed;) {
             const Stopwatch watch;
             for (unsigned i = 0; i < count; i++) {
@@ -207,7 +207,7 @@ double time_pairs(Subject &subject, size_t size, unsigned threads) {
         }
         ready = threads;
         GPU_CALL(cuStreamSynchronize(stream));
-        umfQueueEnds(stream); // a pool that is measured may know it
+        umfQueueEnds(stream); // a measured pool may have a stream cache of it
         GPU_CALL(cuStreamDestroy(stream));
     };
     std::vector<std::thread> others;

@@ -46,7 +46,7 @@ struct OrderedPool : Ordered {
     }
 };
 
-// The driver's; `keeps` tells it to keep what it has, and gives that back at the end.
+// The driver's; `keeps`: it keeps its memory, and releases it at the end.
 struct OrderedDriver : Ordered {
     std::unique_ptr<Subject> keeps = make_async();
     void *alloc(size_t size, CUstream stream) override {

@@ -16,7 +16,7 @@ constexpr double GB = 1e9;
 
 struct Held {
     const char *failure = nullptr;
-    size_t provider = 0; // peak of what the pool had from its provider
+    size_t provider = 0; // peak of the pool's bytes from its provider
     size_t device = 0;   // the same as the device sees it; 0: not known
     double ns = 0;       // per event
 };

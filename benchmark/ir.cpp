@@ -26,7 +26,7 @@ namespace bench {
 
 namespace {
 
-// What is counted of an allocation: the pair, a batch, or one half of it.
+// The counted part of an allocation: the pair, a batch, or one half of it.
 struct Kind {
     const char *name;
     Case which;

@@ -1,4 +1,4 @@
-// Programs that nobody here wrote: those of mimalloc-bench, built, under the preload library over
+// Programs of others: those of mimalloc-bench, built, under the preload library over
 // each pool that it can use and under every peer that is there. Times and peaks of resident memory
 // as ratios with geometric means.
 #include "bench.h"
@@ -26,8 +26,8 @@ struct Allocator {
     bool is_ours;
 };
 
-// `throughput`: what the program prints instead of ending earlier; its inverse counts as the time.
-// `T` in the arguments is the number of threads, `FOLDER` the sources of mimalloc-bench.
+// `throughput`: a number that the program prints instead of ending earlier; its inverse counts as
+// the time. `T` in the arguments is the number of threads, `FOLDER` the sources of mimalloc-bench.
 struct Program {
     const char *name, *file;
     std::vector<const char *> args;
@@ -88,7 +88,7 @@ struct Measured {
     std::string error;
 };
 
-// A file for what a program prints, gone at the end.
+// A file for the output of a program, removed at the end.
 class Output {
   public:
     Output() {

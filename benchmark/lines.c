@@ -168,7 +168,7 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     return 0;
 }
 
-/* --- what the compiler calls
+/* --- functions called by the compiler
  * -------------------------------------------------------------------- */
 
 #define HERE __builtin_return_address(0)

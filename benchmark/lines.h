@@ -34,7 +34,7 @@ void lines_count(int is_counted);
 
 /*
  * From now on, every `every`th attempt finds a lock of the library held if another thread took it
- * last; 0: never. Threads that take turns would never find a lock held, and what a pool does when
+ * last; 0: never. Threads that take turns would never find a lock held, and the work of a pool when
  * threads contend would not happen.
  */
 void lines_meet(unsigned every);

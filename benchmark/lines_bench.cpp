@@ -1,4 +1,5 @@
-// umf-bench-lines: what the library's pools make threads share, counted. See README.md and lines.h.
+// umf-bench-lines: counts the cache lines that the library's pools make threads share. See
+// README.md and lines.h.
 #include "lines.h"
 
 #include <umf.h>
@@ -172,7 +173,7 @@ class Case {
     umf_memory_pool_handle_t pool;
     size_t size;
     Turns turns;
-    std::vector<std::vector<void *>> hands;  // what a thread has allocated
+    std::vector<std::vector<void *>> hands;  // objects of each thread
     std::vector<std::vector<void *>> others; // and what stays alive
     pthread_barrier_t barrier;
     unsigned free_rounds, meet_rounds, turn_rounds, counted_rounds;
@@ -194,7 +195,7 @@ class Case {
         if (!*object) {
             fail("an allocation fails");
         }
-        lines_check_write(static_cast<int *>(*object)); // what a program does first with it
+        lines_check_write(static_cast<int *>(*object)); // as programs do first
     }
     void release(void *object) {
         if (umfFree(object) != UMF_RESULT_SUCCESS) {
@@ -308,7 +309,7 @@ class Case {
         return order;
     }
 
-    // A turn is passed on faster. The library does not ask which CPUs it may use.
+    // A turn is passed on faster. The library does not query which CPUs it may use.
     static void stay_on_one_cpu() {
         cpu_set_t all, one;
         if (sched_getaffinity(0, sizeof(all), &all) != 0) {
@@ -602,7 +603,7 @@ void restart_with_fixed_addresses(char **argv) {
 
 int main(int argc, char **argv) {
     restart_with_fixed_addresses(argv);
-    mallopt(M_ARENA_MAX, 1); // threads that start map no memory of their own, whoever comes first
+    mallopt(M_ARENA_MAX, 1); // threads that start map no memory of their own, in any order
     bool is_check = false;
     for (int i = 1; i < argc; i++) {
         const std::string arg = argv[i];

@@ -211,7 +211,7 @@ static size_t *take_filled(rng_t *rng) {
 static void free_filled(size_t *object) {
     for (size_t i = 1; object && i <= object[0]; i++) {
         if (object[i] != (object[0] ^ i)) {
-            fputs("umf-bench-loads: memory was changed by somebody else\n", stderr);
+            fputs("umf-bench-loads: memory was changed by another thread\n", stderr);
             abort();
         }
     }
@@ -453,7 +453,7 @@ static void cover_free(cover_t *cover) {
     free(cover);
 }
 
-/* What is left of the cover where the variable has the value. */
+/* The rest of the cover where the variable has the value. */
 static cover_t *cover_where(const cover_t *cover, unsigned variable, int value) {
     const uint64_t bit = (uint64_t)1 << variable;
     cover_t *part = cover_new(cover->count / 2);

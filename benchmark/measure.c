@@ -39,7 +39,7 @@ static void become(const char *library, char **argv, int input, int output, int 
     _exit(127);
 }
 
-/* The last line of what the program said about its failure. */
+/* The last line of the program's message about its failure. */
 static void print_error(FILE *errors, const char *program, int status) {
     char line[512] = "", last[512] = "";
     rewind(errors);

@@ -1,4 +1,4 @@
-// Memory instead of time: what a pool or a peer holds for live memory, its metadata, and what
+// Memory instead of time: bytes that a pool or a peer holds for live memory, its metadata, and what
 // threads leave behind. Each subject has a process of its own.
 #include "bench.h"
 
@@ -44,7 +44,7 @@ struct Burst {
     const char
         *name; // of the block; objects of 16 KiB were the first and have no size in their keys
     size_t size;
-    bool wait; // for what is given back in time
+    bool wait; // for memory that is released in time
 };
 
 const Burst bursts[] = {
@@ -175,7 +175,7 @@ void run_rss() {
 // --- metadata
 // ---------------------------------------------------------------------------------------------
 
-// Child: host memory the pool needs to manage memory nobody touches.
+// Child: host memory the pool needs to manage untouched memory.
 int child_metadata(const std::string &kind, const std::string &size_text) {
     const size_t size = strtoull(size_text.c_str(), nullptr, 10);
     const size_t count = size <= 64 ? 4000000 : size <= 4096 ? 400000 : 200000;
@@ -194,7 +194,7 @@ int child_metadata(const std::string &kind, const std::string &size_text) {
     const size_t held = resident_bytes() - before;
     printf("bytes %.6f\n", static_cast<double>(held) / static_cast<double>(count));
     fflush(stdout);
-    _exit(0); // giving millions of objects back one by one is not what is measured
+    _exit(0); // freeing millions of objects one by one is not measured
 }
 
 void run_metadata() {
@@ -234,7 +234,7 @@ constexpr size_t THREAD_STACK = 65536;
 
 struct Guest {
     Job *job;
-    pthread_barrier_t *barrier; // NULL: nobody waits
+    pthread_barrier_t *barrier; // NULL: no thread waits
 };
 
 void *be_guest(void *arg) {
@@ -327,12 +327,12 @@ void run_thread_memory() {
     report.print_new_targets();
 }
 
-// --- what nobody uses
+// --- unused memory
 // ---------------------------------------------------------------------------------------------
 
-// What a pool holds. Memory of a device (the first one) is what its driver says is in use; the CPU
-// may not touch it. Memory that a program gave to a fixed provider stays resident whoever has it,
-// so it is what the pool has of it. Other memory is what is resident.
+// Bytes that a pool holds. Memory of a device (the first one) is what its driver says is in use;
+// the CPU may not touch it. Memory that a program gave to a fixed provider stays resident in any
+// case, so the bytes of the pool count. Of other memory, resident bytes count.
 struct Meter {
     int (*device_info)(size_t *free, size_t *total) = nullptr;
     umf_memory_provider_handle_t fixed = nullptr;
@@ -451,7 +451,7 @@ void be_quiet(umf_memory_pool_handle_t, unsigned seconds) {
     set("umf.reclaim.background", &is_on, sizeof(is_on));
 }
 
-// MiB beyond 1.1 times what is live, after some seconds in which the program does `what`.
+// MiB beyond 1.1 times the live bytes, after some seconds in which the program does `what`.
 double held_after(umf_memory_pool_handle_t pool, unsigned seconds,
                   void (*what)(umf_memory_pool_handle_t pool, unsigned seconds)) {
     const size_t before = meter.bytes(), size = 16384;
@@ -481,7 +481,7 @@ int child_held(const std::string &kind, const std::string &provider, unsigned se
         return 1;
     }
     meter.fixed = provider == "fixed" ? pool.provider.handle : nullptr;
-    if (!meter.is_exact()) { // what the first allocation of a process touches is not measured
+    if (!meter.is_exact()) { // pages touched by the first allocation of a process are not measured
         umfPoolFree(pool.handle, umfPoolMalloc(pool.handle, 64));
     }
     const double before = static_cast<double>(meter.bytes());

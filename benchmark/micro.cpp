@@ -1,4 +1,4 @@
-// Single operations of the library that are not a plain allocation, next to what they are made of.
+// Single operations of the library that are not a plain allocation, next to their parts.
 #include "bench.h"
 
 #include <umf/copy.h>

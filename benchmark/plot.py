@@ -3,7 +3,7 @@
 
 RESULTS is a folder of JSON files of umf-bench (time, threads, memory, programs, turn-reference-*), as
 scripts/bench.sh leaves them, and what umf-bench-gpu has printed, if it is there as gpu.txt. OUTPUT is
-where the SVG files go. What has no results is left as it is.
+where the SVG files go. A figure without results is left as it is.
 """
 import glob
 import json
@@ -31,7 +31,7 @@ STYLES = {
     "reference, scalable": ("#bdbdbd", "2 2", "diamond", 1.8),
 }
 
-# How results name what is plotted.
+# Names of the plotted subjects in results.
 POOLS = {
     "disjoint": "disjoint over os",
     "jemalloc pool": "jemalloc over os",
@@ -154,7 +154,7 @@ def limits(series):
 
 
 def bars(path, title, subtitle, groups, names, unit, top, base=None):
-    """Horizontal bars: groups is a list of (label, {name: value}); what is beyond `top` is cut off."""
+    """Horizontal bars: groups is a list of (label, {name: value}); bars beyond `top` are cut off."""
     bar, gap, left, right = 15, 14, 230, 150
     height = 90 + sum(bar * len(values) + gap for _, values in groups) + 40
     d = Drawing(920, height, title, subtitle)

@@ -1,5 +1,5 @@
 // How much memory pools hold for allocation sequences of large language models: the peak of what
-// they took from the provider, divided by the peak of what was live. No memory is touched and no
+// they took from the provider, divided by the peak of live bytes. No memory is touched and no
 // time is measured, so one run is enough and the result is the same on any machine.
 //
 // The sequences are made here after what training and inference do: sizes come from the dimensions
@@ -75,7 +75,7 @@ void add_weights(Sequence &s, const Model &m, size_t copies) {
     }
 }
 
-// What a layer keeps for the way back.
+// Tensors that a layer keeps for the way back.
 void forward_layer(Sequence &s, const Model &m, size_t tokens, std::vector<size_t> &kept) {
     for (int i = 0; i < 5; ++i) { // norm, q, k, v, output of attention
         kept.push_back(s.alloc(m.act(tokens)));
@@ -146,7 +146,7 @@ Sequence training_variable() {
     return s;
 }
 
-// Only what goes into a layer is kept; the rest is computed again on the way back.
+// Only the input of a layer is kept; the rest is computed again on the way back.
 Sequence training_checkpointed() {
     Sequence s;
     const Model m;
@@ -222,7 +222,7 @@ Sequence inference_concatenated() {
     return s;
 }
 
-// Keys and values live in pages that are allocated once; only what a step computes comes and goes.
+// Keys and values live in pages that are allocated once; only results of a step come and go.
 Sequence inference_paged() {
     Sequence s;
     const Model m;

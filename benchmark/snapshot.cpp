@@ -34,7 +34,7 @@ bool fill(std::vector<umf_memory_pool_handle_t> &pools) {
     return true;
 }
 
-// Frees and allocates until it is told to end; tells the longest time of both, in ns.
+// Frees and allocates until `phase` is 2; `longest`: of both, by phase, in ns.
 void work(const std::vector<umf_memory_pool_handle_t> &pools, const std::atomic<int> &phase,
           uint64_t (&longest)[3]) {
     std::vector<void *> mine(64);

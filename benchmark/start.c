@@ -1,8 +1,8 @@
 /*
  * umf-bench-start LIBRARY [FUNCTION]: nanoseconds from before the library is loaded until its first
  * allocation is done, or, without FUNCTION, until it is loaded. Not linked with the library, so
- * that its start is part of what is measured. FUNCTION names a pool's ops function of libumf, or a
- * malloc, or it is umfInit: then what is measured is a start of libumf, loaded and ended before.
+ * that its start is measured, too. FUNCTION names a pool's ops function of libumf, or a
+ * malloc, or it is umfInit: then a start of libumf is measured, loaded and ended before.
  */
 #include <umf.h>
 #include <umf/providers/provider_os_memory.h>

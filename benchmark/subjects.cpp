@@ -1,4 +1,4 @@
-// What is measured: the library's pools over providers, and the peers it is compared with.
+// Measured subjects: the library's pools over providers, and the peers it is compared with.
 #include "bench.h"
 
 #include <umf/pools/pool_coalescing.h>
@@ -186,7 +186,7 @@ umf_memory_provider_ops_t user_provider_ops() {
 // --- addresses without memory
 // -------------------------------------------------------------------------
 
-// Hands out pieces of a reserved range that nobody may touch. The newest piece can be taken back.
+// Hands out pieces of a reserved range without access. The newest piece can be taken back.
 struct Reserve {
     char *base;
     size_t size;
@@ -298,7 +298,7 @@ umf_result_t create_os(umf_memory_visibility_t visibility, umf_memory_provider_h
     return result;
 }
 
-// Over a file that nobody else needs to find.
+// Over a file that has no name for others.
 umf_result_t create_file(umf_memory_visibility_t visibility, umf_memory_provider_handle_t *handle) {
     char path[] = "/var/tmp/umf_bench_XXXXXX";
     const int fd = mkstemp(path);
@@ -564,7 +564,7 @@ std::vector<Subject> pools(bool every_provider, FreeBy by) {
 
 namespace {
 
-// A peer's library, opened so that its malloc serves nobody but the benchmark.
+// A peer's library, opened so that its malloc serves the benchmark only.
 struct Library {
     void *handle = nullptr;
     std::string error;

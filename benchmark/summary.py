@@ -18,7 +18,7 @@ REFERENCE_TARGETS = [
     ("byptr/1000000 random/1", 0.08, 0.015),
 ]
 
-# What a library with this API decides; the peers are the same in both runs.
+# Figures that a library with this API decides; the peers are the same in both runs.
 OURS = re.compile(r"(disjoint|scalable|proxy|jemalloc) over (os|fixed|chunks|null)|^byptr/|^ipc/|"
                   r"^pool/create,? (proxy|disjoint|scalable|use)|^lookup/|^framework/pair|^span/|"
                   r"^provider/(OS|proxy|file)|^many pools/|^topology/|^metadata/|"

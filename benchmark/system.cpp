@@ -205,7 +205,7 @@ void run_first_touch() {
 // --- threads
 // ------------------------------------------------------------------------------------------
 
-// What the thread under test measures about itself.
+// Measured by the thread under test about itself.
 struct ThreadProbe {
     Job *use, *fill; // NULL: nothing
     uint64_t first_use, end, exit;
@@ -645,7 +645,7 @@ bool open_first(umf_ipc_handler_handle_t handler, const Producer &producer, doub
     return result == UMF_RESULT_SUCCESS && umfCloseIPCHandle(opened) == UMF_RESULT_SUCCESS;
 }
 
-// Memory of processes that nobody has met before. What the forks and the first open of a pool cost
+// Memory of new processes. What the forks and the first open of a pool cost
 // falls to the first of them, which does not count. False on any error.
 bool cold_round(Samples &open) {
     constexpr size_t COUNT = 9;

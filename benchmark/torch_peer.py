@@ -2,7 +2,7 @@
 """PyTorch's caching allocator, for the table of umf-bench-gpu: ns per allocation and free.
 
 Calls the allocator by way of torch._C, as torch itself does; the time of an empty loop is taken
-away, that of the call from Python is not. Threads take turns in Python, so 16 of them tell what a
+away, that of the call from Python is not. Threads take turns in Python, so 16 of them show what a
 program sees, not what the allocator could do. Exit status 77 without torch or a GPU.
 
 With --out FILE the figures go there as well, for umf-bench-gpu --torch FILE.
@@ -45,7 +45,7 @@ def pairs(torch, size):
 
 def measure(torch, size):
     pair = pairs(torch, size)
-    pair()  # what the first makes is kept
+    pair()  # the objects that the first makes are kept
     count = 16
     while timed(count, pair) < ROUND_S:
         count *= 2

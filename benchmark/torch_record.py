@@ -6,7 +6,7 @@
 Needs torch and a GPU, nothing else; exit status 77 without them. Each workload runs in a process of
 its own, from before its first allocation, with PyTorch's memory history on. FOLDER/<workload>.trace
 (the current folder by default) gets its events, and the peaks that PyTorch's allocator had; the
-same run once more with expandable segments is told for comparison only.
+same run once more with expandable segments is printed for comparison only.
 """
 import argparse
 import collections

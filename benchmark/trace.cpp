@@ -78,7 +78,7 @@ class Reader {
   public:
     explicit Reader(Trace &to) : trace(to) {}
 
-    // What is wrong with the line; empty: nothing.
+    // The fault of the line; empty: none.
     std::string line(const std::string &text) {
         Words words(text, 1);
         size_t first = 0, second = 0;

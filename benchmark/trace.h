@@ -21,15 +21,15 @@ struct Event {
 struct Trace {
     std::vector<Event> events;
     size_t blocks = 0;
-    size_t allocated = 0, reserved = 0; // peaks that the recorded program saw; 0: not told
+    size_t allocated = 0, reserved = 0; // peaks that the recorded program saw; 0: unknown
     size_t peak_live = 0;               // bytes, computed
 };
 
-// false: `error` says in which line and what is wrong.
+// false: `error` has the line and its fault.
 bool read(std::istream &file, Trace &trace, std::string &error);
 bool read_file(const char *path, Trace &trace, std::string &error);
 
-// Serves all events from the pool, and frees what is left. false: an allocation or a free failed.
+// Serves all events from the pool, and frees the rest. false: an allocation or a free failed.
 // `after`, if there is one, is called after each allocation.
 bool replay(const Trace &trace, umf_memory_pool_handle_t pool, const std::function<void()> &after);
 

@@ -26,7 +26,7 @@ const char usage[] =
     "  --rounds N     measure each subject N times (7, with --quick 3)\n";
 
 // The static thread-local storage of some peers (jemalloc) does not fit what the loader keeps for
-// libraries opened late, unless it is told before the program starts.
+// libraries opened late, unless a tunable is set before the program starts.
 void restart_with_room_for_peers(char **argv) {
     if (getenv("UMF_BENCH_STARTED")) {
         return;
@@ -72,7 +72,7 @@ std::vector<int> parse_threads(const char *list) {
     return threads;
 }
 
-// The number of arguments taken; 0 if this is none we know.
+// The number of arguments taken; 0 if this one is unknown.
 int parse_mode(const std::string &arg, const char *value) {
     static const struct {
         const char *name;

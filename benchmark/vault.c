@@ -217,7 +217,7 @@ static double best_attach(const char *name, clockid_t clock, size_t finds) {
     return best;
 }
 
-/* Opens and maps files, as a program does that knows their paths. */
+/* Opens and maps files, as a program that has their paths. */
 static double best_mmap(const char *place, size_t count, size_t size) {
     char path[128];
     void **mapped = calloc(count, sizeof(*mapped));
