@@ -74,6 +74,8 @@ def test_mistakes(pair):
         memory.get(SIZE, 1)
     with pytest.raises(ValueError):
         memory.get(-1, 1)
+    with pytest.raises(ValueError, match="are not in the 1048576 bytes"):
+        memory.get(1, 1 << 62)
     with pytest.raises(umf.InvalidArgumentError):
         remote.Remote(devices="eth0")
     for limit in (-1, 1 << 64):

@@ -137,7 +137,11 @@ class Memory(_Closing):
 
     def _target(self, offset: int, nbytes: Optional[int], into: Any) -> Any:
         if into is None:
-            return bytearray(max(0, self.nbytes - offset) if nbytes is None else nbytes)
+            left = self.nbytes - offset
+            nbytes = max(0, left) if nbytes is None else nbytes
+            if nbytes > left > 0:  # before so much memory is taken
+                raise ValueError(f"{nbytes} bytes at {offset} are not in the {self.nbytes} bytes of the range")
+            return bytearray(nbytes)
         if nbytes is None:
             return into
         view = memoryview(into).cast("B")
