@@ -69,7 +69,7 @@ def test_managed_memory_is_prefetched():
             assert buffer[0] == buffer[-1] == 7
         buffer.prefetch()
         torch.cuda.synchronize()
-        with pytest.raises(umf.InvalidArgumentError, match="no such device"):
+        with pytest.raises(umf.InvalidArgumentError, match="no device 1000"):
             buffer.prefetch(1000)
         buffer.free()
         with pytest.raises(ValueError):
