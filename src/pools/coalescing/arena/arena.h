@@ -12,10 +12,10 @@
  * is stale until that work has completed; then it is removed.
  *
  * Whatever calls the provider is done by the thread with the driver lock, and without other locks.
- * What it works on is BUSY meanwhile, and it alone counts the mappings of pages. Files: place.c
- * finds a place and maps what it lacks, pages.c has the pages, donates, and removes stale mappings,
- * pieces.c takes the memory away for a suspend, queues.c orders queues, pool.c has the operations,
- * settings.c the counters.
+ * What it works on is BUSY meanwhile, and it alone counts the mappings of pages. Files: take.c
+ * serves requests, place.c finds a place and maps what it lacks, pages.c has the pages, donates,
+ * and removes stale mappings, pieces.c takes the memory away for a suspend, queues.c orders queues,
+ * pool.c has the operations, settings.c the counters.
  */
 #ifndef UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
 #define UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
@@ -161,6 +161,14 @@ static inline bool umf_arena_may_use_locked(const umf_arena_t *arena, const umf_
 void umf_arena_driver_lock(umf_arena_t *arena);
 bool umf_arena_driver_try_lock(umf_arena_t *arena);
 void umf_arena_driver_unlock(umf_arena_t *arena);
+
+/* --- take.c --- */
+
+/* A block for the request, whose size and alignment are completed. NULL: the reason is the thread's
+ * last error. No lock held. */
+void *umf_arena_alloc(umf_arena_t *arena, size_t size, umf_arena_request_t *request);
+/* The block becomes a free segment. */
+void umf_arena_free_locked(umf_arena_t *arena, umf_segment_t *block);
 
 /* --- place.c --- */
 
