@@ -1,6 +1,9 @@
 // Suspend when the system fails: whatever call it is, the pool is as it was and nothing is lost.
 
+#include <cstdio>
 #include <cstring>
+
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -16,6 +19,15 @@ namespace {
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr size_t SIZE = size_t{4} << 20; // one unit of a store: all is done by one thread
+
+// Bytes of addresses that the process has mapped.
+size_t mapped() {
+    size_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    EXPECT_EQ(fscanf(file, "%zu", &pages), 1);
+    fclose(file);
+    return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
 
 class SuspendFaults : public ::testing::Test {
   protected:
@@ -97,6 +109,25 @@ TEST_F(SuspendFaults, EveryCallOfTheSystem) {
         }
         EXPECT_GT(failures, 2) << keep;
     }
+}
+
+// A store of more than 256 MiB is made of several mappings. Nothing is copied.
+TEST_F(SuspendFaults, AStoreThatFindsMemoryForAPartOnlyGivesItBack) {
+    constexpr size_t large = size_t{288} << 20;
+    void *more = umfPoolMalloc(pool, large);
+    ASSERT_NE(more, nullptr);
+    set(UMF_SUSPEND_KEEP_HOST);
+    umfSuspendTrim();
+    const size_t before = mapped();
+    fault::Nth nth("map", ENOMEM, true);
+    for (int first : {1, 2}) {
+        ASSERT_TRUE(nth.next());
+        EXPECT_NE(suspend(), OK) << first;
+        nth.off();
+        umfSuspendTrim();
+        EXPECT_LT(mapped(), before + large / 2) << first;
+    }
+    EXPECT_EQ(umfFree(more), OK);
 }
 
 // Neither can what failed be undone: the content stays where it is, and the pool can be resumed.
