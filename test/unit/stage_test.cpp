@@ -219,6 +219,22 @@ TEST_F(Stage, a_provider_that_fails_in_the_middle_tells_what_is_right) {
     from.give(source);
 }
 
+// The wait that fails is the one for the only part, which is the last one.
+TEST_F(Stage, a_last_part_whose_wait_fails_once_is_an_error) {
+    Place &to = places->at("far"), &from = places->at("far_other");
+    void *target = to.take(100), *source = from.take(100);
+    for (FarProvider *side : {places->far[0].get(), places->far[1].get()}) {
+        side->during_wait = [=] { side->fails_wait = false; };
+        side->during_copy = [=] { side->fails_wait = true; };
+        EXPECT_EQ(umfCopy(target, source, 100, nullptr), FAILED);
+        side->during_wait = side->during_copy = nullptr;
+        side->fails_wait = false;
+    }
+    EXPECT_EQ(umfCopy(target, source, 100, nullptr), OK);
+    to.give(target);
+    from.give(source);
+}
+
 // Twice, because the first one is measured.
 TEST_F(Stage, large_copies_of_the_cpu_are_divided_among_threads) {
     const std::vector<int> blocked = blocked_signals();
