@@ -160,7 +160,7 @@ def test_a_pool_that_a_group_has_registered_stays():
             raise KeyError
     assert group.calls == [("register", pool), ("deregister", pool)]
     pool.suspend()
-    with pytest.raises(umf.OutOfResourcesError, match="the pool is suspended: resume it before"):
+    with pytest.raises(umf.OutOfResourcesError, match="is not resident: resume it before"):
         with pool.registered(group):
             pass
     assert len(group.calls) == 2
