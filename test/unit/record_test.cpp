@@ -1313,8 +1313,9 @@ TEST(record, the_environment_tells_leaks_at_the_end) {
 }
 
 TEST(record, wrong_words_in_the_environment_are_named) {
-    for (const char *record :
-         {"run,stack", "run,stacks=65", "run,size=x", "run,rate=-1", "run,,"}) {
+    for (const char *record : {"run,stack", "run,stacks=65", "run,size=x",
+                               "run,size=18014398509484032K", // 2 MiB modulo 2^64
+                               "run,rate=-1", "run,,"}) {
         std::string text = run_with(record, "pairs");
         EXPECT_NE(text.find("because of UMF_RECORD"), std::string::npos) << record << text;
         EXPECT_EQ(access("run", F_OK), -1);
