@@ -398,7 +398,8 @@ class Draft:
         """Makes it the current generation, in one step, and returns its number.
 
         With a group, that of several vaults become current together: when `group_count` have committed, or,
-        after `timeout` seconds, none. With `digest` a sum of each entry is kept for `View.verify`.
+        after `timeout` seconds, none. Handlers of signals run when the wait for a group is over. With `digest`
+        a sum of each entry is kept for `View.verify`.
         BufferError while views of its memory are in use. After an error entries that were filled in place
         are over, and a draft whose group has ended can only be aborted.
         """
@@ -474,7 +475,7 @@ class Vault(_Closing):
         name: 1 to 255 bytes; `file:<folder>`: a vault in files of a folder
         folder: of the service; None: that of the user
         start: start the service if none answers
-        timeout: seconds that the service may take to answer
+        timeout: seconds that the service may take to answer; handlers of signals run afterwards
         limit: bytes of all generations together; 0: no limit. It counts when the first draft makes the name
         keep: generations before the current one that stay without readers. It counts as `limit`
     """
