@@ -249,12 +249,23 @@ static void sum_ended(leaks_t *leaks) {
     }
 }
 
+static bool is_suppressed(umf_reader_t *reader, uint32_t stack, const suppress_t *suppress) {
+    const uint64_t *frames = NULL;
+    size_t count = umf_reader_caller_stack(reader, stack, &frames);
+    bool is = false;
+    for (size_t i = 0; i < count && !is; i++) {
+        umf_reader_frame_t frame = umf_reader_resolve(reader, frames[i]);
+        const char *slash = strrchr(frame.module, '/');
+        is = (frame.function && suppress_has(suppress, frame.function)) ||
+             suppress_has(suppress, slash ? slash + 1 : frame.module);
+    }
+    return is;
+}
+
 static void leave_out(leaks_t *leaks, groups_t *groups, const suppress_t *suppress) {
-    char stack[RECORD_STACK];
     size_t kept = 0;
     for (size_t i = 0; i < groups->count; i++) {
-        record_stack(leaks->reader, groups->items[i].stack, stack, sizeof(stack));
-        if (suppress_has(suppress, stack)) {
+        if (is_suppressed(leaks->reader, groups->items[i].stack, suppress)) {
             leaks->suppressed.bytes += groups->items[i].bytes;
             leaks->suppressed.count += groups->items[i].count;
         } else {

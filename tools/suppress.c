@@ -82,38 +82,12 @@ bool suppress_load(suppress_t *suppress, const char *path) {
     return is_done;
 }
 
-/* Of "function+0x1c (libx.so)" the names are "function" and "libx.so". */
-static bool frame_has(const suppress_t *suppress, const char *line, size_t length) {
-    char text[512];
-    snprintf(text, sizeof(text), "%.*s", (int)length, line);
-    char *module = strstr(text, " (");
-    char *offset = strstr(text, "+0x");
-    if (module) {
-        *module = '\0';
-        module += 2;
-        module[strcspn(module, ")")] = '\0';
+bool suppress_has(const suppress_t *suppress, const char *name) {
+    bool has = false;
+    for (unsigned i = 0; i < suppress->count && !has; i++) {
+        has = fnmatch(suppress->patterns[i], name, 0) == 0;
     }
-    if (offset && (!module || offset < module)) {
-        *offset = '\0';
-    }
-    for (unsigned i = 0; i < suppress->count; i++) {
-        if (fnmatch(suppress->patterns[i], text, 0) == 0 ||
-            (module && fnmatch(suppress->patterns[i], module, 0) == 0)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool suppress_has(const suppress_t *suppress, const char *lines) {
-    while (*lines) {
-        size_t length = strcspn(lines, "\n");
-        if (frame_has(suppress, lines, length)) {
-            return true;
-        }
-        lines += length + (lines[length] != '\0');
-    }
-    return false;
+    return has;
 }
 
 void suppress_free(suppress_t *suppress) {

@@ -15,8 +15,8 @@ typedef struct suppress_t {
  * stderr says why.
  */
 bool suppress_load(suppress_t *suppress, const char *path);
-/* Is a pattern in one of the lines, which are frames? */
-bool suppress_has(const suppress_t *suppress, const char *lines);
+/* Fits one of the patterns the name of a function or a file? */
+bool suppress_has(const suppress_t *suppress, const char *name);
 void suppress_free(suppress_t *suppress);
 
 #endif

@@ -271,11 +271,15 @@ static void draw(screen_t *screen) {
 
 static const top_row_t *chosen_pool(screen_t *screen) {
     const top_t *top = screen->top;
-    const top_row_t *row = screen->chosen < top->count ? &top->rows[screen->chosen] : NULL;
-    if (row && row->object.kind != UMF_RECORD_OBJECT_POOL) {
+    bool is_shown =
+        screen->chosen < top->count && top_filter_shows(&screen->filter, top, screen->chosen);
+    const top_row_t *row = is_shown ? &top->rows[screen->chosen] : NULL;
+    if (!row) {
+        snprintf(screen->status, sizeof(screen->status), "no row is shown");
+    } else if (row->object.kind != UMF_RECORD_OBJECT_POOL) {
         snprintf(screen->status, sizeof(screen->status), "this is a provider; choose a pool");
         row = NULL;
-    } else if (row && top->with[row->process].is_viewed) {
+    } else if (top->with[row->process].is_viewed) {
         snprintf(
             screen->status, sizeof(screen->status),
             "no attach socket: only figures; 'umfctl top -- PROGRAM' or UMF_RECORD_ATTACH=yes");

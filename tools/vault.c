@@ -61,6 +61,9 @@ static int fails(const char *what) {
 
 static int open_vault(const char *name, int start, umf_vault_handle_t *vault) {
     umf_vault_params_t params = params_of(start);
+    if (strncmp(name, "file:", 5) == 0) {
+        params.keep = UINT32_MAX; /* a generation that was not named is not dropped */
+    }
     return umfVaultOpen(name, &params, vault) == UMF_RESULT_SUCCESS ? 0 : fails(name);
 }
 

@@ -77,7 +77,7 @@ typedef struct umf_vault_params_t {
     /// How long the service may take to answer, in ms.
     uint64_t timeout_ms;
     /// Bytes that the vault may have, all generations together; 0: no limit. It counts when the
-    /// first draft makes the name.
+    /// first draft makes the name. Of a folder: that of the handle counts for its own commits.
     uint64_t limit;
     /// Generations before the current one that stay without readers. It counts as `limit`.
     uint32_t keep;
@@ -440,7 +440,8 @@ umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat);
 umf_result_t umfVaultWait(umf_vault_handle_t hVault, uint64_t after, uint64_t timeout_ms,
                           umf_vault_event_t *event);
 
-/// @brief Drops a generation, or all and the draft. Readers keep what they have mapped.
+/// @brief Drops a generation, or all and the draft. Readers keep what they have mapped. In a
+///        folder the draft goes on and can be committed.
 ///
 /// @param hVault the vault
 /// @param generation its number; 0: the whole vault

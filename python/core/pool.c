@@ -222,7 +222,7 @@ static bool is_alignment(size_t size, size_t alignment) {
     char what[64], text[80];
     PyOS_snprintf(what, sizeof(what), "%zu bytes cannot be allocated", size);
     PyOS_snprintf(text, sizeof(text), "alignment must be a power of two, it is %zu", alignment);
-    umf_py_raise(UMF_RESULT_ERROR_INVALID_ALIGNMENT, what, text, 0);
+    umf_py_raise_as(UMF_RESULT_ERROR_INVALID_ALIGNMENT, what, text, "", 0);
     return false;
 }
 

@@ -15,8 +15,8 @@ typedef struct recording_t {
 static PyTypeObject *recording_type, *events_type;
 
 static PyObject *raise_reader(const umf_reader_error_t *error) {
-    return umf_py_raise(UMF_RESULT_ERROR_INVALID_ARGUMENT, "the recording cannot be read",
-                        error->text, 0);
+    return umf_py_raise_as(UMF_RESULT_ERROR_INVALID_ARGUMENT, "the recording cannot be read",
+                           error->text, "", 0);
 }
 
 /* Texts of a file may be anything. */

@@ -72,9 +72,9 @@ static umf_py_work_t *move_new(PyObject *args) {
         return NULL;
     }
     if (PyTuple_Size(pools) == 0) {
-        umf_py_raise(UMF_RESULT_ERROR_INVALID_ARGUMENT,
-                     is_resume ? "pools cannot be resumed" : "pools cannot be suspended",
-                     "there is no pool", 0);
+        umf_py_raise_as(UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                        is_resume ? "pools cannot be resumed" : "pools cannot be suspended",
+                        "there is no pool", "", 0);
         return NULL;
     }
     umf_py_work_t *work = umf_py_work_new(pools);
@@ -193,8 +193,8 @@ static PyObject *job_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     }
     if (work) {
         umf_py_work_leave(work);
-        umf_py_raise(UMF_RESULT_ERROR_OUT_OF_RESOURCES, "a job cannot be started",
-                     "no thread can be started", 0);
+        umf_py_raise_as(UMF_RESULT_ERROR_OUT_OF_RESOURCES, "a job cannot be started",
+                        "no thread can be started", "", 0);
     }
     Py_XDECREF((PyObject *)self);
     return NULL;

@@ -513,6 +513,25 @@ def test_a_put_that_is_refused_leaves_no_entry(model):
         assert list(view) == ["a"]
 
 
+def test_a_wait_without_an_event_is_none_in_each_thread(tmp_path, model):
+    for waited in (model, vault.Vault(f"file:{tmp_path / 'model'}")):
+        with waited.draft() as draft:
+            draft.put("a", b"x")
+        event, seen = waited.state().event, []
+        thread = threading.Thread(target=lambda: seen.append(waited.wait(event, 0.25)))
+        thread.start()
+        thread.join()
+        assert seen == [None]
+
+
+def test_a_commit_with_a_wrong_argument_changes_nothing(model):
+    with model.draft() as draft:
+        for wrong in ({"group_count": -1}, {"group": "a\0b"}, {"group": 5}, {"timeout": "x"}):
+            with pytest.raises((TypeError, ValueError, OverflowError)):
+                draft.commit(**wrong)
+        draft.put("b", b"456")
+
+
 def test_a_child_of_fork_ends_while_its_parent_commits(model):
     draft = model.draft()
     draft.put("a", b"x")

@@ -146,6 +146,8 @@ def fill_module(view: "View", module: Any, prefix: str) -> Any:
         found = _tensor_for(place, entry)
         key = entry.ptr, place.is_parameter
         if key not in made:
+            if entry.private and not place.is_parameter:
+                found = found.clone()  # other modules of the view have the same pages
             made[key] = torch.nn.Parameter(found, requires_grad=False) if place.is_parameter else found
         elif made[key].shape != found.shape:
             raise ValueError(f"{place.name!r}: another name of the memory has another shape")

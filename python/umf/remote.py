@@ -139,7 +139,7 @@ class Memory(_Closing):
         if into is None:
             left = self.nbytes - offset
             nbytes = max(0, left) if nbytes is None else nbytes
-            if nbytes > left > 0:  # before so much memory is taken
+            if nbytes > max(0, left):  # before so much memory is taken
                 raise ValueError(f"{nbytes} bytes at {offset} are not in the {self.nbytes} bytes of the range")
             return bytearray(nbytes)
         if nbytes is None:

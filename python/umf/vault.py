@@ -403,12 +403,15 @@ class Draft:
         BufferError while views of its memory are in use. After an error entries that were filled in place
         are over, and a draft whose group has ended can only be aborted.
         """
+        milliseconds = _ms(timeout)
         with self._locked():
             try:
                 generation: Optional[int] = self._uses.end(
-                    0.0, self._hold, "committed", _core.vault_commit, group, group_count, _ms(timeout), digest
+                    0.0, self._hold, "committed", _core.vault_commit, group, group_count, milliseconds, digest
                 )
-            except Error:  # memory of these pools may be sealed by now
+            except BufferError:  # nothing has begun
+                raise
+            except BaseException:  # memory of these pools may be sealed by now
                 self._hold, self._pools = _core.Hold(self._vault._hold, self._uses), {}
                 raise
             if generation is None:

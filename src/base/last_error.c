@@ -181,7 +181,8 @@ void umf_last_error_set(const char *format, ...) {
 }
 
 void umf_last_reason_set(umf_reason_t reason) {
-    last_slot_t *slot = slot_find();
+    UMF_KEEP_ERRNO;
+    last_slot_t *slot = slot_get();
     if (slot) {
         slot->reason = reason;
     }

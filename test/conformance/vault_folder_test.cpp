@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <vector>
 
 #include <umf.h>
@@ -100,6 +101,89 @@ TEST_F(Folder, TheWriterKeepsItsAddressesReadOnly) {
     char *start = reinterpret_cast<char *>(memory) - reinterpret_cast<uintptr_t>(memory) % page;
     EXPECT_NE(mprotect(start, page, PROT_READ | PROT_WRITE), 0);
     EXPECT_NE(umfFree(memory), UMF_RESULT_SUCCESS);
+}
+
+// Whoever may write the folder may remove the file of the lock, also while a draft is written.
+TEST_F(Folder, ADraftWhoseLockWasRemovedIsNotCommitted) {
+    Vault vault(name.c_str()), other(name.c_str());
+    Draft draft(vault);
+    memset(draft.put("a"), 1, entry_size);
+    ASSERT_EQ(unlink(file("lock").c_str()), 0);
+    {
+        Draft next(other);
+        memset(next.put("a"), 2, entry_size);
+        EXPECT_EQ(draft.commit(), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        EXPECT_EQ(umfLastReason(), UMF_REASON_STALE);
+        EXPECT_EQ(next.commit(), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(vault.stat().generations, 1u);
+    View view(vault);
+    ASSERT_EQ(view.attached, UMF_RESULT_SUCCESS);
+    EXPECT_EQ(static_cast<unsigned char *>(view.find("a").ptr)[0], 2);
+}
+
+TEST_F(Folder, ADraftRemovesTheFileOfAWriterThatWasKilled) {
+    Vault vault(name.c_str());
+    write_generation(vault, 1, 1);
+    close(open(file("draft").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    Draft draft(vault);
+    EXPECT_FALSE(exists("draft"));
+}
+
+TEST_F(Folder, AFileWithoutATableIsBroken) {
+    Vault vault(name.c_str());
+    write_generation(vault, 1, 1);
+    const uint64_t none = 0;
+    overwrite("1.vault", 16, std::string(reinterpret_cast<const char *>(&none), sizeof(none)));
+    EXPECT_EQ(why(), UMF_REASON_BROKEN);
+}
+
+TEST_F(Folder, AWaitWithoutAnEventHasItsReasonInEachThread) {
+    Vault vault(name.c_str());
+    write_generation(vault, 1, 1);
+    std::thread([&] {
+        umf_vault_event_t event = UMF_VAULT_EVENT_INIT;
+        EXPECT_EQ(umfVaultWait(vault.handle, 1, 1, &event), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        EXPECT_EQ(umfLastReason(), UMF_REASON_TIMEOUT);
+    }).join();
+}
+
+TEST_F(Folder, AGenerationHasNoMoreSlabsThanATable) {
+    if (getenv("UMF_TEST_EMULATOR")) {
+        GTEST_SKIP() << "an emulator takes minutes for so many mappings";
+    }
+    constexpr size_t most = 16384; // pieces, each with a descriptor
+    struct rlimit before, limit;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    limit = before;
+    limit.rlim_cur = limit.rlim_max < most + 100 ? limit.rlim_max : most + 100;
+    if (limit.rlim_cur < most + 100 || setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        GTEST_SKIP() << "there are not so many descriptors here";
+    }
+    Vault vault(name.c_str());
+    const char *text = "proxy over linux_vmm:piece_size=4K";
+    for (size_t count : {most, size_t(1)}) {
+        umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+        params.from = count == 1;
+        Draft draft(vault, &params);
+        umf_memory_pool_handle_t pool = nullptr;
+        ASSERT_EQ(umfVaultDraftPool(draft.handle, text, &pool), UMF_RESULT_SUCCESS);
+        for (size_t i = 0; i < count; i++) {
+            void *memory = umfPoolMalloc(pool, 4096);
+            ASSERT_NE(memory, nullptr) << i << umfLastErrorText();
+            std::string key = std::to_string(count) + "." + std::to_string(i);
+            ASSERT_EQ(umfVaultPut(draft.handle, key.c_str(), memory, 4096, nullptr, 0, 0),
+                      UMF_RESULT_SUCCESS);
+        }
+        if (count == 1) {
+            ASSERT_EQ(umfVaultKeep(draft.handle, ""), UMF_RESULT_SUCCESS);
+            EXPECT_EQ(draft.commit(), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+            EXPECT_TRUE(exists("1.vault"));
+        } else {
+            ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS) << umfLastErrorText();
+        }
+    }
+    setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(Folder, ClassesOfEntries) {

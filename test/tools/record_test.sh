@@ -246,6 +246,8 @@ printf 'leak:^batch\nleak:^keep$\nleak:keep_batch?\n' >known
 expect_status 1 "$umfctl" leaks demo.umfrec --fail --suppressions known
 printf 'leak:^umf_test_record_sample$\n' >known
 expect_status 0 "$umfctl" leaks demo.umfrec --fail --suppressions known
+printf 'leak:^umf_test_record$\n' >known
+expect_status 1 "$umfctl" leaks demo.umfrec --fail --suppressions known
 printf 'race:keep_batch\n' >known
 expect_status 1 "$umfctl" leaks demo.umfrec --suppressions known
 expect_in err "known, line 1: 'race:keep_batch' is not leak:PATTERN"

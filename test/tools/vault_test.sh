@@ -67,6 +67,8 @@ expect_status 0 "$umfctl" vault stat "file:$work/folder"
 expect_in out '3 bytes +a.txt$'
 expect_status 0 "$umfctl" vault verify "file:$work/folder@1"
 expect_in out 'entries +1$'
+expect_status 0 "$umfctl" vault put "file:$work/folder" "$work/a.txt"
+[ -e "$work/folder/1.vault" ] && [ -e "$work/folder/2.vault" ] || fail "put has dropped a generation that was not named"
 expect_status 0 "$umfctl" vault drop "file:$work/folder@1"
 [ ! -e "$work/folder/1.vault" ] || fail "the generation is still there"
 expect_status 1 "$umfctl" vault drop "file:$work/folder" --draft

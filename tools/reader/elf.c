@@ -94,6 +94,8 @@ static const Elf64_Shdr *section_of_type(const Elf64_Shdr *sections, size_t coun
     return NULL;
 }
 
+#define LINK_MAX 4096u
+
 /* The section .gnu_debuglink: a name with a zero after it, and a checksum. */
 static void find_debug_link(elf_file_t *file, const reader_source_t *source,
                             const Elf64_Shdr *sections, size_t count, size_t names_at) {
@@ -103,11 +105,13 @@ static void find_debug_link(elf_file_t *file, const reader_source_t *source,
     for (size_t i = 0; names && i < count; i++) {
         const Elf64_Shdr *section = &sections[i];
         if (section->sh_name < bytes && strcmp(names + section->sh_name, wanted) == 0) {
-            char *link = part_of(source, section->sh_offset, section->sh_size);
+            uint64_t size = section->sh_size;
+            char *link = size <= LINK_MAX ? part_of(source, section->sh_offset, size) : NULL;
             if (link && strlen(link) < sizeof(file->debug_link) && !strchr(link, '/')) {
                 memcpy(file->debug_link, link, strlen(link) + 1);
             }
             free(link);
+            break; /* a file has one */
         }
     }
     free(names);

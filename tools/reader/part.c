@@ -71,7 +71,8 @@ bool umf_reader_find_mark(const umf_reader_t *reader, const char *text, int64_t 
         *ns = event.ns;
     }
     umf_reader_cursor_free(cursor);
-    return is_found || !cursor ||
-           reader_fail(error, "%s: there is no mark '%s'; 'umfctl trace' lists the marks",
-                       reader->name, text);
+    return is_found ||
+           (cursor &&
+            reader_fail(error, "%s: there is no mark '%s'; 'umfctl trace' lists the marks",
+                        reader->name, text));
 }

@@ -318,8 +318,10 @@ static umf_result_t commit_steps(umf_vault_draft_handle_t draft, umf_vault_conte
         return result;
     }
     result = umf_vault_content_init(draft, content);
-    if (result != UMF_RESULT_SUCCESS) {
+    if (result == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY) {
         UMF_LOG_ERROR("no memory for the entries of a commit");
+    }
+    if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     if (draft->vault->is_folder) {

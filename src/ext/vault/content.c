@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/meta.h"
 
 typedef struct sorted_t {
@@ -73,6 +74,12 @@ umf_result_t umf_vault_content_init(umf_vault_draft_handle_t draft, umf_vault_co
     for (size_t i = 0; i < draft->slabs.count; i++) {
         umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         slab->index = slab->is_used ? content->slabs++ : 0;
+    }
+    if (content->slabs > UMF_TABLE_SLABS_MAX) {
+        UMF_LOG_ERROR("a generation has at most %u pieces of memory, this one has %u: copy entries "
+                      "instead of keeping them, or allocate from fewer pools",
+                      UMF_TABLE_SLABS_MAX, content->slabs);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     for (uint32_t i = 0; i < content->count; i++) {
         content->entries[i].slab = umf_vault_draft_slab(draft, content->entries[i].slab)->index;

@@ -268,7 +268,9 @@ static umf_result_t outcome_result(const umf_link_t *link, outcome_t outcome, bo
     case ANSWERED:
         return UMF_RESULT_SUCCESS;
     case LATE:
-        if (!is_wait) {
+        if (is_wait) {
+            umf_last_error_set("vault %s has no event in time", link->name);
+        } else {
             UMF_LOG_ERROR("the service of vaults in %s does not answer in %llu ms", link->folder,
                           (unsigned long long)link->timeout_ms);
         }

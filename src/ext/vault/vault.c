@@ -88,6 +88,7 @@ static umf_result_t wait_once(umf_link_t *link, uint64_t after, uint64_t ms,
                             .is_wait = ms != 0};
     umf_result_t result = umf_link_call(link, &call);
     if (result == UMF_RESULT_SUCCESS && call.message.answer == UMF_VAULT_NONE) {
+        umf_last_error_set("vault %s has no event in %llu ms", link->name, (unsigned long long)ms);
         umf_last_reason_set(UMF_REASON_TIMEOUT);
         result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     } else if (result == UMF_RESULT_SUCCESS) {

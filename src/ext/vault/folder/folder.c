@@ -197,6 +197,8 @@ umf_result_t umf_vault_folder_wait(umf_vault_handle_t vault, uint64_t after, uin
         }
         uint64_t passed = umf_socket_now() - start;
         if (passed >= timeout_ms) {
+            umf_last_error_set("vault %s has no event in %llu ms", vault->link.name,
+                               (unsigned long long)timeout_ms);
             umf_last_reason_set(UMF_REASON_TIMEOUT);
             return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
         }

@@ -63,6 +63,9 @@ static umf_result_t read_file(umf_vault_view_handle_t view, int fd) {
         return umf_vault_view_broken(view, "the file has another size than at its commit, as a "
                                            "copy that was not completed");
     }
+    if (head.table < sizeof(umf_table_head_t)) {
+        return umf_vault_view_broken(view, "it has no table");
+    }
     if (head.table > UMF_FOLDER_TABLE_MAX || head.table > size - sizeof(head)) {
         return umf_vault_view_broken(view, "its table is too large");
     }

@@ -12,15 +12,55 @@
 
 #define NUMBER_MAX UINT64_C(999999999999999999) /* 18 digits */
 
+/* --- the lock --------------------------------------------------------------------------------- */
+
+static bool is_same_file(int one, int other) {
+    uint64_t dev[2], ino[2], size;
+    return umf_os_file_id(one, &dev[0], &ino[0], &size) == 0 &&
+           umf_os_file_id(other, &dev[1], &ino[1], &size) == 0 && dev[0] == dev[1] &&
+           ino[0] == ino[1];
+}
+
+/* Is the file of the descriptor still the one at the path? Others may change the folder. */
+static bool is_at(const char *path, int fd) {
+    int other;
+    bool is = umf_os_open(path, O_PATH | O_NOFOLLOW, 0, &other) == 0;
+    if (is) {
+        is = is_same_file(fd, other);
+        umf_os_close(other);
+    }
+    return is;
+}
+
+static void lock_path(umf_vault_handle_t vault, char path[UMF_FOLDER_PATH_SIZE]) {
+    snprintf(path, UMF_FOLDER_PATH_SIZE, "%s/lock", vault->link.folder);
+}
+
+/* A new folder is to be there after a loss of power, too. */
+static int sync_above(umf_vault_handle_t vault) {
+    char path[UMF_FOLDER_PATH_SIZE];
+    int fd;
+    snprintf(path, sizeof(path), "%s/..", vault->link.folder);
+    int error = umf_os_open(path, O_RDONLY | O_DIRECTORY, 0, &fd);
+    if (error == 0) {
+        error = umf_os_sync(fd);
+        umf_os_close(fd);
+    }
+    return error;
+}
+
 /* --- begin and end ---------------------------------------------------------------------------- */
 
 static umf_result_t open_lock(umf_vault_handle_t vault, int *fd) {
     char path[UMF_FOLDER_PATH_SIZE];
     int error = umf_os_mkdir(vault->link.folder, 0700);
+    if (error == 0) {
+        error = sync_above(vault);
+    }
     if (error != 0 && error != EEXIST) {
         return umf_folder_failed(vault, error, "the folder cannot be made");
     }
-    snprintf(path, sizeof(path), "%s/lock", vault->link.folder);
+    lock_path(vault, path);
     error = umf_os_open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666, fd);
     return error ? umf_folder_failed(vault, error, "the file 'lock' cannot be opened")
                  : UMF_RESULT_SUCCESS;
@@ -72,6 +112,11 @@ static umf_result_t begin_locked(umf_vault_draft_handle_t draft, int lock,
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_folder_scan(vault, &scan);
     }
+    if (result == UMF_RESULT_SUCCESS) {
+        char path[UMF_FOLDER_PATH_SIZE];
+        umf_folder_path(vault, 0, path);
+        umf_os_unlink(path); /* of a writer that was killed */
+    }
     return result == UMF_RESULT_SUCCESS && params->replace && scan.last
                ? umf_vault_folder_drop(vault, scan.last, false)
                : result;
@@ -80,29 +125,40 @@ static umf_result_t begin_locked(umf_vault_draft_handle_t draft, int lock,
 umf_result_t umf_vault_folder_begin(umf_vault_draft_handle_t draft,
                                     const umf_vault_draft_params_t *params) {
     umf_vault_handle_t vault = draft->vault;
+    char path[UMF_FOLDER_PATH_SIZE];
     int fd;
     umf_result_t result = open_lock(vault, &fd);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
+    int error = umf_link_keep(&vault->link, fd); /* before the wait: a child of fork closes it */
+    if (error != 0) {
+        return umf_folder_failed(vault, error, "the lock of the folder cannot be kept");
+    }
+    lock_path(vault, path);
     result = lock_by(vault, fd, params->timeout_ms);
+    if (result == UMF_RESULT_SUCCESS && !is_at(path, fd)) {
+        result = UMF_FAIL(UMF_REASON_BUSY, UMF_RESULT_ERROR_OUT_OF_RESOURCES,
+                          "%s: somebody replaces the file 'lock': try again", vault->link.name);
+    }
     if (result == UMF_RESULT_SUCCESS) {
         result = begin_locked(draft, fd, params);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        umf_os_close(fd);
-        return result;
+        umf_os_unlock_file(fd);
+        umf_link_forget(&vault->link); /* the file `draft` may be another writer's */
     }
-    int error = umf_link_keep(&vault->link, fd);
-    return error ? umf_folder_failed(vault, error, "the lock of the folder cannot be kept")
-                 : UMF_RESULT_SUCCESS;
+    return result;
 }
 
 void umf_vault_folder_end(umf_vault_handle_t vault) {
     if (umf_kept_fd_is_open(&vault->link.socket)) {
-        char path[UMF_FOLDER_PATH_SIZE];
+        char path[UMF_FOLDER_PATH_SIZE], lock[UMF_FOLDER_PATH_SIZE];
         umf_folder_path(vault, 0, path);
-        umf_os_unlink(path);                           /* after a commit there is none */
+        lock_path(vault, lock);
+        if (is_at(lock, vault->link.socket.number)) {
+            umf_os_unlink(path); /* after a commit there is none */
+        }
         umf_os_unlock_file(vault->link.socket.number); /* a child of fork may have it, too */
     }
     umf_link_forget(&vault->link);
@@ -225,7 +281,7 @@ static umf_result_t take_memory(umf_vault_draft_handle_t draft) {
 }
 
 /* Gives the file its name. */
-static umf_result_t publish(umf_vault_draft_handle_t draft) {
+static umf_result_t publish(umf_vault_draft_handle_t draft, int file) {
     umf_vault_handle_t vault = draft->vault;
     char from[UMF_FOLDER_PATH_SIZE], to[UMF_FOLDER_PATH_SIZE], text[24];
     int lock = vault->link.socket.number, folder;
@@ -234,9 +290,17 @@ static umf_result_t publish(umf_vault_draft_handle_t draft) {
         return result;
     }
     umf_folder_path(vault, 0, from);
+    lock_path(vault, to);
+    if (!is_at(to, lock) || !is_at(from, file)) {
+        return UMF_FAIL(UMF_REASON_STALE, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                        "%s: somebody has removed or replaced the file 'lock' or 'draft' while "
+                        "the draft was written: begin a new one",
+                        vault->link.name);
+    }
     umf_folder_path(vault, draft->number, to);
     int length = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)draft->number);
     int error = umf_os_write_at(lock, text, (size_t)length, 0);
+    error = error ? error : umf_os_sync(lock);
     if (error == 0) {
         error = umf_os_open(vault->link.folder, O_RDONLY | O_DIRECTORY, 0, &folder);
     }
@@ -258,17 +322,16 @@ static void show_file(umf_vault_draft_handle_t draft, const write_t *write) {
     char path[UMF_FOLDER_PATH_SIZE];
     int fd;
     umf_folder_path(draft->vault, draft->number, path);
-    if (umf_os_open(path, O_RDONLY | O_NOFOLLOW, 0, &fd) != 0) {
+    if (umf_os_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0, &fd) != 0) {
         return;
     }
-    for (size_t i = 0; i < draft->slabs.count; i++) {
+    bool is_shown = is_same_file(fd, write->fd);
+    for (size_t i = 0; i < draft->slabs.count && is_shown; i++) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         if (is_in_file(slab)) {
             void *base = slab->base;
-            if (umf_os_map(&base, slab->size, PROT_READ, MAP_SHARED | MAP_FIXED, fd,
-                           (size_t)write->places[slab->index]) != 0) {
-                break;
-            }
+            is_shown = umf_os_map(&base, slab->size, PROT_READ, MAP_SHARED | MAP_FIXED, fd,
+                                  (size_t)write->places[slab->index]) == 0;
         }
     }
     umf_os_close(fd);
@@ -285,17 +348,20 @@ static umf_result_t commit_file(umf_vault_draft_handle_t draft, write_t *write) 
         return umf_folder_failed(draft->vault, error, "the file 'draft' cannot be made");
     }
     error = write_all(write);
-    umf_os_close(write->fd);
     umf_result_t result =
         error ? umf_folder_failed(draft->vault, error, "writing a generation") : take_memory(draft);
     if (result == UMF_RESULT_SUCCESS) {
-        result = publish(draft);
+        result = publish(draft, write->fd);
     }
-    if (result != UMF_RESULT_SUCCESS) {
+    if (result == UMF_RESULT_SUCCESS) {
+        show_file(draft, write);
+    } else if (is_at(path, write->fd)) {
         umf_os_unlink(path);
+    }
+    umf_os_close(write->fd);
+    if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    show_file(draft, write);
     umf_folder_drop_before(draft->vault, draft->number, (uint64_t)draft->vault->link.keep + 1);
     return UMF_RESULT_SUCCESS;
 }
