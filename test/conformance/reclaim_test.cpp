@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <random>
 #include <set>
 #include <thread>
@@ -21,6 +22,7 @@
 #include "fakes/other_thread.h"
 #include "fakes/scale.h"
 #include "fakes/threads.h"
+#include "fakes/viewing_pool.h"
 
 namespace {
 
@@ -454,6 +456,28 @@ TEST(ReclaimOnRequest, EndsWhenEnoughWasGiven) {
     for (umf_memory_pool_handle_t pool : pools) {
         EXPECT_EQ(umfPoolDestroy(pool), OK);
     }
+}
+
+TEST(ReclaimOnRequest, APoolThatGrowsWhileItIsTrimmedHasGivenNothing) {
+    static void *grown;
+    std::unique_ptr<Source> growing_source = make_fixed(SIZE), source = make_fixed(SIZE);
+    umf_memory_pool_handle_t growing = nullptr, pool = nullptr;
+    umf_memory_pool_ops_t ops = viewing_pool_ops();
+    ops.ext_trim_memory = [](void *, size_t) {
+        return umfMemoryProviderAlloc(viewed_provider, BLOCK, 0, &grown);
+    };
+    ASSERT_EQ(umfPoolCreate(&ops, growing_source->handle, nullptr, 0, &growing), OK);
+    ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), source->handle, nullptr, 0, &pool), OK);
+    ASSERT_EQ(umfFree(umfPoolMalloc(pool, 64)), OK);
+    size_t held = allocated_of(source->handle), given = 0;
+    EXPECT_GT(held, 0u);
+    EXPECT_EQ(umfReclaim(nullptr, MiB + held, &given), OK);
+    EXPECT_NE(grown, nullptr);
+    EXPECT_EQ(given, held);
+    EXPECT_EQ(allocated_of(source->handle), 0u);
+    EXPECT_EQ(umfMemoryProviderFree(viewed_provider, grown, BLOCK), OK);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfPoolDestroy(growing), OK);
 }
 
 } // namespace
