@@ -86,15 +86,19 @@ class Blocked : public testing::Test {
         EXPECT_EQ(umfQueueEnds(&first), OK);
         end();
     }
-    // A thread is in `state` and stops at the gate; another one forks.
-    void fork_beside(Gate &gate, const std::function<void()> &state) {
+    // A thread is in `state` and stops at the gate; another one forks. The child runs `last` at its
+    // end.
+    void fork_beside(
+        Gate &gate, const std::function<void()> &state, const std::function<void()> &last = [] {}) {
         gate.is_closed = true;
         std::thread inside(state);
         gate.wait_for(1);
         expect_in_child([&] {
+            alarm(50); // before that of the parent
             gate.is_closed = false;
             source.on_pending = nullptr;
             use_and_end();
+            last();
         });
         gate.is_closed = false;
         inside.join();
@@ -279,7 +283,8 @@ TEST_F(Blocked, AForkBesideAVisit) {
     alone([&] {
         begin();
         SlowPool slow;
-        fork_beside(slow.gate, [&] { umfReclaim(nullptr, SIZE_MAX, nullptr); });
+        fork_beside(
+            slow.gate, [&] { umfReclaim(nullptr, SIZE_MAX, nullptr); }, [&] { slow.end(); });
         slow.end();
         end();
     });
