@@ -21,6 +21,7 @@
 #include <umf/suspend.h>
 #include <umf/text.h>
 
+#include "fakes/child.h"
 #include "fakes/fake_provider.h"
 #include "fakes/plain_ops.h"
 #include "fakes/snapshot.h"
@@ -184,6 +185,36 @@ TEST(SnapshotMeanwhile, ASpanThatIsCutHasTheSizeThatItHasThen) {
     }
     EXPECT_EQ(umfPoolDestroy(pool), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+umf_memory_pool_handle_t ending_pool;
+void *ending_block;
+
+// No thread is counted as its visitor: the next pool with its index can end.
+TEST(SnapshotMeanwhile, APoolThatEndsIsNotVisited) {
+    expect_in_child([] {
+        alarm(60); // instead of a wait for ever
+        ASSERT_EQ(umfPoolCreateFromText("proxy over os", &ending_pool), OK) << umfTextError();
+        ending_block = umfPoolMalloc(ending_pool, SIZE);
+        ASSERT_NE(ending_block, nullptr);
+        int fd = memfd_create("snapshot", MFD_CLOEXEC);
+        ASSERT_GE(fd, 0);
+        EXPECT_EQ(umf_snapshot_write(fd, UMF_SNAPSHOT_ALL,
+                                     [] {
+                                         if (ending_pool) {
+                                             EXPECT_EQ(umfFree(ending_block), OK);
+                                             EXPECT_EQ(umfPoolDestroy(ending_pool), OK);
+                                             ending_pool = nullptr;
+                                         }
+                                         return false;
+                                     }),
+                  0);
+        close(fd);
+        EXPECT_EQ(ending_pool, nullptr);
+        umf_memory_pool_handle_t next = nullptr;
+        ASSERT_EQ(umfPoolCreateFromText("proxy over os", &next), OK) << umfTextError();
+        EXPECT_EQ(umfPoolDestroy(next), OK);
+    });
 }
 
 } // namespace
