@@ -155,6 +155,18 @@ class SlowPool {
     umf_memory_provider_handle_t provider = source.create();
 };
 
+// Pools that are not ending.
+size_t count_visited() {
+    size_t visited = 0;
+    umf_reclaim_each(
+        [](umf_memory_pool_handle_t, void *count) {
+            ++*static_cast<size_t *>(count);
+            return true;
+        },
+        &visited);
+    return visited;
+}
+
 TEST_F(Blocked, EveryPoolIsVisitedBesideManyThreadsThatReclaim) {
     begin();
     SlowPool slow;
@@ -164,14 +176,7 @@ TEST_F(Blocked, EveryPoolIsVisitedBesideManyThreadsThatReclaim) {
         reclaiming.emplace_back([&] { EXPECT_EQ(umfReclaim(nullptr, SIZE_MAX, nullptr), OK); });
     }
     slow.gate.wait_for(12);
-    size_t visited = 0;
-    umf_reclaim_each(
-        [](umf_memory_pool_handle_t, void *count) {
-            ++*static_cast<size_t *>(count);
-            return true;
-        },
-        &visited);
-    EXPECT_EQ(visited, 2u);
+    EXPECT_EQ(count_visited(), 2u);
     slow.gate.is_closed = false;
     for (std::thread &each : reclaiming) {
         each.join();
@@ -192,10 +197,11 @@ TEST_F(Blocked, APoolThatEndsWaitsForItsVisitor) {
         slow.end();
         has_ended = true;
     });
-    for (int i = 0; i < 50; i++) {
-        EXPECT_FALSE(has_ended);
+    wait_until([] { return count_visited() == 1; }); // it is ending
+    for (int i = 0; i < 50 && !has_ended; i++) {
         nap();
     }
+    EXPECT_FALSE(has_ended);
     slow.gate.is_closed = false;
     visitor.join();
     ending.join();
