@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <gtest/gtest.h>
+#include <umf/experimental/ctl.h>
 
 #include "fakes/descriptors.h"
 #include "fakes/scale.h"
@@ -191,6 +192,29 @@ TEST_P(Faults, LoseNothingAndLeaveNothing) {
             }
         }
     }
+}
+
+// It is off, and can be turned on later.
+TEST(ThreadFaults, ABackgroundThreadThatDoesNotStartIsOff) {
+    const auto set = [](bool value) {
+        return umfCtlSet("umf.reclaim.background", &value, sizeof(value));
+    };
+    const auto is_on = [] {
+        bool value = false;
+        EXPECT_EQ(umfCtlGet("umf.reclaim.background", &value, sizeof(value)), OK);
+        return value;
+    };
+    is_main();
+    system_fault = {"pthread_create"};
+    system_left = 1;
+    EXPECT_EQ(set(true), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(system_left, 0) << "no thread was requested";
+    ASSERT_FALSE(is_on());
+    EXPECT_EQ(set(false), OK);
+    EXPECT_EQ(set(true), OK);
+    EXPECT_TRUE(is_on());
+    EXPECT_EQ(set(false), OK);
+    EXPECT_FALSE(is_on());
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, Faults, ::testing::Range(size_t{0}, backends().size()),
