@@ -414,6 +414,31 @@ TEST(ReclaimCallback, WrongArguments) {
     EXPECT_EQ(umfRemoveReclaimCallback(callback, &here), UMF_RESULT_ERROR_INVALID_ARGUMENT);
 }
 
+// A pool, all of whose requests for this size fail.
+struct SmallPool {
+    static constexpr size_t TOO_MUCH = 2 * MiB;
+    std::unique_ptr<Source> source = make_fixed(MiB);
+    umf_memory_pool_handle_t handle = nullptr;
+
+    SmallPool() {
+        EXPECT_EQ(umfPoolCreate(umfDisjointPoolOps(), source->handle, nullptr, 0, &handle), OK);
+    }
+    SmallPool(const SmallPool &) = delete;
+    SmallPool &operator=(const SmallPool &) = delete;
+    ~SmallPool() {
+        EXPECT_EQ(umfPoolDestroy(handle), OK);
+    }
+};
+
+TEST(ReclaimCallback, EachRoundCallsAllThoughTheFirstHasGiven) {
+    SmallPool pool;
+    const auto gives = [](const Request &) { return true; };
+    Callback first(gives), second(gives);
+    EXPECT_EQ(umfPoolMalloc(pool.handle, SmallPool::TOO_MUCH), nullptr);
+    EXPECT_EQ(first.calls(), 8u);
+    EXPECT_EQ(second.calls(), 8u);
+}
+
 // In a child: no other test runs without the library.
 TEST(ReclaimCallback, TeardownRemovesAll) {
     EXPECT_EQ(exit_of_child([] {
