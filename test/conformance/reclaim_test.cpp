@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <memory>
 #include <random>
 #include <set>
@@ -437,6 +439,26 @@ TEST(ReclaimCallback, EachRoundCallsAllThoughTheFirstHasGiven) {
     EXPECT_EQ(umfPoolMalloc(pool.handle, SmallPool::TOO_MUCH), nullptr);
     EXPECT_EQ(first.calls(), 8u);
     EXPECT_EQ(second.calls(), 8u);
+}
+
+// Also not for one in a callback that was removed before the other was added.
+TEST(ReclaimCallback, RemovalWaitsForNoThreadInAnotherCallback) {
+    SmallPool pool;
+    Callback *self = nullptr;
+    std::unique_ptr<Callback> next;
+    std::future<umf_result_t> removal;
+    Callback callback([&](const Request &) {
+        EXPECT_EQ(self->remove(), OK);
+        next = std::make_unique<Callback>([](const Request &) { return false; });
+        removal = std::async(std::launch::async, [&] { return next->remove(); });
+        EXPECT_EQ(removal.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+        return false;
+    });
+    self = &callback;
+    EXPECT_EQ(umfPoolMalloc(pool.handle, SmallPool::TOO_MUCH), nullptr);
+    EXPECT_EQ(callback.calls(), 1u);
+    ASSERT_TRUE(removal.valid());
+    EXPECT_EQ(removal.get(), OK);
 }
 
 // In a child: no other test runs without the library.
