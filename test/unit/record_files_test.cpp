@@ -1,10 +1,13 @@
 // Files of recordings and snapshots: replacement, and rights to a path.
+#include <csignal>
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -68,6 +71,44 @@ TEST_F(RecordFiles, AreForTheirUserOnly) {
     EXPECT_EQ(mode(path("file")) & 0777, 0600u);
     EXPECT_EQ(start(path("file")), UMF_RESULT_SUCCESS);
     EXPECT_EQ(mode(path("file")) & 0777, 0600u);
+    EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
+}
+
+size_t entries_of(const char *folder) {
+    size_t count = 0;
+    for (const auto &entry : std::filesystem::directory_iterator(folder)) {
+        (void)entry;
+        count++;
+    }
+    return count;
+}
+
+TEST_F(RecordFiles, OneThatCannotBeWrittenLeavesNoPart) {
+    struct rlimit before {};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    struct rlimit little = before;
+    little.rlim_cur = 64;
+    auto handler = signal(SIGXFSZ, SIG_IGN);
+    ASSERT_EQ(umfRecordStart(nullptr), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+    umf_result_t saved = umfRecordSave(path("file").c_str());
+    umf_result_t taken = umfRecordSnapshot(path("copy").c_str());
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(saved, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(taken, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(entries_of(folder), 0u);
+}
+
+TEST_F(RecordFiles, SnapshotsOfARecordingKeepNoDescriptor) {
+    ASSERT_EQ(start(path("file")), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfRecordSnapshot(path("copy").c_str()), UMF_RESULT_SUCCESS);
+    size_t before = entries_of("/proc/self/fd");
+    for (int i = 0; i < 5; i++) {
+        ASSERT_EQ(umfRecordSnapshot(path("copy").c_str()), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(entries_of("/proc/self/fd"), before);
     EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
 }
 
