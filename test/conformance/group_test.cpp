@@ -142,6 +142,10 @@ TEST_P(Group, AddCountsWhatIsHeldAndRemoveEndsThat) {
     EXPECT_EQ(stats().held, 0u);
     EXPECT_EQ(stats().pools, 0u);
     EXPECT_EQ(umfFree(more), OK);
+    size_t given = 0; // it gives to others as before
+    EXPECT_EQ(umfReclaim(sources.back()->handle, SIZE_MAX, &given), OK);
+    bool keeps = GetParam().id != std::string("proxy") && GetParam().id != std::string("scalable");
+    EXPECT_TRUE(given > 0 || !keeps);
     void *beyond = umfPoolMalloc(pool, 2 * LIMIT);
     EXPECT_NE(beyond, nullptr);
     EXPECT_EQ(umfFree(beyond), OK);

@@ -546,10 +546,15 @@ TEST_F(broker, AChildThatExportsNothingHasNone) {
 TEST_F(broker, AChildThatExportsHasItsOwn) {
     int fd = make_file("mine");
     umf_fd_ticket_t ticket = publish(fd);
+    auto *seen = static_cast<umf_fd_ticket_t *>(mmap(nullptr, sizeof(umf_fd_ticket_t),
+                                                     PROT_READ | PROT_WRITE,
+                                                     MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(seen, MAP_FAILED);
     EXPECT_EQ(exit_of([&] {
                   umf_fd_ticket_t inherited = ticket;
                   umf_ticket_publish(&inherited);
                   umf_fd_ticket_t own = publish(make_file("child's"));
+                  *seen = own;
                   bool differs = memcmp(own.broker, ticket.broker, sizeof(own.broker)) != 0 &&
                                  memcmp(own.secret, ticket.secret, sizeof(own.secret)) != 0;
                   umf_ticket_drop(&ticket); // of another broker: no effect
@@ -561,6 +566,10 @@ TEST_F(broker, AChildThatExportsHasItsOwn) {
               }),
               0);
     EXPECT_EQ(redeem(ticket, "mine"), UMF_RESULT_SUCCESS) << "the parent goes on";
+    umf_fd_ticket_t next = publish(fd);
+    EXPECT_NE(memcmp(next.secret, seen->secret, sizeof(next.secret)), 0);
+    umf_ticket_drop(&next);
+    munmap(seen, sizeof(*seen));
     umf_ticket_drop(&ticket);
     close(fd);
 }

@@ -1105,6 +1105,24 @@ TEST(record, a_copy_is_whole_while_the_recording_goes_on) {
 
 // --- fork ---
 
+TEST(record, a_pool_with_the_index_of_an_ended_one_is_another) {
+    Folder folder;
+    umf_record_params_t params = with(folder / "run");
+    Pool first("disjoint:name=first over os");
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    first.pairs(1);
+    first.destroy();
+    Pool second("disjoint:name=second over os");
+    second.pairs(1);
+    ASSERT_EQ(umfRecordStop(), OK);
+    File file(folder / "run");
+    std::vector<std::string> names;
+    for (const auto &event : file.of(UMF_RECORD_ALLOC)) {
+        names.push_back(file.object(event).name);
+    }
+    EXPECT_EQ(names, (std::vector<std::string>{"first", "second"}));
+}
+
 TEST(record, a_child_of_fork_does_not_record) {
     Folder folder;
     std::string path = folder / "run";
@@ -1117,6 +1135,11 @@ TEST(record, a_child_of_fork_does_not_record) {
         Pool other;
         other.pairs(1000);
         bool is_off = state().is_running == 0 && umfRecordStop() == WRONG;
+        std::ifstream maps("/proc/self/maps"); // nor does it keep the file
+        for (std::string line; std::getline(maps, line);) {
+            is_off &=
+                line.find(path) == std::string::npos || line.find(" ---p ") != std::string::npos;
+        }
         umf_record_params_t own = with(folder / "child");
         return is_off && umfRecordStart(&own) == OK && umfRecordStop() == OK;
     }));

@@ -245,6 +245,23 @@ TEST_P(Store, of_another_device_that_becomes_full_meanwhile_leaves_the_pool_as_i
     EXPECT_TRUE(is_as_it_was());
 }
 
+TEST_P(Store, of_another_device_is_given_back_whole) {
+    if (kind.name != std::string("cuda_vmm") || driver().is_real || !kind.has_peer) {
+        GTEST_SKIP() << "the software driver counts its objects";
+    }
+    take(5 * MiB + 4096); // no multiple of what is made at once
+    ASSERT_TRUE(set(UMF_SUSPEND_KEEP_PEER));
+    ASSERT_EQ(sleep(), OK);
+    ASSERT_EQ(wake(), OK);
+    auto before = driver().control()->objects;
+    for (int i = 0; i < 3; i++) {
+        ASSERT_EQ(sleep(), OK);
+        ASSERT_EQ(wake(), OK);
+    }
+    EXPECT_EQ(driver().control()->objects, before);
+    EXPECT_TRUE(is_as_it_was());
+}
+
 #endif
 
 INSTANTIATE_TEST_SUITE_P(Each, Store, ::testing::ValuesIn(vmm_kinds()),
