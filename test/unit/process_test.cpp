@@ -70,6 +70,24 @@ TEST(Process, RefusesTheDead) {
 }
 
 // A process that cannot open descriptors of processes uses start times, others use a number.
+// A program may close every number. Nobody notices the end of such a process: it is met anew.
+TEST(Process, WhoseDescriptorWasClosedIsForgotten) {
+    pid_t child = -1;
+    char name[] = "sleep", time[] = "100", *arguments[] = {name, time, nullptr};
+    ASSERT_EQ(posix_spawnp(&child, name, nullptr, nullptr, arguments, environ), 0);
+    umf_process_t process = self();
+    process.pid = static_cast<uint32_t>(child);
+    EXPECT_EQ(umf_process_inspect(process.pid, process.start_time, &process.start_time), 0);
+    umf_process_known_t known = {};
+    ASSERT_EQ(umf_process_meet(&process, &known), UMF_RESULT_SUCCESS);
+    const umf_process_known_t *one = &known;
+    EXPECT_EQ(umf_process_ended(&one, 1), 0u);
+    close(known.file.number);
+    EXPECT_EQ(umf_process_ended(&one, 1), 1u);
+    kill(child, SIGKILL);
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
 TEST(Process, KnowsOthersByEitherKindOfNumber) {
     pid_t child = fork();
     if (child == 0) {
