@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -645,6 +646,28 @@ TEST(record, what_lives_in_a_destroyed_pool_is_reported_down_to_the_last) {
     File file(path);
     EXPECT_EQ(file.header.ended_count + file.live().size(), 20000u);
     EXPECT_EQ(file.header.ended_bytes, 64 * file.header.ended_count);
+}
+
+TEST(record, each_report_of_leaks_has_its_own_groups) {
+    Folder folder;
+    umf_record_params_t params = with(folder / "run");
+    params.leaks = 1;
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    std::vector<std::unique_ptr<Pool>> pools; // more than a report has groups
+    for (int i = 0; i < 25; i++) {
+        pools.push_back(std::make_unique<Pool>());
+        EXPECT_NE(umfPoolMalloc(pools.back()->pool, 100), nullptr);
+    }
+    Pool ended("disjoint:name=ended over os");
+    EXPECT_NE(umfPoolMalloc(ended.pool, 100), nullptr);
+    ended.destroy();
+    LogFile log(2);
+    EXPECT_EQ(umfRecordStop(), OK);
+    std::string text = log.text(),
+                last = text.substr(std::min(text.size(), text.find("lived when")));
+    EXPECT_NE(text.find("and more, of other stacks"), std::string::npos) << text;
+    EXPECT_NE(last.find("(ended)"), std::string::npos) << text;
+    EXPECT_EQ(last.find("(disjoint)"), std::string::npos) << text;
 }
 
 TEST(record, arenas_can_leave_it_out) {
