@@ -5,10 +5,10 @@ set(umf_cold_sources ${UMF_SOURCES})
 foreach(hot IN ITEMS
     "base/(thread_slot|lock|meta)" "system/checksum" "cache/(depot|magazine)" "ds/[a-z]+" "track/[a-z_]+"
     "object/(content|event|listener|recorded)" "object/provider/tracked_(memory|provider)" "core/(pool|pool_ext|pool_life|provider|properties)"
-    "ext/record/(events|live|objects)" "ext/record/stack/(stacks|walk)" "ctl/stats" "ipc/(export|import|ipc|mapping|mapping_[a-z]+|wire)"
-    "ext/movement/(copy|cpu|move|place|quick|route|staged_copy|transfer)" "ext/staging/queue" "ext/suspend/store_copy"
-    "providers/os/(os|extent|pages|dirty)" "providers/file/(window|opened)"
-    "pools/proxy" "pools/shared/starts" "pools/disjoint/(disjoint|reuse|slab)" "pools/coalescing/(coalescing|reuse|shards)"
+    "ext/record/(events|live|objects)" "ext/record/stack/(stacks|walk)" "ctl/stats" "ipc/(export|export_mark|import|ipc|mapping|mapping_[a-z]+|wire)"
+    "ext/movement/(copy|cpu|memory_kind|move|quick|route|staged_copy|transfer)" "ext/staging/queue" "ext/suspend/store_copy"
+    "providers/os/(os|extent|pages)" "providers/file/(window|opened)"
+    "pools/proxy" "pools/shared/starts" "pools/disjoint/(bins|disjoint|reuse|slab)" "pools/coalescing/(coalescing|reuse|shards)"
     "pools/jemalloc/(jemalloc|arenas|blocks|fill|pages|pages_shards|pages_spans)"
     "pools/scalable/(scalable|below|blocks|records|spans|tbb|purge)")
     list(FILTER umf_cold_sources EXCLUDE REGEX "/src/${hot}\\.c$")

@@ -33,8 +33,9 @@ void *umfPoolTryMalloc(umf_memory_pool_handle_t hPool, size_t size);
 /// @param hPool pool
 /// @param ptr any address
 /// @return true: it was an object of the pool, and is free. false: nothing was done, because it is
-///         no object of the pool (::umfPoolByPtr finds its pool) or the cache has no room:
-///         ::umfPoolFree frees it, or reports the error
+///         no object of the pool (::umfPoolByPtr finds its pool), the cache has no room, or, for
+///         every few thousandth object, because ::umfPoolFree also does the periodic work of
+///         pools. ::umfPoolFree frees it then, or reports the error
 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr);
 
 /// @brief Sets the pool that ::umfCurrentPoolMalloc and ::umfCurrentPoolFree of the calling thread

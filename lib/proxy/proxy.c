@@ -333,8 +333,9 @@ void *realloc(void *ptr, size_t size) {
         return realloc_elsewhere(ptr, size);
     }
     size_t old = size <= SMALL_MAX ? pool_usable_size(pool, ptr) : 0;
-    if (old != 0 && old <= SMALL_MAX) { /* as the pool does it; 0: it is no live object */
-        return size <= old && size > old / 2 ? ptr : move(ptr, old, size);
+    bool stays = size <= old && size > old / 2;   /* recordings see that in the pool's layers */
+    if (old != 0 && old <= SMALL_MAX && !stays) { /* 0: it is no live object */
+        return move(ptr, old, size);
     }
     enter();
     void *moved = umfPoolRealloc(pool, ptr, size);

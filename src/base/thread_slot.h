@@ -61,7 +61,7 @@ typedef struct umf_thread_slot_tls_t {
         recorded_pool; /* object/recorded.c: index of the pool whose call is recorded; 0: none */
     uint64_t next_id;  /* the next id of a span (track/span.h); reserved for this thread */
     uint64_t number;   /* of the thread, from 1; 0: not assigned yet */
-    /* core/pool.c: the pool of umfCurrentPoolMalloc. umf_pool_none: there is none */
+    /* core/pool_ext.c: the pool of umfCurrentPoolMalloc. umf_pool_none: there is none */
     struct umf_memory_pool_t *current;
 } umf_thread_slot_tls_t;
 _Static_assert(sizeof(umf_thread_slot_tls_t) <= 48, "it fits the loader's surplus");

@@ -11,6 +11,7 @@
 #include "object/recorded.h"
 #include "reclaim/reclaim.h"
 #include "system/annotate.h"
+#include "system/keep_errno.h"
 
 /* --- counting for pools that do not count themselves --- */
 
@@ -315,13 +316,18 @@ static __attribute__((noinline)) umf_result_t free_by_pool(umf_memory_pool_handl
                                         : free_unlisted(pool, ptr, NULL);
 }
 
+static UMF_COLD void tick(void) {
+    UMF_KEEP_ERRNO;
+    umf_reclaim_tick();
+}
+
 static UMF_COLD umf_result_t tick_and_free(void *ptr) {
-    umf_pool_tick();
+    tick();
     return umfFree(ptr);
 }
 
 static UMF_COLD umf_result_t tick_and_pool_free(umf_memory_pool_handle_t pool, void *ptr) {
-    umf_pool_tick();
+    tick();
     return umfPoolFree(pool, ptr);
 }
 

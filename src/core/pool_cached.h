@@ -4,9 +4,7 @@
 
 #include "cache/magazine.h"
 #include "object/object.h"
-#include "reclaim/reclaim.h"
 #include "system/annotate.h"
-#include "system/keep_errno.h"
 #include "track/page.h"
 
 /* Calls enter here. Layers come and go, so the load is atomic; it costs no more than a plain one.
@@ -58,11 +56,6 @@ UMF_INLINE bool umf_pool_free_in_page(void *ptr, uint32_t pool) {
  * needs no stack frame. */
 static inline bool umf_pool_is_tick(void) {
     return umf_unlikely(--umf_thread_slot_tls.frees_left == 0);
-}
-
-static UMF_COLD void umf_pool_tick(void) {
-    UMF_KEEP_ERRNO;
-    umf_reclaim_tick();
 }
 
 #endif

@@ -20,15 +20,16 @@ static __attribute__((noinline)) bool try_free_unpaged(umf_memory_pool_handle_t 
                          : !UMF_IS_ASAN && umf_pool_free_in_slab(ptr, entry, magazine);
 }
 
-static UMF_COLD bool tick_and_try_free(umf_memory_pool_handle_t pool, void *ptr) {
-    umf_pool_tick();
-    return umfPoolTryFree(pool, ptr);
+/* The next free is the tick: it is made where the library may call anything. */
+static UMF_COLD bool leave_tick(void) {
+    umf_thread_slot_tls.frees_left = 1;
+    return false;
 }
 
 UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
     umf_map_entry_t entry;
     if (umf_pool_is_tick()) {
-        return tick_and_try_free(hPool, ptr);
+        return leave_tick();
     }
     if (umf_unlikely(!hPool) || umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry))) {
         return false;
@@ -66,9 +67,8 @@ UMF_API_EXT_1 void *umfCurrentPoolMalloc(size_t size, void *(*otherwise)(size_t 
                : otherwise(size);
 }
 
-/* The next free is the tick. That of `otherwise` is made where the library may call anything. */
 static UMF_COLD void tick_otherwise(void *ptr, void (*otherwise)(void *ptr)) {
-    umf_thread_slot_tls.frees_left = 1;
+    (void)leave_tick();
     otherwise(ptr);
 }
 

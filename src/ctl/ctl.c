@@ -80,21 +80,23 @@ bool umf_ctl_index_parse(const char *text, size_t length, size_t *index) {
     return length > 0;
 }
 
-static _Atomic bool ctl_needs_nearest;
+static _Atomic unsigned ctl_needs_nearest; /* queries that need it */
 static _Atomic(const char *) ctl_nearest;
 
 void umf_ctl_nearest_begin(void) {
-    atomic_store_explicit(&ctl_nearest, NULL, memory_order_relaxed);
-    atomic_store_explicit(&ctl_needs_nearest, true, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&ctl_needs_nearest, 1, memory_order_relaxed) == 0) {
+        atomic_store_explicit(&ctl_nearest, NULL, memory_order_relaxed);
+    }
 }
 
 const char *umf_ctl_nearest_end(void) {
-    atomic_store_explicit(&ctl_needs_nearest, false, memory_order_relaxed);
-    return atomic_load_explicit(&ctl_nearest, memory_order_relaxed);
+    const char *nearest = atomic_load_explicit(&ctl_nearest, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&ctl_needs_nearest, 1, memory_order_relaxed);
+    return nearest;
 }
 
 bool umf_ctl_nearest_is_needed(void) {
-    return atomic_load_explicit(&ctl_needs_nearest, memory_order_relaxed);
+    return atomic_load_explicit(&ctl_needs_nearest, memory_order_relaxed) != 0;
 }
 
 void umf_ctl_nearest_try(const char *known, const char *given) {

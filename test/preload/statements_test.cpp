@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include <umf/experimental/memory_properties.h>
+#include <umf/record.h>
 
 #include "early.h"
 #include "heap.h"
@@ -296,6 +297,22 @@ TEST(Realloc, KeepsContents) {
         size = next;
     }
     free(ptr);
+}
+
+TEST(Realloc, InItsPlaceIsSeenByARecording) {
+    umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
+    if (threshold() > 0 || umfRecordStart(&params) != UMF_RESULT_SUCCESS) {
+        GTEST_SKIP() << "small sizes are not of the pool, or nothing is recorded here";
+    }
+    umf_record_state_report_t before = UMF_RECORD_STATE_REPORT_INIT, after = before;
+    void *ptr = make(97);
+    umfRecordGetState(&before);
+    sink = realloc(ptr, 112);
+    umfRecordGetState(&after);
+    EXPECT_EQ(sink, ptr);
+    EXPECT_EQ(after.events - before.events, 2u) << "a free and an allocation";
+    free(sink);
+    EXPECT_EQ(umfRecordStop(), UMF_RESULT_SUCCESS);
 }
 
 TEST(Probe, Answers) {

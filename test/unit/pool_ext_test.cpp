@@ -164,6 +164,19 @@ TEST_P(Current, SomeFreesAreTicks) {
     }
 }
 
+TEST_P(Current, TryFreeLeavesThatWorkToPoolFree) {
+    int left = 0;
+    for (int i = 0; i < 10000; i++) {
+        void *p = umfPoolMalloc(pool, 64);
+        if (!umfPoolTryFree(pool, p)) {
+            left++;
+            EXPECT_EQ(umfPoolFree(pool, p), OK);
+        }
+    }
+    EXPECT_GE(left, 2);
+    EXPECT_TRUE(!keeps || left <= 4) << left;
+}
+
 INSTANTIATE_TEST_SUITE_P(Each, Current, testing::ValuesIn(pool_kinds()),
                          [](const auto &kind) { return std::string(kind.param.id); });
 

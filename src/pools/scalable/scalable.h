@@ -93,8 +93,9 @@ void *umf_scalable_span_take(umf_scalable_pool_t *pool, size_t size, umf_scalabl
                              bool tries_write);
 /* Returns a span that is unused for the first time. A failure is logged, and the span is lost. */
 umf_result_t umf_scalable_span_give(umf_scalable_pool_t *pool, umf_span_t *span);
-/* Offers lost spans, or all, to the provider again until it refuses one. */
+/* Offers lost spans to the provider again until it refuses one. */
 void umf_scalable_spans_give_lost(umf_scalable_pool_t *pool);
+/* Offers each span once, and withdraws the page records of the rest. */
 void umf_scalable_spans_give_all(umf_scalable_pool_t *pool);
 
 /* --- below.c: oneTBB's pool --- */
