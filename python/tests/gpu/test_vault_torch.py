@@ -51,6 +51,9 @@ def test_a_module_lives_in_a_vault(name):
         other.train()
         other(tokens)  # buffers are memory of this process
         assert not torch.equal(other.norm.running_mean, model.norm.running_mean)
+        third = view.module(Model())  # and not of other modules of the view
+        assert torch.equal(third.norm.running_mean, model.norm.running_mean)
+        del third
         with pytest.raises(BufferError):
             view.close()
         with store.attach() as second:
