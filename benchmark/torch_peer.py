@@ -2,8 +2,8 @@
 """PyTorch's caching allocator, for the table of umf-bench-gpu: ns per allocation and free.
 
 Calls the allocator by way of torch._C, as torch itself does; the time of an empty loop is taken
-away, that of the call from Python is not. Threads take turns in Python, so 16 of them show what a
-program sees, not what the allocator could do. Exit status 77 without torch or a GPU.
+away, that of the call from Python is not. Threads take turns in Python, so 16 of them show the time
+that a program sees, not that of the allocator alone. Exit status 77 without torch or a GPU.
 
 With --out FILE the figures go there as well, for umf-bench-gpu --torch FILE.
 """

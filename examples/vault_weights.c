@@ -22,7 +22,7 @@ static int fails(const char *what) {
     return 1;
 }
 
-/* The memory comes from a pool of the draft; after the commit nobody can write it. */
+/* The memory comes from a pool of the draft; after the commit no process can write it. */
 static int load(const char *name) {
     umf_vault_handle_t vault;
     umf_vault_draft_handle_t draft;

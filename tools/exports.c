@@ -14,7 +14,7 @@
 
 typedef bool export_t(umf_reader_t *reader, FILE *out, umf_reader_error_t *error);
 
-/* What is written: an export of a recording. */
+/* An export of a recording, for record_write. */
 typedef struct exported_t {
     umf_reader_t *reader;
     export_t *write;

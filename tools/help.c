@@ -25,11 +25,11 @@ typedef struct help_t {
 static const help_t helps[] = {
     {NULL, "info", "",
      "  info       what there is: providers, pools, NUMA nodes, GPUs, limits that matter\n",
-     "Of what is not here it gives the reason, and of a limit what to do. It changes\n"
+     "For a missing part it gives the reason, and for a limit the cure. It changes\n"
      "nothing and allocates nothing.\n"},
     {NULL, "check", "",
      "  check      tests all of it; send the output along when you report a problem\n",
-     "Each step runs in a process of its own, for 10 seconds at most. What is not here is\n"
+     "Each step runs in a process of its own, for 10 seconds at most. A missing part is\n"
      "skipped, with the reason, and does not count as failed.\n"},
     {NULL, "bandwidth", " [--size BYTES]",
      "  bandwidth  speed of copies between any two places: memory of the host, files,\n"

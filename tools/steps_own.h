@@ -1,4 +1,4 @@
-/* What the files of the steps share. */
+/* Functions shared by the files of the steps. */
 #ifndef UMFCTL_STEPS_OWN_H
 #define UMFCTL_STEPS_OWN_H
 

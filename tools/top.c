@@ -100,7 +100,7 @@ static void view_rows(top_t *top, uint32_t process, const umf_view_rows_t *rows,
     }
 }
 
-/* What a process with an attach socket does not send. */
+/* Figures that a process with an attach socket does not send. */
 static void view_complete(top_t *top, uint32_t process, const umf_view_rows_t *rows) {
     for (size_t i = 0; i < top->count; i++) {
         top_row_t *row = &top->rows[i];

@@ -23,7 +23,7 @@ typedef struct top_row_t {
     char kind[16]; /* of the object; "": it is not known */
     bool has_growth;
     double growth; /* bytes in use in a second, since the last sample */
-    /* What the view has, whatever the rest comes from: */
+    /* Of the view, also where the rest comes from the attach socket: */
     bool has_pages; /* an arena; then also */
     uint64_t spare, stale, moved;
     uint64_t refusals; /* of a pool, so far */

@@ -5,7 +5,7 @@
 #include "top.h"
 
 typedef struct top_filter_t {
-    char text[48];      /* what a label or the name of its process contains; "": anything */
+    char text[48];      /* a part of a label or of the name of its process; "": all rows */
     bool is_typed;      /* keys go into the text */
     bool is_pools_only; /* providers are hidden */
 } top_filter_t;

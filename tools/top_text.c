@@ -249,11 +249,20 @@ static const metric_t metrics[] = {
 /* The order of labels. Rows with the same labels are one sample, which has their sum. */
 static const top_t *of_rows;
 
+/* As they are written: two names of another process may be written alike. */
+static int names_compare(const umf_record_object_t *a, const umf_record_object_t *b) {
+    char name[sizeof(a->name) + 1], left[sizeof(name)], right[sizeof(name)];
+    snprintf(name, sizeof(name), "%.*s", (int)sizeof(a->name), a->name);
+    plain_copy(left, sizeof(left), name);
+    snprintf(name, sizeof(name), "%.*s", (int)sizeof(b->name), b->name);
+    return strcmp(left, plain_copy(right, sizeof(right), name));
+}
+
 static int labels_compare(const void *left, const void *right) {
     const top_row_t *a = *(const top_row_t *const *)left, *b = *(const top_row_t *const *)right;
     int order = strcmp(of_rows->with[a->process].name, of_rows->with[b->process].name);
     order = order ? order : (a->object.kind > b->object.kind) - (a->object.kind < b->object.kind);
-    order = order ? order : strncmp(a->object.name, b->object.name, sizeof(a->object.name));
+    order = order ? order : names_compare(&a->object, &b->object);
     if (order == 0 && umfctl_words.each) {
         order = (a->process > b->process) - (a->process < b->process);
         order = order ? order : (a->number > b->number) - (a->number < b->number);

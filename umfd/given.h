@@ -8,7 +8,7 @@
 /* The socket that was handed over to this process; -1: none. Its environment says so once. */
 int umfd_given(void);
 /* Whether it is a listening socket with the name of the place, which is the current folder, and
- * somebody else gave it that name: it stays when the service ends. */
+ * another program gave it that name: it stays when the service ends. */
 bool umfd_given_is(int fd);
 
 #endif

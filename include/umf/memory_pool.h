@@ -90,7 +90,8 @@ umf_result_t umfPoolDestroy(umf_memory_pool_handle_t hPool);
 /// @brief Allocates memory.
 ///
 /// @param hPool pool
-/// @param size bytes
+/// @param size bytes. 0: a `disjoint` pool refuses it (::UMF_RESULT_ERROR_INVALID_ARGUMENT), a
+///        `coalescing` one gives a block of its smallest size
 /// @return memory aligned to at least 8 bytes (built-in pools), to be freed by ::umfPoolFree or
 ///         ::umfFree; NULL on failure (::umfPoolGetLastAllocationError gives the cause) or if
 ///         `hPool` is NULL
@@ -106,9 +107,9 @@ void *umfPoolAlignedMalloc(umf_memory_pool_handle_t hPool, size_t size, size_t a
 
 /// @brief Allocates memory for an array, filled with zeros.
 ///
-/// `coalescing`, `jemalloc` and `scalable` offer it; `disjoint` and `proxy` never write to their
-/// memory and refuse. Memory that the CPU cannot access is filled by the provider, if it can
-/// (umf/plugin.h); otherwise the call is refused.
+/// `coalescing`, `jemalloc` and `scalable` offer it; `disjoint` and `proxy` refuse, because they do
+/// not write to memory that they hand out. Memory that the CPU cannot access is filled by the
+/// provider, if it can (umf/plugin.h); otherwise the call is refused.
 ///
 /// @param hPool pool
 /// @param num objects
@@ -132,7 +133,8 @@ void *umfPoolRealloc(umf_memory_pool_handle_t hPool, void *ptr, size_t size);
 ///
 /// @param hPool pool
 /// @param ptr an allocation of this pool; the built-in pools answer 0 for NULL
-/// @param size [out] bytes. The proxy pool, which does not report sizes, writes 0.
+/// @param size [out] bytes. The proxy pool, which does not report sizes, writes 0 and gives
+///        ::UMF_RESULT_ERROR_NOT_SUPPORTED
 /// @return ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `hPool` is NULL, otherwise the pool's result
 umf_result_t umfPoolMallocUsableSize(umf_memory_pool_handle_t hPool, const void *ptr, size_t *size);
 
@@ -147,6 +149,9 @@ umf_result_t umfPoolMallocUsableSize(umf_memory_pool_handle_t hPool, const void 
 umf_result_t umfPoolFree(umf_memory_pool_handle_t hPool, void *ptr);
 
 /// @brief Gives an allocation back to the pool it came from, whichever that is.
+///
+/// The host must have waited for work of devices that uses it; ::umfFreeOn (umf/queue.h) frees it
+/// earlier.
 ///
 /// @param ptr an allocation of any pool that records its memory
 /// @return ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `ptr` is NULL or belongs to no pool; otherwise as

@@ -13,11 +13,11 @@
  * - A block freed on a queue is allocated on that queue again at once: the queue itself orders the
  *   next use after the last one. No event is recorded and the driver is not called.
  * - A block freed on one queue and requested on another is handed out when the work queued before
- *   the free has completed. If it has not, the second queue waits for the first on the device; the
- *   host does not wait.
+ *   the free has completed. If it has not, a request from 1 MiB on makes the second queue wait for
+ *   the first on the device, and the host does not wait; a smaller one uses other memory first.
  * - The host waits where memory is short, before ::umfPoolMallocOn returns NULL; and for a request
- *   from 1 MiB on, before the pool grows although more than a quarter of the allocated bytes was
- *   freed and is still in use by queued work.
+ *   from 1 MiB on, before the pool grows although the freed blocks whose work has not completed
+ *   are more than a quarter of the bytes in use.
  *
  * Every pool that tracks its memory has queues if its provider has: those of the kinds `cuda` and
  * `cuda_vmm`; `level_zero` and `level_zero_vmm`, where a queue is an immediate command list and
@@ -29,7 +29,8 @@
  * the host has waited for all work that uses it. Both ways may be mixed, block by block.
  *
  * NULL is a queue like others: the default queue of the driver (for CUDA the legacy default
- * stream; `CU_STREAM_PER_THREAD` is the queue of the calling thread). On a pool whose provider has
+ * stream; `CU_STREAM_PER_THREAD` is the queue of the calling thread). Level Zero has no default
+ * queue, so NULL is refused there. On a pool whose provider has
  * no queues, as over ordinary memory, NULL is the only queue, and the functions do what their
  * namesakes without a queue do.
  *
@@ -39,7 +40,8 @@
  * uses its memory whenever it is launched: so give a graph a pool of its own, which lives as long
  * as the graph, or keep its memory allocated.
  *
- * Blocks that are blocked on work count as allocated in the statistics of their pool. All functions
+ * Blocks freed on a queue count as allocated in the statistics of their pool until they return to
+ * it. All functions
  * are thread-safe. Several threads may use one queue; the order in which they call is then theirs
  * to make.
  */

@@ -101,7 +101,7 @@ typedef struct umf_suspend_params_t {
     size_t num_events;
 } umf_suspend_params_t;
 
-/// @brief Waits for everything.
+/// @brief Names no work: a suspend waits for everything, a resume for nothing.
 #define UMF_SUSPEND_PARAMS_INIT                                                                    \
     { sizeof(umf_suspend_params_t), NULL, 0, NULL, 0 }
 
@@ -208,7 +208,7 @@ umf_result_t umfPoolsSuspend(umf_memory_pool_handle_t *pools, size_t num,
 ///
 /// @param pools handles
 /// @param num length of `pools`; not 0
-/// @param params work to wait for first; NULL: everything
+/// @param params queues and events to wait for first; NULL: none
 /// @param report [out] the figures, also on failure; may be NULL
 /// @return as ::umfPoolsSuspend
 umf_result_t umfPoolsResume(umf_memory_pool_handle_t *pools, size_t num,
@@ -231,7 +231,7 @@ umf_result_t umfPoolsSuspendAsync(umf_memory_pool_handle_t *pools, size_t num,
 ///
 /// @param pools handles; copied
 /// @param num length of `pools`; not 0
-/// @param params copied, its arrays too; NULL: everything is waited for
+/// @param params copied, its arrays too; NULL: nothing is waited for
 /// @param job [out] to be ended by ::umfSuspendJobWait
 /// @return as ::umfPoolsSuspendAsync
 umf_result_t umfPoolsResumeAsync(umf_memory_pool_handle_t *pools, size_t num,

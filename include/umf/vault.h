@@ -36,9 +36,9 @@
  * the same, with these differences. A file has no seals: it is read-only, but another process of
  * its user could change or cut it, and a reader of a file that was cut gets SIGBUS; so sums of all
  * entries are kept (::umfVaultVerify). A commit writes the content to the disk, and
- * ::umfVaultKeep copies. Generations that `keep` does not hold are removed by the next commit, with
- * readers or without; these keep what they have mapped. Groups and ::umfVaultDropDraft are not
- * supported. The only events are commits, and the number of one is its generation.
+ * ::umfVaultKeep copies. Generations beyond `keep` are removed by the next commit, with
+ * readers or without; readers retain their mappings. Groups and ::umfVaultDropDraft are not
+ * supported. The only events are commits; the number of an event is that of its generation.
  *
  * Handles of vaults and views may be used by any thread. A draft is used by one thread at a time;
  * its pools are like all pools. After a fork the handles are the parent's: calls in the child give
@@ -440,7 +440,7 @@ umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat);
 umf_result_t umfVaultWait(umf_vault_handle_t hVault, uint64_t after, uint64_t timeout_ms,
                           umf_vault_event_t *event);
 
-/// @brief Drops a generation, or all and the draft. Readers keep what they have mapped. In a
+/// @brief Drops a generation, or all and the draft. Readers retain their mappings. In a
 ///        folder the draft goes on and can be committed.
 ///
 /// @param hVault the vault

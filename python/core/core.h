@@ -180,7 +180,7 @@ void umf_py_works_look(void);
 /* Waits until all are over, in slices; false and an exception. */
 bool umf_py_works_wait(void);
 
-/* --- objects that Python knows by their number (uses.c), and transfers of them (remote.c) --- */
+/* --- objects that are numbers in Python (uses.c), and transfers of them (remote.c) --- */
 
 /* The number of a Uses, borrowed, for a call, which the other one ends; NULL and an exception if it
  * is closed. */
@@ -264,7 +264,7 @@ PyObject *umf_py_buffer_iter(PyObject *buffer);
 PyObject *umf_py_buffer_tobytes(PyObject *buffer, PyObject *unused);
 /* Raises the error of a copy or fill with `done` right bytes. NULL always. */
 PyObject *umf_py_raise_copy(umf_result_t result, size_t done);
-/* Converters of arguments ("O&"): OverflowError for what does not fit, and for what is negative. */
+/* Converters of arguments ("O&"): OverflowError for a number that does not fit, or is negative. */
 int umf_py_u64(PyObject *number, void *value);
 int umf_py_u32(PyObject *number, void *value);
 /* The address of a number; false and an exception. */

@@ -76,7 +76,11 @@ static PyObject *uses_open(PyObject *object, PyObject *args) {
     PyObject *number = result, *others = NULL;
     if (PyTuple_Check(result)) {
         number = PyTuple_GetItem(result, 0);
-        others = PyTuple_GetItem(result, 1);
+        others = number ? PyTuple_GetItem(result, 1) : NULL;
+        if (!others) {
+            Py_DECREF(result);
+            return NULL;
+        }
     }
     Py_INCREF(number);
     self->number = number;

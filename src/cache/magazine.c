@@ -385,7 +385,7 @@ static void cache_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
 }
 
 /* The thread ends: its objects go to the depots as far as these have room, else to the pool. Kept
- * ones go to the pool, because no thread asks the depots for them. */
+ * ones go to the pool, because no thread takes them from the depots. */
 static void magazine_hand_over(umf_magazines_t *m, uint32_t bin, uint32_t number,
                                umf_magazine_t *mag) {
     size_t count = magazine_count(mag);

@@ -28,6 +28,17 @@ umf_process_t self() {
     return process;
 }
 
+// A child that sleeps until it is killed.
+umf_process_t sleeping() {
+    pid_t child = -1;
+    char name[] = "sleep", time[] = "100", *arguments[] = {name, time, nullptr};
+    EXPECT_EQ(posix_spawnp(&child, name, nullptr, nullptr, arguments, environ), 0);
+    umf_process_t process = self();
+    process.pid = static_cast<uint32_t>(child);
+    EXPECT_EQ(umf_process_inspect(process.pid, process.start_time, &process.start_time), 0);
+    return process;
+}
+
 TEST(Process, KnowsItself) {
     umf_process_t process = self(), again = self();
     EXPECT_EQ(process.pid, static_cast<uint32_t>(getpid()));
@@ -41,12 +52,8 @@ TEST(Process, KnowsItself) {
 }
 
 TEST(Process, RefusesTheDead) {
-    pid_t child = -1;
-    char name[] = "sleep", time[] = "100", *arguments[] = {name, time, nullptr};
-    ASSERT_EQ(posix_spawnp(&child, name, nullptr, nullptr, arguments, environ), 0);
-    umf_process_t process = self();
-    process.pid = static_cast<uint32_t>(child);
-    EXPECT_EQ(umf_process_inspect(process.pid, process.start_time, &process.start_time), 0);
+    umf_process_t process = sleeping();
+    auto child = static_cast<pid_t>(process.pid);
     EXPECT_EQ(umf_process_check(&process), UMF_RESULT_SUCCESS);
     umf_process_known_t known = {}, none = {};
     ASSERT_EQ(umf_process_meet(&process, &known), UMF_RESULT_SUCCESS);
@@ -69,15 +76,10 @@ TEST(Process, RefusesTheDead) {
     EXPECT_EQ(umf_process_meet(&process, &none), UMF_RESULT_ERROR_INVALID_ARGUMENT);
 }
 
-// A process that cannot open descriptors of processes uses start times, others use a number.
-// A program may close every number. Nobody notices the end of such a process: it is met anew.
+// A program may close every number. The end of such a process is not noticed: it is met anew.
 TEST(Process, WhoseDescriptorWasClosedIsForgotten) {
-    pid_t child = -1;
-    char name[] = "sleep", time[] = "100", *arguments[] = {name, time, nullptr};
-    ASSERT_EQ(posix_spawnp(&child, name, nullptr, nullptr, arguments, environ), 0);
-    umf_process_t process = self();
-    process.pid = static_cast<uint32_t>(child);
-    EXPECT_EQ(umf_process_inspect(process.pid, process.start_time, &process.start_time), 0);
+    umf_process_t process = sleeping();
+    auto child = static_cast<pid_t>(process.pid);
     umf_process_known_t known = {};
     ASSERT_EQ(umf_process_meet(&process, &known), UMF_RESULT_SUCCESS);
     const umf_process_known_t *one = &known;
@@ -88,6 +90,7 @@ TEST(Process, WhoseDescriptorWasClosedIsForgotten) {
     EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
+// A process that cannot open descriptors of processes uses start times, others use a number.
 TEST(Process, KnowsOthersByEitherKindOfNumber) {
     pid_t child = fork();
     if (child == 0) {

@@ -1,6 +1,6 @@
 /** @file
- * Adaptors: objects that stand in front of a pool and limit, count, log, retry or align what is
- * allocated through them. They stack in one line, on memory of the host or of a device.
+ * Adaptors: objects in front of a pool that limit, count, log, retry or align requests. They stack
+ * in one line, on memory of the host or of a device.
  *
  * @code{.cpp}
  * #include <vector>
@@ -21,8 +21,8 @@
  *   is made in the same line is refused by the compiler.
  * - Memory is freed through the adaptor that allocated it, with its size. If it is freed by
  *   ::umfFree or through the pool, the counts of the adaptors stay.
- * - They count what is requested. What a pool holds for that is counted by the pool
- *   (umf/experimental/ctl.h), and limited by a group (umf/reclaim.h), for all that use it.
+ * - They count requests. The memory that a pool holds for them is counted by the pool
+ *   (umf/experimental/ctl.h), and limited by a group (umf/reclaim.h), for all users of the pool.
  * - Several threads may use one at once. It is moved by one thread while no other uses it.
  */
 #ifndef UMF_CPP_ADAPTORS_HPP
@@ -122,7 +122,7 @@ template <class Argument> using below_t = typename below<Argument>::type;
 template <class Below, class Argument>
 using if_below = std::enable_if_t<std::is_same_v<below_t<Argument>, Below>>;
 
-// The memory of a request, or the reason of whoever refuses it.
+// The memory of a request; raises the reason of the adaptor or the pool that refuses it.
 template <class Source> [[nodiscard]] void *taken(Source &source, request wanted) {
     void *ptr = source.take(wanted);
     if (!ptr) {
@@ -227,7 +227,7 @@ template <class Self, class Below> class adaptor {
     }
 };
 
-/// @brief Refuses what would make the requests in use together larger than a limit.
+/// @brief Refuses a request that would make those in use together larger than a limit.
 ///
 /// A request that is refused fails with ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY and does not reach
 /// the pool. The limit is one of this object; umf/reclaim.h has limits of pools.
@@ -338,7 +338,7 @@ template <class Below> class statistics_adaptor : public adaptor<statistics_adap
         return {bytes_, peak_bytes_, total_bytes_, blocks_, peak_blocks_, total_blocks_, failures_};
     }
 
-    /// @brief Makes what is in use now the peaks.
+    /// @brief Lowers the peaks to the bytes and blocks in use now.
     void reset_peaks() noexcept {
         peak_bytes_ = bytes_.load();
         peak_blocks_ = blocks_.load();
@@ -380,13 +380,13 @@ explicit statistics_adaptor(Argument &&) -> statistics_adaptor<detail::below_t<A
 
 /// @brief A call that passed through an umf::logging_adaptor.
 struct allocation_event {
-    /// What was called.
+    /// The call.
     enum class action {
         allocate,   ///< memory was allocated
         deallocate, ///< memory was freed
         fail        ///< a request, if ptr is NULL, or a free was refused
     };
-    /// What was called, and whether it failed.
+    /// The call, or that it failed.
     action what;
     /// The memory; NULL for a request that was refused.
     void *ptr;
@@ -421,23 +421,23 @@ class logging_adaptor : public adaptor<logging_adaptor<Below, Sink>, Below> {
     /// @cond
     void *take(detail::request &wanted) noexcept {
         void *ptr = this->below_.take(wanted);
-        tell(ptr ? allocation_event::action::allocate : allocation_event::action::fail, ptr,
+        emit(ptr ? allocation_event::action::allocate : allocation_event::action::fail, ptr,
              wanted.size, wanted.alignment, wanted.queue);
         return ptr;
     }
     // The line comes before the free: afterwards another thread may have the address.
     umf_result_t give(void *ptr, std::size_t size, const umf_queue_t *queue) noexcept {
-        tell(allocation_event::action::deallocate, ptr, size, 0, queue);
+        emit(allocation_event::action::deallocate, ptr, size, 0, queue);
         umf_result_t result = this->below_.give(ptr, size, queue);
         if (result != UMF_RESULT_SUCCESS) {
-            tell(allocation_event::action::fail, ptr, size, 0, queue);
+            emit(allocation_event::action::fail, ptr, size, 0, queue);
         }
         return result;
     }
     /// @endcond
 
   private:
-    void tell(allocation_event::action what, void *ptr, std::size_t size, std::size_t alignment,
+    void emit(allocation_event::action what, void *ptr, std::size_t size, std::size_t alignment,
               const umf_queue_t *queue) noexcept {
         sink_(allocation_event{what, ptr, size, alignment, queue != nullptr,
                                queue ? *queue : nullptr});

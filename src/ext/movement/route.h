@@ -1,6 +1,6 @@
 /*
- * Route: who moves the data between two operands. The choice follows from the operations that the
- * two operands have.
+ * Route: the means that moves the data between two operands. The choice follows from the operations
+ * that the two operands have.
  */
 #ifndef UMF_SRC_EXT_MOVEMENT_ROUTE_H
 #define UMF_SRC_EXT_MOVEMENT_ROUTE_H

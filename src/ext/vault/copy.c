@@ -33,7 +33,8 @@ static void find_range(copy_t *copy, const char *prefix) {
     }
 }
 
-/* A folder reads the content at the commit: memory that nobody writes needs no copy until then. */
+/* A folder reads the content at the commit: memory that no process writes needs no copy until then.
+ */
 static bool map_again(copy_t *copy, uint32_t i) {
     const umf_vault_slab_t *slab = &copy->table->slabs[i];
     size_t page = umf_os_page_size(), size = ((size_t)slab->size + page - 1) & ~(page - 1);

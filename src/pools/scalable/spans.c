@@ -117,7 +117,7 @@ static bool note_not_lost(umf_span_t *span, void *found) {
     return is_lost(span) || umf_tracked_find_any(span, found);
 }
 
-/* Frees of what the provider has refused are frees of a pool that is gone. */
+/* A free in a span that the provider has refused is a free of a pool that is gone. */
 static bool withdraw(umf_span_t *span, void *arg) {
     umf_scalable_pool_t *pool = arg;
     umf_scalable_record_t *record = umf_scalable_record_of(span);

@@ -11,7 +11,7 @@
 /* A generation that was dropped between a scan and its opening: there is a newer one. */
 #define TRIES 100
 
-/* A copy of the table, which nobody else can change. */
+/* A copy of the table, which other processes cannot change. */
 static umf_result_t read_table(umf_vault_view_handle_t view, int fd, uint64_t size) {
     size_t page = umf_os_page_size();
     void *at = NULL;

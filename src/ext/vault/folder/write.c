@@ -138,14 +138,17 @@ umf_result_t umf_vault_folder_begin(umf_vault_draft_handle_t draft,
     lock_path(vault, path);
     result = lock_by(vault, fd, params->timeout_ms);
     if (result == UMF_RESULT_SUCCESS && !is_at(path, fd)) {
-        result = UMF_FAIL(UMF_REASON_BUSY, UMF_RESULT_ERROR_OUT_OF_RESOURCES,
-                          "%s: somebody replaces the file 'lock': try again", vault->link.name);
+        result =
+            UMF_FAIL(UMF_REASON_BUSY, UMF_RESULT_ERROR_OUT_OF_RESOURCES,
+                     "%s: another process replaces the file 'lock': try again", vault->link.name);
     }
     if (result == UMF_RESULT_SUCCESS) {
         result = begin_locked(draft, fd, params);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        umf_os_unlock_file(fd);
+        if (umf_kept_fd_is_open(&vault->link.socket)) {
+            umf_os_unlock_file(fd); /* a child of fork may have it, too */
+        }
         umf_link_forget(&vault->link); /* the file `draft` may be another writer's */
     }
     return result;
@@ -292,10 +295,11 @@ static umf_result_t publish(umf_vault_draft_handle_t draft, int file) {
     umf_folder_path(vault, 0, from);
     lock_path(vault, to);
     if (!is_at(to, lock) || !is_at(from, file)) {
-        return UMF_FAIL(UMF_REASON_STALE, UMF_RESULT_ERROR_INVALID_ARGUMENT,
-                        "%s: somebody has removed or replaced the file 'lock' or 'draft' while "
-                        "the draft was written: begin a new one",
-                        vault->link.name);
+        return UMF_FAIL(
+            UMF_REASON_STALE, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+            "%s: another process has removed or replaced the file 'lock' or 'draft' while "
+            "the draft was written: begin a new one",
+            vault->link.name);
     }
     umf_folder_path(vault, draft->number, to);
     int length = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)draft->number);

@@ -1,4 +1,4 @@
-/* Blocks of an arena: what is free serves a request, else the arena grows. */
+/* Blocks of an arena: a free segment serves a request, else the arena grows. */
 #include "base/log.h"
 #include "cache/decay.h"
 #include "pools/coalescing/arena/arena.h"
