@@ -41,7 +41,7 @@ elif [ -d "$tools" ]; then
     for folder in .github benchmark docs examples packaging scripts test python/benchmark python/tests; do
         ! grep -qxF "$folder" folders || { echo "the source distribution has $folder" && exit 1; }
     done
-    if tar -tzf house/libumf-*.tar.gz | grep -q /build/deps/jemalloc-source/configure$; then
+    if grep -q /build/deps/jemalloc-source/configure$ <<<"$(tar -tzf house/libumf-*.tar.gz)"; then
         pool=jemalloc
         configure_without_make
     else

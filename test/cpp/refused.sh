@@ -28,7 +28,7 @@ while IFS=: read -r number line; do
     words=${line##*refused*: }
     seen=$((seen + 1))
     grep -q "refused.cpp:$number:" "$work/out" || fail "line $number is accepted: $line"
-    grep -B6 -A6 "refused.cpp:$number:" "$work/out" | grep -qF -- "$words" ||
+    grep -qF -- "$words" <<<"$(grep -B6 -A6 "refused.cpp:$number:" "$work/out")" || # no pipe: grep -q ends it early
         fail "line $number gets no message with '$words': $line"
 done < <(grep -n "$marks" "$source")
 [ $seen -gt 15 ] || fail "only $seen lines are marked"

@@ -9,7 +9,7 @@ try() { # <option>...: configures; what it said is in $work/said
 }
 
 said() {
-    tr -s ' \n' ' ' <"$work/said" | grep -qF -- "$1" || {
+    grep -qF -- "$1" <<<"$(tr -s ' \n' ' ' <"$work/said")" || {
         cat "$work/said" >&2
         fail "configuring did not say: $1"
     }

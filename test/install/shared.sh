@@ -54,7 +54,7 @@ cp "$here/app/app.c" "$work/guide"
 configure "$work/guide" "$work/guide/build" -DCMAKE_PREFIX_PATH="$prefix"
 quietly cmake --build "$work/guide/build"
 quietly "$work/guide/build/app"
-guide sh | grep -q pkg-config || fail "the guide has no commands of a compiler alone"
+grep -q pkg-config <<<"$(guide sh)" || fail "the guide has no commands of a compiler alone"
 (cd "$work/guide" && quietly bash -euc "$(guide sh)")
 
 # It finds the library beside it.
