@@ -614,7 +614,7 @@ typedef struct umf_memory_provider_ext_ops_t {
     ///
     /// @param provider the provider
     /// @param page of `page_create`
-    /// @return ::UMF_RESULT_SUCCESS or an error of the provider, which has lost the page
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider, which keeps the page then
     umf_result_t (*page_destroy)(void *provider, const umf_vm_page_t *page);
 
     /// @brief Maps pages side by side, all or none of them. Does not wait for queued work.

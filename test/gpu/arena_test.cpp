@@ -234,6 +234,54 @@ TEST_F(GpuArena, NoAddressIsLeftWithoutAPage) {
     EXPECT_GT(served, 5);
 }
 
+// From some call of the driver on all fail, for a while. What it has not taken back then, old
+// mappings, mappings of a call that failed in the middle, and memory, it takes back later: at the
+// end nothing is left.
+TEST_F(GpuArena, WhatTheDriverRefusedToTakeBackIsReleasedLater) {
+    NEEDS_FAKE()
+    bool is_over = false;
+    for (long n = 1; !is_over; n++) {
+        SCOPED_TRACE(n);
+        size_t before = 0, after = 0, total;
+        CU(cuMemGetInfo(&before, &total));
+        make(",watermark=0");
+        std::vector<void *> blocks(6), more;
+        for (void *&block : blocks) {
+            block = umfPoolMalloc(pool, 4 * MiB);
+        }
+        for (size_t i = 0; i < blocks.size(); i += 2) {
+            EXPECT_EQ(umfFree(blocks[i]), OK);
+        }
+        fail_call(driver().control(), FAKE_CUDA_ANY, CUDA_ERROR_UNKNOWN, n);
+        driver().control()->fail_on = 1;
+        for (size_t size : {10 * MiB, 3 * MiB, 12 * MiB}) { // donated pages, and new ones
+            more.push_back(umfPoolMalloc(pool, size));
+        }
+        umfPoolTrimMemory(pool, 0);
+        is_over = driver().control()->fail_at > 0;
+        driver().control()->fail_at = 0;
+        driver().control()->fail_on = 0;
+        for (size_t size : {10 * MiB, 3 * MiB, 20 * MiB}) {
+            more.push_back(umfPoolMalloc(pool, size));
+            ASSERT_NE(more.back(), nullptr);
+            CU(cuMemsetD8(reinterpret_cast<CUdeviceptr>(more.back()) + size - 16, 3, 16));
+        }
+        for (void *block : more) {
+            EXPECT_TRUE(!block || umfFree(block) == OK);
+        }
+        for (size_t i = 1; i < blocks.size(); i += 2) {
+            CU(cuMemsetD8(reinterpret_cast<CUdeviceptr>(blocks[i]), 4, 16));
+            EXPECT_EQ(umfFree(blocks[i]), OK);
+        }
+        ASSERT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        EXPECT_EQ(counter("reserved_memory"), 0U);
+        EXPECT_EQ(counter("stale_memory"), 0U);
+        ASSERT_EQ(umfPoolDestroy(pool), OK) << "no address is mapped";
+        CU(cuMemGetInfo(&after, &total));
+        ASSERT_EQ(after, before);
+    }
+}
+
 TEST_F(GpuArena, KeepsItsOrderInManyPrograms) {
     NEEDS_FAKE()
     ONE_THREAD_ONLY()

@@ -76,6 +76,11 @@ void umf_vmm_unshare(umf_vmm_t *vmm, umf_vmm_piece_t *piece);
 /* Gives access to adjacent mappings. */
 umf_result_t umf_vmm_allow(umf_vmm_t *vmm, uintptr_t base, size_t size);
 
+/* --- ranges.c --- */
+
+/* Tries once more to give back what the driver has refused. */
+void umf_vmm_ranges_fini(umf_vmm_t *vmm);
+
 /* Replaces an array by a larger copy in the metadata arena. false: no memory. */
 bool umf_vmm_grow(void **array, size_t *room, size_t item_size);
 

@@ -18,6 +18,87 @@ typedef struct umf_vmm_ranges_t {
     size_t size;
 } umf_vmm_ranges_t;
 
+/* What the driver has refused to take back, for another try: a mapping that a failed call has made,
+ * or, without a base, physical memory. */
+typedef struct umf_vmm_left_t {
+    struct umf_vmm_left_t *next; /* Sync: the lock of vmm */
+    uintptr_t base;
+    size_t size;
+    umf_physical_t physical;
+} umf_vmm_left_t;
+
+static umf_result_t destroy_one(umf_vmm_t *vmm, size_t size, umf_physical_t physical) {
+    umf_result_t result = vmm->ops->destroy_page ? vmm->ops->destroy_page(vmm, size, physical)
+                                                 : vmm->ops->destroy(vmm, physical);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_stats_sub(&vmm->carve.stats, size);
+    }
+    return result;
+}
+
+static void push_left(umf_vmm_t *vmm, umf_vmm_left_t *left) {
+    umf_lock(&vmm->carve.lock);
+    left->next = vmm->left;
+    vmm->left = left;
+    umf_unlock(&vmm->carve.lock);
+}
+
+static void leave(umf_vmm_t *vmm, uintptr_t base, size_t size, umf_physical_t physical) {
+    umf_vmm_left_t *left = umf_meta_alloc(sizeof(*left));
+    if (left) {
+        *left = (umf_vmm_left_t){.base = base, .size = size, .physical = physical};
+        push_left(vmm, left);
+    } else if (base) {
+        UMF_LOG_ERROR("%zu bytes at %p stay mapped after a failure", size, (void *)base);
+    }
+}
+
+static bool is_in(const umf_vmm_left_t *left, uintptr_t base, size_t size) {
+    return left->base < base + size && base < left->base + left->size;
+}
+
+/* Takes memory, and mappings in the range, off the list. The pool of a range tries its own. */
+static umf_vmm_left_t *pop_left(umf_vmm_t *vmm, uintptr_t base, size_t size) {
+    umf_vmm_left_t *taken = NULL;
+    umf_lock(&vmm->carve.lock);
+    for (umf_vmm_left_t **link = &vmm->left, *left; (left = *link) != NULL;) {
+        if (!left->base || is_in(left, base, size)) {
+            *link = left->next;
+            left->next = taken;
+            taken = left;
+        } else {
+            link = &left->next;
+        }
+    }
+    umf_unlock(&vmm->carve.lock);
+    return taken;
+}
+
+/* Tries again. false: something is still mapped in the range. */
+static bool take_left(umf_vmm_t *vmm, uintptr_t base, size_t size) {
+    bool is_unmapped = true;
+    for (umf_vmm_left_t *next, *left = pop_left(vmm, base, size); left; left = next) {
+        next = left->next;
+        umf_result_t result = left->base ? vmm->ops->unmap(vmm, left->base, left->size)
+                                         : destroy_one(vmm, left->size, left->physical);
+        if (result == UMF_RESULT_SUCCESS) {
+            umf_meta_free(left, sizeof(*left));
+        } else {
+            is_unmapped &= !left->base;
+            push_left(vmm, left);
+        }
+    }
+    return is_unmapped;
+}
+
+void umf_vmm_ranges_fini(umf_vmm_t *vmm) {
+    take_left(vmm, 0, SIZE_MAX);
+    for (umf_vmm_left_t *next, *left = vmm->left; left; left = next) {
+        next = left->next;
+        umf_meta_free(left, sizeof(*left));
+    }
+}
+
 static void list(umf_vmm_t *vmm, umf_vmm_ranges_t *range) {
     umf_lock(&vmm->carve.lock);
     range->next = vmm->ranges;
@@ -99,6 +180,7 @@ umf_result_t umf_vmm_range_reserve(void *provider, size_t *size, size_t *granula
 
 umf_result_t umf_vmm_range_release(void *provider, void *base, size_t size) {
     umf_vmm_t *vmm = provider;
+    bool is_unmapped = take_left(vmm, (uintptr_t)base, size);
     umf_vmm_ranges_t *range = unlist(vmm, (uintptr_t)base);
     if (!range || range->size != size) {
         UMF_LOG_ERROR("%p is not a range of %zu bytes of this provider", base, size);
@@ -107,7 +189,15 @@ umf_result_t umf_vmm_range_release(void *provider, void *base, size_t size) {
         }
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = vmm->ops->unreserve(vmm, range->base, size);
+    umf_result_t result = UMF_RESULT_ERROR_UNKNOWN;
+    if (is_unmapped) {
+        result = vmm->ops->unreserve(vmm, range->base, size);
+    } else {
+        UMF_LOG_ERROR(
+            "the addresses of a range at %p stay reserved, as the driver has not unmapped "
+            "all of them",
+            base);
+    }
     umf_meta_free(range, sizeof(*range));
     return result;
 }
@@ -115,6 +205,7 @@ umf_result_t umf_vmm_range_release(void *provider, void *base, size_t size) {
 umf_result_t umf_vmm_page_create(void *provider, umf_vm_page_t *page) {
     umf_vmm_t *vmm = provider;
     umf_physical_t physical;
+    take_left(vmm, 0, 0); /* it may be the very memory that is needed */
     umf_result_t result = vmm->ops->create_page ? vmm->ops->create_page(vmm, page->size, &physical)
                                                 : vmm->ops->create(vmm, page->size, &physical);
     if (result == UMF_RESULT_SUCCESS) {
@@ -126,9 +217,11 @@ umf_result_t umf_vmm_page_create(void *provider, umf_vm_page_t *page) {
 
 umf_result_t umf_vmm_page_destroy(void *provider, const umf_vm_page_t *page) {
     umf_vmm_t *vmm = provider;
-    umf_stats_sub(&vmm->carve.stats, page->size);
-    return vmm->ops->destroy_page ? vmm->ops->destroy_page(vmm, page->size, page->id)
-                                  : vmm->ops->destroy(vmm, page->id);
+    umf_result_t result = destroy_one(vmm, page->size, page->id);
+    if (result != UMF_RESULT_SUCCESS) {
+        leave(vmm, 0, page->size, page->id);
+    }
+    return result;
 }
 
 static umf_result_t map_one(umf_vmm_t *vmm, uintptr_t base, const umf_vm_page_t *page) {
@@ -136,10 +229,22 @@ static umf_result_t map_one(umf_vmm_t *vmm, uintptr_t base, const umf_vm_page_t 
                               : vmm->ops->map(vmm, base, page->size, page->id);
 }
 
+static size_t size_of(const umf_vm_page_t *pages, size_t count) {
+    size_t size = 0;
+    for (size_t i = 0; i < count; i++) {
+        size += pages[i].size;
+    }
+    return size;
+}
+
 umf_result_t umf_vmm_page_map(void *provider, void *ptr, const umf_vm_page_t *pages, size_t count) {
     umf_vmm_t *vmm = provider;
     uintptr_t base = (uintptr_t)ptr, end = base;
     umf_result_t result = UMF_RESULT_SUCCESS;
+    if (!take_left(vmm, base, size_of(pages, count))) {
+        UMF_LOG_ERROR("the driver has not unmapped %p after an earlier failure", ptr);
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
     for (size_t i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
         result = map_one(vmm, end, &pages[i]);
         end += result == UMF_RESULT_SUCCESS ? pages[i].size : 0;
@@ -149,7 +254,7 @@ umf_result_t umf_vmm_page_map(void *provider, void *ptr, const umf_vm_page_t *pa
     }
     if (result != UMF_RESULT_SUCCESS && end != base &&
         umf_vmm_page_unmap(vmm, ptr, end - base) != UMF_RESULT_SUCCESS) {
-        UMF_LOG_ERROR("%zu bytes at %p stay mapped after a failure", (size_t)(end - base), ptr);
+        leave(vmm, base, end - base, 0);
     }
     return result;
 }

@@ -104,6 +104,7 @@ struct umf_vmm_t {
     struct umf_vmm_pending_t *pending; /* the same behind marks, oldest first: pending.c */
     _Atomic unsigned finishing;        /* a thread finishes them; see pending.c */
     struct umf_vmm_ranges_t *ranges;   /* addresses that pools have reserved: ranges.c */
+    struct umf_vmm_left_t *left;       /* that the driver has not taken back: ranges.c */
     size_t batches;  /* batches of frees in progress: retired pieces wait for their end */
     size_t resident; /* bytes with physical memory */
     size_t reserved; /* bytes of addresses */

@@ -122,6 +122,7 @@ typedef struct umf_arena_t {
     size_t spare_bytes;
     umf_arena_stale_t *stale, **stale_end; /* oldest first */
     size_t stale_bytes;
+    bool is_lossy;             /* addresses are mapped of which nothing knows: they stay so */
     size_t live, live_peak;    /* bytes of blocks */
     size_t held, held_peak;    /* bytes of pages */
     size_t donated;            /* bytes, so far */
@@ -198,6 +199,9 @@ size_t umf_arena_page_size_locked(const umf_arena_t *arena, size_t most);
 void umf_arena_settle(umf_arena_t *arena, bool waits);
 /* The oldest one. false: none was removed. */
 bool umf_arena_settle_one(umf_arena_t *arena, bool waits);
+/* One page is mapped at a segment which is about to be stale. false: no memory. */
+bool umf_arena_stale_add_locked(umf_arena_t *arena, umf_segments_t *area, umf_segment_t *segment,
+                                umf_arena_page_t *page);
 /* Releases spare and whole free pages beyond `keep` free bytes; those in use by work later.
  * Driver lock held. */
 void umf_arena_release(umf_arena_t *arena, size_t keep);

@@ -233,12 +233,23 @@ static umf_arena_stale_t *pop_stale(umf_arena_t *arena, bool waits) {
     return is_idle ? stale : NULL;
 }
 
-static void push_stale(umf_arena_t *arena, umf_arena_stale_t *stale) {
-    umf_lock(&arena->lock);
+static void push_stale_locked(umf_arena_t *arena, umf_arena_stale_t *stale) {
     stale->next = NULL;
     *arena->stale_end = stale;
     arena->stale_end = &stale->next;
-    umf_unlock(&arena->lock);
+}
+
+bool umf_arena_stale_add_locked(umf_arena_t *arena, umf_segments_t *area, umf_segment_t *segment,
+                                umf_arena_page_t *page) {
+    umf_arena_stale_t *stale = umf_meta_alloc(stale_bytes(1));
+    if (stale) {
+        *stale = (umf_arena_stale_t){
+            .area = area, .segment = segment, .is_trimmed = true, .room = 1, .count = 1};
+        stale->pages[0] = page;
+        page->mappings++;
+        push_stale_locked(arena, stale);
+    }
+    return stale != NULL;
 }
 
 /* false: the provider keeps the mapping, and so it is kept here. */
@@ -246,7 +257,9 @@ static bool remove_mapping(umf_arena_t *arena, umf_arena_stale_t *stale) {
     umf_segment_t *segment = stale->segment;
     size_t size = segment->size;
     if (umf_tracked_page_unmap(arena->tracked, (void *)segment->base, size) != UMF_RESULT_SUCCESS) {
-        push_stale(arena, stale);
+        umf_lock(&arena->lock);
+        push_stale_locked(arena, stale);
+        umf_unlock(&arena->lock);
         return false;
     }
     umf_lock(&arena->lock);
@@ -359,29 +372,66 @@ static void note_unfixed(uint64_t slot, void *value, void *arg) {
     ((umf_arena_page_t *)value)->is_fixed = false;
 }
 
-umf_result_t umf_arena_unmap_all(umf_arena_t *arena) {
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    umf_arena_page_t *list = NULL;
-    umf_lock(&arena->lock);
-    note_trim_locked(arena);
-    umf_unlock(&arena->lock);
-    umf_arena_settle(arena, true);
-    umf_hash_each(&arena->slots, note_unfixed, NULL);
-    umf_hash_each(&arena->slots, list_page, &list);
+/* Released, unless it is mapped still: then it stays with the process. */
+static void page_end(umf_arena_t *arena, umf_arena_page_t *page) {
+    if (page->mappings == 0) {
+        page_unmake(arena, page);
+        return;
+    }
+    umf_tracked_page_forget(arena->tracked, page->memory.size);
+    umf_meta_free(page, sizeof(*page));
+}
+
+/* Old mappings that could not be removed. Their doomed pages are nowhere else. */
+static umf_arena_page_t *list_stale(umf_arena_t *arena, umf_arena_page_t *list) {
     for (umf_arena_stale_t *next, *stale = arena->stale; stale; stale = next) {
         next = stale->next;
-        result = UMF_RESULT_ERROR_UNKNOWN; /* its mapping could not be removed */
+        for (size_t i = 0; i < stale->count; i++) {
+            umf_arena_page_t *page = stale->pages[i];
+            if (page->is_doomed && !page->is_fixed) {
+                page->is_fixed = true; /* once */
+                page->next = list;
+                list = page;
+            }
+        }
         umf_meta_free(stale, stale_bytes(stale->room));
     }
+    arena->stale = NULL;
+    arena->stale_end = &arena->stale;
+    return list;
+}
+
+umf_result_t umf_arena_unmap_all(umf_arena_t *arena) {
+    umf_arena_page_t *list = NULL, *doomed;
+    size_t tries = 0;
+    umf_lock(&arena->lock);
+    note_trim_locked(arena);
+    for (const umf_arena_stale_t *at = arena->stale; at; at = at->next) {
+        tries++;
+    }
+    umf_unlock(&arena->lock);
+    for (; tries > 0; tries--) { /* one that cannot be removed is behind the others then */
+        umf_arena_settle_one(arena, true);
+    }
+    bool stays_mapped = arena->is_lossy || arena->stale;
+    umf_hash_each(&arena->slots, note_unfixed, NULL);
+    umf_hash_each(&arena->slots, list_page, &list);
+    doomed = list_stale(arena, NULL);
+    umf_result_t result = stays_mapped ? UMF_RESULT_ERROR_UNKNOWN : UMF_RESULT_SUCCESS;
     for (umf_arena_page_t *next; list; list = next) {
         next = list->next;
         umf_result_t unmapped =
             umf_tracked_page_unmap(arena->tracked, (void *)list->home, list->memory.size);
+        list->mappings -= unmapped == UMF_RESULT_SUCCESS;
         result = result ? result : unmapped;
-        page_unmake(arena, list);
+        page_end(arena, list);
+    }
+    for (umf_arena_page_t *next; doomed; doomed = next) {
+        next = doomed->next;
+        page_end(arena, doomed);
     }
     for (umf_arena_page_t *page; (page = pop_spare(arena));) {
-        page_unmake(arena, page);
+        page_end(arena, page);
     }
     return result;
 }

@@ -139,8 +139,12 @@ static bool hold_locked(umf_arena_t *arena, const place_t *place, uintptr_t *end
     return true;
 }
 
-/* Everything is as it was before. */
-static void let_go_locked(umf_segments_t *area, umf_segment_t *first, uintptr_t end) {
+/* Everything is as it was before, but for addresses that have become stale. */
+static void let_go_locked(umf_segments_t *area, umf_segment_t *first, uintptr_t base,
+                          uintptr_t end) {
+    while (first->prev && first->prev->base >= base) {
+        first = first->prev;
+    }
     for (umf_segment_t *at = first; at && at->base < end; at = at->next) {
         umf_segment_set(area, at, (umf_segment_kind_t)at->was);
         at = umf_segment_join(area, at);
@@ -301,24 +305,51 @@ static size_t map_all(umf_arena_t *arena, const fill_t *fill, umf_vm_page_t *pag
     return done;
 }
 
+/* A step that stays mapped though its place is not used: its addresses are stale, and the page,
+ * which nothing uses there, serves elsewhere. false: no memory for that. */
+static bool leave_stale_locked(umf_arena_t *arena, const fill_t *fill, const step_t *step) {
+    umf_segments_t *area = fill->place.area;
+    umf_segment_t *at = fill->first;
+    while (at->prev && umf_segment_end(at->prev) > step->at) {
+        at = at->prev;
+    }
+    while (umf_segment_end(at) <= step->at) {
+        at = at->next;
+    }
+    if (!umf_segments_reserve(area, 1) ||
+        !umf_arena_stale_add_locked(arena, area, at, step->page)) {
+        at->was = UMF_SEGMENT_STALE; /* for good */
+        return false;
+    }
+    umf_segment_cut(area, at, step->at, step->page->memory.size);
+    at->uses = (umf_uses_t){0};
+    at->was = UMF_SEGMENT_STALE;
+    arena->stale_bytes += at->size;
+    return true;
+}
+
 /* A place whose pages could not be mapped: those that were are unmapped, as nothing has used them
  * there. The pages are spare. */
 static void unmap_steps(umf_arena_t *arena, fill_t *fill, size_t done) {
     for (size_t i = 0; i < fill->count; i++) {
-        step_t *step = &fill->steps[i];
+        const step_t *step = &fill->steps[i];
         size_t size = step->page->memory.size;
-        if (i < done &&
-            umf_tracked_page_unmap(arena->tracked, (void *)step->at, size) != UMF_RESULT_SUCCESS) {
-            UMF_LOG_ERROR("a page of %zu bytes at %p is lost, as it can be neither used nor "
-                          "unmapped",
-                          size, (void *)step->at);
-            continue;
-        }
+        bool is_mapped = i < done && umf_tracked_page_unmap(arena->tracked, (void *)step->at,
+                                                            size) != UMF_RESULT_SUCCESS;
         umf_lock(&arena->lock);
-        step->page->next = arena->spare;
-        arena->spare = step->page;
-        arena->spare_bytes += size;
+        bool is_kept = !is_mapped || leave_stale_locked(arena, fill, step);
+        if (is_kept) {
+            step->page->next = arena->spare;
+            arena->spare = step->page;
+            arena->spare_bytes += size;
+        }
+        arena->is_lossy |= !is_kept;
         umf_unlock(&arena->lock);
+        if (!is_kept) {
+            UMF_LOG_ERROR("a page of %zu bytes at %p is lost, as it can be neither used nor "
+                          "unmapped, and there is no memory to try again",
+                          size, (void *)step->at);
+        }
     }
 }
 
@@ -369,6 +400,7 @@ static umf_segment_t *finish_locked(umf_arena_t *arena, fill_t *fill,
 static umf_segment_t *fill_and_map(umf_arena_t *arena, fill_t *fill,
                                    const umf_arena_request_t *request) {
     umf_segment_t *block = NULL;
+    uintptr_t base = fill->first->base;
     size_t done = 0;
     umf_vm_page_t *pages = umf_meta_alloc(fill->room * sizeof(*pages));
     bool is_done = pages && fill->steps && fill_all(arena, fill, request) &&
@@ -380,7 +412,7 @@ static umf_segment_t *fill_and_map(umf_arena_t *arena, fill_t *fill,
     if (is_done) {
         block = finish_locked(arena, fill, request);
     } else {
-        let_go_locked(fill->place.area, fill->first, fill->end);
+        let_go_locked(fill->place.area, fill->first, base, fill->end);
     }
     fill->place.area->promised -= PROMISED;
     umf_unlock(&arena->lock);
