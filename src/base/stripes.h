@@ -8,17 +8,16 @@
 #ifndef UMF_SRC_BASE_STRIPES_H
 #define UMF_SRC_BASE_STRIPES_H
 
-#include <stdatomic.h>
-
 #include "base/thread_slot.h"
 #include "system/annotate.h"
+#include "system/atomic.h"
 
 #ifndef UMF_STRIPES /* umf-bench-lines defines it: it is compiled as for the sanitizer */
 #define UMF_STRIPES (UMF_IS_TSAN ? 1u : 32u)
 #endif
 
 typedef struct umf_stripe_t {
-    _Alignas(UMF_CACHE_ISOLATION) _Atomic int64_t count;
+    _Alignas(UMF_CACHE_ISOLATION) _Atomic(int64_t) count;
 } umf_stripe_t;
 
 typedef struct umf_stripes_t {
@@ -26,7 +25,7 @@ typedef struct umf_stripes_t {
 } umf_stripes_t;
 
 /* The stripe of the calling thread: always the same one. Other threads may have it, too. */
-static inline _Atomic int64_t *umf_stripes_own(umf_stripes_t *stripes) {
+static inline _Atomic(int64_t) *umf_stripes_own(umf_stripes_t *stripes) {
     return &stripes->at[umf_thread_slot_number() % UMF_STRIPES].count;
 }
 

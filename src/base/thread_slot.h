@@ -14,6 +14,7 @@
 #define UMF_SRC_BASE_THREAD_SLOT_H
 
 #include "base/lock.h"
+#include "system/atomic.h"
 #include "system/common.h"
 
 typedef struct umf_thread_slot_owner_t umf_thread_slot_owner_t;

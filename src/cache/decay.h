@@ -9,15 +9,16 @@
 #ifndef UMF_SRC_CACHE_DECAY_H
 #define UMF_SRC_CACHE_DECAY_H
 
+#include "system/atomic.h"
 #include "system/common.h"
 
 typedef struct umf_decay_t {
-    _Atomic uint64_t next; /* when the next pass is due, in nanoseconds; 0: the clock is not set */
+    _Atomic(uint64_t) next; /* when the next pass is due, in nanoseconds; 0: the clock is not set */
 } umf_decay_t;
 
 /* The period in nanoseconds: 2 s. Objects of a thread, their slab and memory that the provider
  * keeps decay one after the other, within five periods. Tests make it shorter. */
-extern _Atomic uint64_t umf_decay_period;
+extern _Atomic(uint64_t) umf_decay_period;
 
 /* How many bytes a decay pass releases in the calling thread: few in a thread of the program, which
  * must not stop for long; in the background thread many, and twice as many as the pass before while

@@ -16,8 +16,7 @@
 #ifndef UMF_SRC_CACHE_DEPOT_H
 #define UMF_SRC_CACHE_DEPOT_H
 
-#include <stdatomic.h>
-
+#include "system/atomic.h"
 #include "system/common.h"
 
 #define UMF_DEPOTS_MAX 32u

@@ -16,12 +16,11 @@
 #ifndef UMF_SRC_CACHE_MAGAZINE_H
 #define UMF_SRC_CACHE_MAGAZINE_H
 
-#include <stdatomic.h>
-
 #include "base/thread_slot.h"
 #include "cache/decay.h"
 #include "cache/depot.h"
 #include "system/annotate.h"
+#include "system/atomic.h"
 
 typedef struct umf_magazine_t {
     umf_item_t *top; /* Sync: atomic, relaxed: only its thread writes, counts read it */
@@ -95,18 +94,18 @@ typedef struct umf_magazines_t {
     const umf_magazine_slab_t *slabs; /* by bin + 1, NULL: none. Set after init, as the next */
     const uint64_t *page_magic; /* by bin + 1, of pages with records (track/page.h); NULL: none.
                                  * With neither there are no checked pushes */
-    _Atomic uint32_t epoch;     /* raised by trim: every thread flushes at its next miss */
-    _Atomic int64_t out; /* objects refilled minus objects flushed by threads without a cache; the
-                          * others count in their caches */
-    _Atomic uint32_t numbers;      /* bit n is set if a thread's cache has the number n + 1 */
-    _Atomic uint32_t more_numbers; /* given beyond those */
-    _Atomic bool is_unchecked;     /* umf_magazines_check */
-    size_t bytes_max;     /* of `bytes`. Set after init, UMF_MAGAZINE_BYTES_MAX until then */
-    _Atomic size_t bytes; /* that the stacks of all threads have room for, in objects */
+    _Atomic(uint32_t) epoch;    /* raised by trim: every thread flushes at its next miss */
+    _Atomic(int64_t) out; /* objects refilled minus objects flushed by threads without a cache; the
+                           * others count in their caches */
+    _Atomic(uint32_t) numbers;      /* bit n is set if a thread's cache has the number n + 1 */
+    _Atomic(uint32_t) more_numbers; /* given beyond those */
+    _Atomic(bool) is_unchecked;     /* umf_magazines_check */
+    size_t bytes_max;      /* of `bytes`. Set after init, UMF_MAGAZINE_BYTES_MAX until then */
+    _Atomic(size_t) bytes; /* that the stacks of all threads have room for, in objects */
     umf_decay_t decay;
-    _Atomic uint32_t passes;                               /* decay passes so far */
-    _Atomic bool decay_goes_on;                            /* the last decay pass did not finish */
-    _Atomic bool has_depots;                               /* one was made */
+    _Atomic(uint32_t) passes;                              /* decay passes so far */
+    _Atomic(bool) decay_goes_on;                           /* the last decay pass did not finish */
+    _Atomic(bool) has_depots;                              /* one was made */
     const umf_magazine_capacity_t *capacity;               /* by bin. Immutable after init */
     _Atomic(umf_depots_t *) depots[UMF_MAGAZINE_MAX_BINS]; /* made when a stack is full */
 } umf_magazines_t;

@@ -2,13 +2,14 @@
 #ifndef UMF_SRC_DS_QUOTA_H
 #define UMF_SRC_DS_QUOTA_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "system/atomic.h"
+
 typedef struct umf_quota_t {
-    _Atomic size_t max;
-    _Atomic size_t used; /* above `max` only after umf_quota_add or a lower `max` */
+    _Atomic(size_t) max;
+    _Atomic(size_t) used; /* above `max` only after umf_quota_add or a lower `max` */
 } umf_quota_t;
 
 /* false: it would exceed the limit, and nothing is counted. */

@@ -166,7 +166,7 @@ static void *export_settled_locked(umf_span_t *span) {
     umf_assert_locked(&export_lock);
     for (;;) {
         uint32_t seen = umf_event_count_read(&export_turn);
-        void *word = atomic_load_explicit(&span->export, memory_order_acquire);
+        void *word = atomic_load_explicit(&span->exported, memory_order_acquire);
         if (!export_is_making(word) || export_untagged(word)->pid != umf_process_pid()) {
             return word;
         }
@@ -178,7 +178,7 @@ static void *export_settled_locked(umf_span_t *span) {
 
 /* The finished export of this process, or NULL. Hot. */
 static umf_export_t *export_known(umf_span_t *span) {
-    void *word = atomic_load_explicit(&span->export, memory_order_acquire);
+    void *word = atomic_load_explicit(&span->exported, memory_order_acquire);
     if (word == NULL || (uintptr_t)word & EXPORT_TAGS) {
         return NULL;
     }
@@ -199,7 +199,7 @@ static bool export_claim_locked(umf_span_t *span, umf_export_t *mine) {
     mine->inherited = other;
     mine->before = word;
     mine->id = export_id_of_word(word);
-    atomic_store_explicit(&span->export, export_tagged(mine), memory_order_release);
+    atomic_store_explicit(&span->exported, export_tagged(mine), memory_order_release);
     return true;
 }
 
@@ -225,7 +225,7 @@ static void export_evict_locked(const umf_export_t *spared) {
         umf_export_t *export = UMF_CONTAINER_OF(item, umf_export_t, order);
         if (export != spared) {
             umf_list_remove(&export->order);
-            atomic_store_explicit(&export->span->export, export_word_of_id(export->id),
+            atomic_store_explicit(&export->span->exported, export_word_of_id(export->id),
                                   memory_order_release);
             atomic_fetch_sub(&export_count, export_free_chain(export));
             export_evictions++;
@@ -237,7 +237,7 @@ static void export_publish(umf_export_t *mine) {
     atomic_fetch_add_explicit(&export_count, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&export_made, 1, memory_order_relaxed);
     mine->is_made = true;
-    atomic_store_explicit(&mine->span->export, mine, memory_order_release);
+    atomic_store_explicit(&mine->span->exported, mine, memory_order_release);
 }
 
 static void export_settle_locked(umf_export_t *mine, bool is_made) {
@@ -251,7 +251,7 @@ static void export_settle_locked(umf_export_t *mine, bool is_made) {
         }
         return;
     }
-    atomic_store_explicit(&mine->span->export, mine->before, memory_order_release);
+    atomic_store_explicit(&mine->span->exported, mine->before, memory_order_release);
     if (mine->inherited && mine->inherited->can_be_evicted) {
         umf_list_add_tail(&export_order, &mine->inherited->order);
     }
@@ -272,7 +272,7 @@ static umf_result_t export_make_claimed_locked(umf_export_t *mine,
 /* Claims the making of the first export. false: the word is in use, and stays as it is. */
 static bool export_claim_fresh(umf_span_t *span, umf_export_t *mine) {
     void *nothing = NULL;
-    return atomic_compare_exchange_strong_explicit(&span->export, &nothing, export_tagged(mine),
+    return atomic_compare_exchange_strong_explicit(&span->exported, &nothing, export_tagged(mine),
                                                    memory_order_acq_rel, memory_order_relaxed);
 }
 
@@ -330,12 +330,12 @@ static void export_put(umf_export_t *export, umf_memory_provider_handle_t provid
 }
 
 void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider) {
-    if (umf_likely(atomic_load_explicit(&span->export, memory_order_relaxed) == NULL)) {
+    if (umf_likely(atomic_load_explicit(&span->exported, memory_order_relaxed) == NULL)) {
         return;
     }
     umf_lock(&export_lock);
     umf_export_t *export = export_untagged(export_settled_locked(span));
-    atomic_store_explicit(&span->export, NULL, memory_order_relaxed);
+    atomic_store_explicit(&span->exported, NULL, memory_order_relaxed);
     if (export) {
         umf_list_remove(&export->order);
     }

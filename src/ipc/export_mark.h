@@ -6,12 +6,11 @@
 #ifndef UMF_SRC_IPC_EXPORT_MARK_H
 #define UMF_SRC_IPC_EXPORT_MARK_H
 
-#include <stdatomic.h>
-
 #include "object/pin.h"
+#include "system/atomic.h"
 
 typedef struct umf_export_mark_t {
-    _Atomic uint64_t cookie;
+    _Atomic(uint64_t) cookie;
     uint64_t bytes; /* of the whole block */
 } umf_export_mark_t;
 

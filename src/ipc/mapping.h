@@ -13,6 +13,7 @@
 
 #include "ds/list.h"
 #include "ipc/producers.h"
+#include "system/atomic.h"
 #include "track/span.h"
 
 typedef struct umf_mapping_t umf_mapping_t;
@@ -21,7 +22,7 @@ typedef struct umf_mapping_t umf_mapping_t;
 typedef struct umf_mapping_owner_t {
     umf_memory_provider_handle_t provider; /* Immutable after init */
     uint64_t kind;                         /* umf_ipc_kind of the provider. Immutable after init */
-    _Atomic size_t handle_size;            /* size of the provider's own handles; 0: unknown yet */
+    _Atomic(size_t) handle_size;           /* size of the provider's own handles; 0: unknown yet */
     umf_list_t mappings;                   /* Sync: the lock of mappings (mapping_own.h) */
     umf_producers_t producers;
 } umf_mapping_owner_t;

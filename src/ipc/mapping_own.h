@@ -2,7 +2,6 @@
 #ifndef UMF_SRC_IPC_MAPPING_OWN_H
 #define UMF_SRC_IPC_MAPPING_OWN_H
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/event_count.h"
@@ -10,6 +9,7 @@
 #include "ipc/ipc.h"
 #include "ipc/mapping.h"
 #include "ipc/wire.h"
+#include "system/atomic.h"
 
 typedef enum umf_mapping_phase_t {
     UMF_MAPPING_NEW, /* 0: zeroed memory is new */
@@ -22,12 +22,12 @@ typedef enum umf_mapping_phase_t {
 #define UMF_MAPPING_FIXED_WORDS (UMF_WIRE_FIXED / sizeof(uint64_t))
 
 struct umf_mapping_t {
-    _Atomic uint64_t state; /* Sync: atomic */
+    _Atomic(uint64_t) state; /* Sync: atomic */
 
     /* A guess is compared by its owner and by the fixed bytes of the handle, in the handle's byte
      * order. Sync: atomic; changed only while not live */
     _Atomic(umf_mapping_owner_t *) owner;
-    _Atomic uint64_t fixed[UMF_MAPPING_FIXED_WORDS];
+    _Atomic(uint64_t) fixed[UMF_MAPPING_FIXED_WORDS];
 
     /* Immutable from OPENING on (base, span, is_own and watch: from OPEN on) until the last user is
      * removed:

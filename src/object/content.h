@@ -13,16 +13,15 @@
 #ifndef UMF_SRC_OBJECT_CONTENT_H
 #define UMF_SRC_OBJECT_CONTENT_H
 
-#include <stdatomic.h>
-
 #include "object/provider/tracked_provider.h"
+#include "system/atomic.h"
 
 #define UMF_CONTENT_KNOWN 16
 
 typedef struct umf_content_t {
-    umf_tracked_provider_t *tracked;           /* Immutable after init */
-    _Atomic int access;                        /* what can access the memory, see content.c */
-    _Atomic uint64_t known[UMF_CONTENT_KNOWN]; /* ids of spans that the CPU can access */
+    umf_tracked_provider_t *tracked;            /* Immutable after init */
+    _Atomic(int) access;                        /* what can access the memory, see content.c */
+    _Atomic(uint64_t) known[UMF_CONTENT_KNOWN]; /* ids of spans that the CPU can access */
 } umf_content_t;
 
 typedef struct umf_content_mover_t {

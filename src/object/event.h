@@ -6,12 +6,11 @@
 #ifndef UMF_SRC_OBJECT_EVENT_H
 #define UMF_SRC_OBJECT_EVENT_H
 
-#include <stdatomic.h>
-
 #include <umf/memory_pool.h>
 #include <umf/memory_provider.h>
 #include <umf/record_format.h>
 
+#include "system/atomic.h"
 #include "system/common.h"
 
 typedef struct umf_event_t {

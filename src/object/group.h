@@ -10,11 +10,12 @@
 
 #include "ds/quota.h"
 #include "object/object.h"
+#include "system/atomic.h"
 
 struct umf_pool_group_t {
     umf_quota_t quota;
-    _Atomic size_t peak;
-    _Atomic size_t pools;
+    _Atomic(size_t) peak;
+    _Atomic(size_t) pools;
 };
 
 /* NULL: the pool is in none. */

@@ -5,8 +5,6 @@
 #ifndef UMF_SRC_OBJECT_OBJECT_H
 #define UMF_SRC_OBJECT_OBJECT_H
 
-#include <stdatomic.h>
-
 #include <umf/memory_pool.h>
 #include <umf/memory_provider.h>
 #include <umf/plugin.h>
@@ -19,6 +17,7 @@
 #include "object/names.h"
 #include "object/pin.h"
 #include "object/provider/tracked_provider.h"
+#include "system/atomic.h"
 
 /* A number for a new pool or provider. With its handle it names the object: the next one may have
  * the same handle. Never 0. */
@@ -35,11 +34,11 @@ struct umf_memory_provider_t {
     const umf_memory_provider_descriptor_t *kind; /* NULL: the kind is not registered */
     umf_memory_provider_handle_t
         root; /* the user's handle; this object itself if it is not a tracked provider */
-    _Atomic size_t pools;            /* number of pools over it; counted in the root */
+    _Atomic(size_t) pools;           /* number of pools over it; counted in the root */
     uint32_t birth;                  /* umf_birth_next; of a root. Immutable after create */
     char name[UMF_NAMES_LENGTH + 1]; /* of the root, for object/view.c; "": it is not valid */
     /* ext/movement/memory_kind.c and queue.c, in the root: */
-    _Atomic int memory_kind; /* kind of its memory; 0: not queried yet */
+    _Atomic(int) memory_kind; /* kind of its memory; 0: not queried yet */
     _Atomic(void *)
         queues[24]; /* made by queue_create, kept for the next copy. Taken by exchange */
     /* Only for tracked providers: */
@@ -55,8 +54,8 @@ struct umf_memory_provider_t {
     umf_tracked_provider_t *outer; /* NULL: none. Immutable */
     _Atomic(umf_pool_group_handle_t) group; /* reclaim/group.c; NULL: none */
     _Atomic(umf_memory_watch_t *) watch;    /* object/provider/memory_watch.c; NULL: none */
-    _Atomic size_t unbacked;                /* bytes of ranges (tracked_range.c) without pages */
-    _Atomic uint64_t refusals;              /* requests that failed; counted for object/view.c */
+    _Atomic(size_t) unbacked;               /* bytes of ranges (tracked_range.c) without pages */
+    _Atomic(uint64_t) refusals;             /* requests that failed; counted for object/view.c */
     umf_span_set_t spans;
 };
 
@@ -97,12 +96,12 @@ struct umf_memory_pool_t {
 
     /* object/pin.c: */
     umf_pin_t *pins;               /* Sync: its lock; a hint if read without it */
-    _Atomic size_t deferred;       /* objects whose free is deferred */
+    _Atomic(size_t) deferred;      /* objects whose free is deferred */
     _Atomic(void *) stream_caches; /* ext/queue/stream_caches.c; Sync: atomic, published once */
 
     umf_named_t named;                /* object/names.c */
     umf_thread_slot_owner_t counters; /* pools without `fast` */
-    _Atomic int64_t retired_count;    /* sum of the counters of ended threads */
+    _Atomic(int64_t) retired_count;   /* sum of the counters of ended threads */
 };
 
 /* The kinds of their handles. The handle of a tracked provider is valid wherever the memory of its
@@ -121,7 +120,7 @@ bool umf_provider_check(const struct umf_memory_provider_t *provider, const char
 extern UMF_HIDDEN _Atomic(umf_memory_pool_handle_t)
     umf_pool_table[(size_t)1 << UMF_MAP_ENTRY_POOL_BITS];
 /* The highest index of all pools that ever existed. It and the table are in object/view.c. */
-extern UMF_HIDDEN _Atomic uint32_t umf_pool_highest;
+extern UMF_HIDDEN _Atomic(uint32_t) umf_pool_highest;
 uint32_t umf_pool_highest_index(void);
 
 /* The pool's layer of this rank. NULL: it has none. */
@@ -160,7 +159,7 @@ umf_result_t umf_pool_trim(umf_memory_pool_handle_t pool, size_t keep, bool wait
 void umf_core_teardown(void);
 
 /* How often the library was started; 0: it is not. umf.c counts. */
-extern _Atomic unsigned umf_started;
+extern _Atomic(unsigned) umf_started;
 static inline bool umf_is_started(void) {
     return atomic_load_explicit(&umf_started, memory_order_acquire) != 0;
 }

@@ -8,11 +8,11 @@
 #define UMF_SRC_PEER_SERVER_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "base/event_count.h"
 #include "base/kept_fd.h"
 #include "base/lock.h"
+#include "system/atomic.h"
 
 #define UMF_PEER_CONNECTIONS 32u
 
@@ -49,8 +49,8 @@ typedef struct umf_peer_server_t {
     bool is_joined;                   /* a thread waits for its end */
     uint32_t owner;                   /* pid to which these belong */
     umf_event_count_t joined;         /* no thread is there any more */
-    _Atomic uint32_t runs;            /* pid of the process in which it serves; 0: none */
-    atomic_bool stops;                /* Written under `lock` */
+    _Atomic(uint32_t) runs;           /* pid of the process in which it serves; 0: none */
+    _Atomic(bool) stops;              /* Written under `lock` */
     /* Descriptors are opened and closed under this lock, so that a forked child has exactly the
      * list of open ones. The thread alone changes the connections; others close the listener. */
     umf_lock_t fds_lock;

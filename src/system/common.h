@@ -10,6 +10,11 @@
 
 #include <umf/base.h>
 
+#ifdef __cplusplus /* tests */
+#define _Alignas alignas
+#define _Static_assert static_assert
+#endif
+
 #define umf_likely(x) __builtin_expect(!!(x), 1)
 #define umf_unlikely(x) __builtin_expect(!!(x), 0)
 

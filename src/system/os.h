@@ -12,15 +12,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "system/atomic.h"
 #include "system/common.h"
 
 /* NULL in production. `call` is the name below without "umf_os_", or "meta_alloc" (base/meta.h),
  * "dl_open" or "dl_symbol" (base/dl.h). Returns 0 to let the call happen, or the errno value with
  * which it shall fail. */
 typedef int (*umf_os_fault_t)(const char *call);
-#ifndef __cplusplus
 extern UMF_HIDDEN _Atomic(umf_os_fault_t) umf_os_fault;
-#endif
 void umf_os_set_fault(umf_os_fault_t fault);
 
 /* The system's text for an errno value, without locks or allocation; `buffer` may be

@@ -6,8 +6,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 
+#include "system/atomic.h"
 #include "system/common.h"
 #include "system/os.h"
 

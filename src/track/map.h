@@ -23,9 +23,8 @@
 #ifndef UMF_SRC_TRACK_MAP_H
 #define UMF_SRC_TRACK_MAP_H
 
-#include <stdatomic.h>
-
 #include "base/lock.h"
+#include "system/atomic.h"
 #include "system/common.h"
 
 typedef uint64_t umf_map_entry_t;
@@ -95,13 +94,13 @@ typedef struct umf_map_shard_t {
 } umf_map_shard_t;
 
 typedef struct umf_map_t {
-    _Atomic umf_map_entry_t *flat; /* all tables of 2 MiB slots; NULL: not reserved. Immutable */
-    size_t flat_slots;             /* 0: not reserved. Immutable */
-    _Atomic umf_map_entry_t *root; /* Immutable after init */
-    umf_map_shard_t *shards;       /* by page. Immutable after init */
-    uint32_t shard_mask;           /* shards - 1 */
-    umf_lock_t root_lock;          /* held to make the table of a slot of the root */
-    umf_lock_t nest_lock;          /* track/span.c: for nested spans, and spans that are split */
+    _Atomic(umf_map_entry_t) *flat; /* all tables of 2 MiB slots; NULL: not reserved. Immutable */
+    size_t flat_slots;              /* 0: not reserved. Immutable */
+    _Atomic(umf_map_entry_t) *root; /* Immutable after init */
+    umf_map_shard_t *shards;        /* by page. Immutable after init */
+    uint32_t shard_mask;            /* shards - 1 */
+    umf_lock_t root_lock;           /* held to make the table of a slot of the root */
+    umf_lock_t nest_lock;           /* track/span.c: for nested spans, and spans that are split */
     _Atomic(struct umf_map_high_t *) high; /* for addresses above 48 bits. Sync: atomic; shard 0 to
                                               add one */
     uint64_t
@@ -110,7 +109,7 @@ typedef struct umf_map_t {
 
 /* The map of the process. */
 extern umf_map_t umf_map_global;
-extern UMF_HIDDEN _Atomic umf_map_entry_t
+extern UMF_HIDDEN _Atomic(umf_map_entry_t)
     *umf_map_global_flat; /* copies of its members, so that each costs one load */
 extern UMF_HIDDEN size_t umf_map_global_slots;
 
@@ -127,13 +126,13 @@ size_t umf_map_used(void);
 umf_map_entry_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr);
 
 /* The tag is subtracted, not masked: the compiler folds it into the address. */
-#define UMF_MAP_CHILD(w) ((_Atomic umf_map_entry_t *)(uintptr_t)((w)-UMF_MAP_ENTRY_TABLE))
+#define UMF_MAP_CHILD(w) ((_Atomic(umf_map_entry_t) *)(uintptr_t)((w)-UMF_MAP_ENTRY_TABLE))
 
-static inline umf_map_entry_t umf_map_load(const _Atomic umf_map_entry_t *slot) {
+static inline umf_map_entry_t umf_map_load(const _Atomic(umf_map_entry_t) *slot) {
     return atomic_load_explicit(slot, memory_order_acquire);
 }
 
-static inline bool umf_map_walk(const _Atomic umf_map_entry_t *flat, size_t slots, uintptr_t addr,
+static inline bool umf_map_walk(const _Atomic(umf_map_entry_t) *flat, size_t slots, uintptr_t addr,
                                 umf_map_entry_t *entry) {
     uintptr_t slot = addr >> 21;
     if (umf_unlikely(slot >= slots)) {

@@ -7,6 +7,7 @@
 #ifndef UMF_SRC_TRACK_MAP_LIST_H
 #define UMF_SRC_TRACK_MAP_LIST_H
 
+#include "system/atomic.h"
 #include "track/map.h"
 
 #define UMF_MAP_PAGE ((uintptr_t)4096)
@@ -23,14 +24,14 @@ void umf_map_free(void *ptr, size_t size);
 
 /* The map entry of the innermost span that contains `addr`. `slot` is the slot of the page, which
  * may get or lose its list meanwhile. */
-umf_map_entry_t umf_map_list_find(const _Atomic umf_map_entry_t *slot, uintptr_t addr);
+umf_map_entry_t umf_map_list_find(const _Atomic(umf_map_entry_t) *slot, uintptr_t addr);
 
 /* Gives the page of `slot`, whose entry is `w`, a list with room for two more entries. NULL: no
  * memory, or the slot has another entry by now. */
-umf_map_list_t *umf_map_list_make_room(umf_map_shard_t *shard, _Atomic umf_map_entry_t *slot,
+umf_map_list_t *umf_map_list_make_room(umf_map_shard_t *shard, _Atomic(umf_map_entry_t) *slot,
                                        umf_map_entry_t w);
 /* Replaces the page's list by a plain map entry if the list has no entries. */
-void umf_map_list_drop_if_empty(umf_map_shard_t *shard, _Atomic umf_map_entry_t *slot,
+void umf_map_list_drop_if_empty(umf_map_shard_t *shard, _Atomic(umf_map_entry_t) *slot,
                                 umf_map_list_t *list);
 
 /* Does all of [lo, hi) of the page lead to `map_entry`? */

@@ -5,6 +5,7 @@
 #ifndef UMF_SRC_TRACK_MAP_RUN_H
 #define UMF_SRC_TRACK_MAP_RUN_H
 
+#include "system/atomic.h"
 #include "track/map.h"
 
 #define UMF_MAP_LEVELS 4
@@ -13,11 +14,11 @@ static const uint8_t umf_map_shift[UMF_MAP_LEVELS] = {30, 21, 16, 12};
 static const uint16_t umf_map_slots[UMF_MAP_LEVELS] = {0, 512, 32, 16};
 
 typedef struct umf_map_run_t {
-    _Atomic umf_map_entry_t *slots;
+    _Atomic(umf_map_entry_t) *slots;
     size_t count;
 } umf_map_run_t;
 
-static inline bool umf_map_exchange(_Atomic umf_map_entry_t *slot, umf_map_entry_t entry,
+static inline bool umf_map_exchange(_Atomic(umf_map_entry_t) *slot, umf_map_entry_t entry,
                                     umf_map_entry_t to) {
     return atomic_compare_exchange_strong_explicit(slot, &entry, to, memory_order_acq_rel,
                                                    memory_order_relaxed);
@@ -54,8 +55,8 @@ static inline bool umf_map_run_replace(const umf_map_run_t *run, umf_map_entry_t
 }
 
 /* The slot of `base` in the table to which `w` leads. */
-static inline _Atomic umf_map_entry_t *umf_map_slot_of(umf_map_entry_t w, int level,
-                                                       uintptr_t base) {
+static inline _Atomic(umf_map_entry_t) *umf_map_slot_of(umf_map_entry_t w, int level,
+                                                        uintptr_t base) {
     return &UMF_MAP_CHILD(w)[base >> umf_map_shift[level] & (umf_map_slots[level] - 1u)];
 }
 
@@ -79,7 +80,7 @@ static inline bool umf_map_run_of(const umf_map_t *map, uintptr_t base, size_t s
     if (umf_unlikely(!(w & 1))) {
         return false;
     }
-    _Atomic umf_map_entry_t *slot = umf_map_slot_of(w, 1, base);
+    _Atomic(umf_map_entry_t) *slot = umf_map_slot_of(w, 1, base);
     if (umf_map_is_whole(ends, 1)) {
         *run = (umf_map_run_t){.slots = slot, .count = size >> umf_map_shift[1]};
         return true;

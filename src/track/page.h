@@ -13,9 +13,8 @@
 #ifndef UMF_SRC_TRACK_PAGE_H
 #define UMF_SRC_TRACK_PAGE_H
 
-#include <stdatomic.h>
-
 #include "system/annotate.h"
+#include "system/atomic.h"
 #include "system/common.h"
 #include "track/map.h"
 
@@ -40,7 +39,7 @@ _Static_assert(sizeof(umf_page_record_t) == 16, "the index of a record is a shif
 
 /* By GiB: the records of its pages. The address is that of the record that page 0 would have, so
  * that a lookup adds the number of the page alone. 0: there are none. */
-extern UMF_HIDDEN _Atomic uintptr_t umf_page_records[UMF_MAP_ROOT_SIZE];
+extern UMF_HIDDEN _Atomic(uintptr_t) umf_page_records[UMF_MAP_ROOT_SIZE];
 #define UMF_PAGE_RECORDS_SHIFT 30
 
 /* Makes the records of a range. false: no memory, or the lookups of the map do not reach it. */

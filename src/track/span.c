@@ -120,7 +120,7 @@ void umf_span_see(uint32_t index, umf_span_seen_t *seen) {
     seen->kind = umf_span_kind(span);
     if (seen->kind) {
         span_read(span, seen);
-        seen->is_exported = atomic_load_explicit(&span->export, memory_order_relaxed) != NULL;
+        seen->is_exported = atomic_load_explicit(&span->exported, memory_order_relaxed) != NULL;
         atomic_thread_fence(memory_order_acquire);
         if (umf_span_kind(span) != seen->kind || !span_has_id(span, seen->id)) {
             seen->kind = 0;
@@ -403,7 +403,7 @@ static void span_copy_high(const umf_span_t *span, size_t first, umf_span_t *hig
     high->outer = span->outer;
     high->depth = span->depth;
     high->id = span->outer ? umf_span_largest_id() : umf_span_new_id();
-    atomic_store_explicit(&high->export, NULL, memory_order_relaxed);
+    atomic_store_explicit(&high->exported, NULL, memory_order_relaxed);
 }
 
 umf_result_t umf_span_split(umf_span_set_t *set, umf_span_t *span, size_t first) {

@@ -9,9 +9,8 @@
 #ifndef UMF_SRC_TRACK_SPAN_H
 #define UMF_SRC_TRACK_SPAN_H
 
-#include <stdatomic.h>
-
 #include "base/thread_slot.h"
+#include "system/atomic.h"
 #include "track/map.h"
 #include "track/map_run.h"
 #include "track/use.h"
@@ -31,16 +30,16 @@ typedef struct umf_span_t {
     uintptr_t base;
     size_t size;
     struct umf_span_set_t *set;
-    void *cookie;           /* by kind */
-    _Atomic(void *) export; /* ipc/export.c; Sync: atomic, published once, taken by remove */
+    void *cookie;             /* by kind */
+    _Atomic(void *) exported; /* ipc/export.c; Sync: atomic, published once, taken by remove */
     union {
         uint64_t id;              /* unique in the process, larger than that of `outer` */
         struct umf_span_t *spare; /* the next descriptor without a span */
     };
-    uint32_t outer;       /* index of the span around this one, 0: none */
-    uint32_t prev, next;  /* in its set; Sync: the set's lock */
-    _Atomic uint8_t kind; /* 0: not in use. A thread withdraws the span by setting it to 0 */
-    uint8_t depth;        /* of nesting; 1 for a span without outer */
+    uint32_t outer;        /* index of the span around this one, 0: none */
+    uint32_t prev, next;   /* in its set; Sync: the set's lock */
+    _Atomic(uint8_t) kind; /* 0: not in use. A thread withdraws the span by setting it to 0 */
+    uint8_t depth;         /* of nesting; 1 for a span without outer */
     uint16_t class_offset;
 } umf_span_t;
 
@@ -215,7 +214,7 @@ UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t
     span->cookie = cookie;
     span->class_offset = class_offset;
     span->id = umf_span_new_id();
-    atomic_store_explicit(&span->export, NULL, memory_order_relaxed);
+    atomic_store_explicit(&span->exported, NULL, memory_order_relaxed);
     umf_span_link_locked(set, span);
     umf_unlock(&set->lock);
     if (umf_unlikely(!umf_span_publish_near(set, span, base, size, kind))) {

@@ -9,34 +9,33 @@
 #ifndef UMF_SRC_TRACK_USE_H
 #define UMF_SRC_TRACK_USE_H
 
-#include <stdatomic.h>
-
 #include "base/lock.h"
 #include "base/thread_slot.h"
+#include "system/atomic.h"
 
 #define UMF_USE_COUNTS 4096u
 
 /* Each count has the number of forks above it: a child does not have the threads that were copying.
  */
-extern UMF_HIDDEN _Atomic uint64_t umf_use_counts[UMF_USE_COUNTS];
+extern UMF_HIDDEN _Atomic(uint64_t) umf_use_counts[UMF_USE_COUNTS];
 
 /* Has anything ever been used? Programs that never copy pay for one load. */
-extern UMF_HIDDEN _Atomic bool umf_use_has_begun;
+extern UMF_HIDDEN _Atomic(bool) umf_use_has_begun;
 
 #define UMF_USE_WORDS 64u
 #define UMF_USE_SPAN_BITS 26
 
 /* Of a thread: both spans, and above them the number of forks, as in the counts. */
 typedef struct umf_use_word_t {
-    _Alignas(64) _Atomic uint64_t spans;
+    _Alignas(64) _Atomic(uint64_t) spans;
 } umf_use_word_t;
 extern UMF_HIDDEN umf_use_word_t umf_use_words[UMF_USE_WORDS];
 
 /* All words from here on have never been used. */
-extern UMF_HIDDEN _Atomic uint32_t umf_use_word_count;
+extern UMF_HIDDEN _Atomic(uint32_t) umf_use_word_count;
 
 /* Neighbours in the table of spans do not share a cache line. */
-static inline _Atomic uint64_t *umf_use_count(uint32_t span) {
+static inline _Atomic(uint64_t) *umf_use_count(uint32_t span) {
     return &umf_use_counts[(span << 4 | (span >> 8 & 15)) % UMF_USE_COUNTS];
 }
 
@@ -46,7 +45,7 @@ static inline void umf_use_begin(uint32_t span) {
     if (umf_unlikely(!atomic_load(&umf_use_has_begun))) {
         atomic_store(&umf_use_has_begun, true);
     }
-    _Atomic uint64_t *count = umf_use_count(span);
+    _Atomic(uint64_t) *count = umf_use_count(span);
     uint64_t none = (uint64_t)umf_fork_count() << 32, seen = atomic_load(count);
     while (!atomic_compare_exchange_weak(count, &seen, (seen < none ? none : seen) + 1)) {
     }
@@ -68,9 +67,9 @@ UMF_COLD void umf_use_word_reach(uint32_t number);
 
 /* Uses two spans, of which one may be 0. NULL: another thread has the same word, and nothing is in
  * use. As with umf_use_begin the caller checks afterwards that the spans are live. */
-static inline _Atomic uint64_t *umf_use_both(uint32_t a, uint32_t b) {
+static inline _Atomic(uint64_t) *umf_use_both(uint32_t a, uint32_t b) {
     uint32_t number = umf_thread_slot_number() % UMF_USE_WORDS;
-    _Atomic uint64_t *word = &umf_use_words[number].spans;
+    _Atomic(uint64_t) *word = &umf_use_words[number].spans;
     uint64_t seen = atomic_load_explicit(word, memory_order_relaxed), forks = umf_use_word_forks();
     if (umf_unlikely(number >= atomic_load_explicit(&umf_use_word_count, memory_order_relaxed))) {
         umf_use_word_reach(number);
@@ -82,7 +81,7 @@ static inline _Atomic uint64_t *umf_use_both(uint32_t a, uint32_t b) {
                : NULL;
 }
 
-static inline void umf_use_both_end(_Atomic uint64_t *word) {
+static inline void umf_use_both_end(_Atomic(uint64_t) *word) {
     atomic_store_explicit(word, 0, memory_order_release);
 }
 

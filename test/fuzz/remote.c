@@ -131,8 +131,11 @@ static void peer_init(void) {
         .state = REMOTE_READY, .number = 5, .session = 7, .limit = 1 << 20, .memories = 1};
     connection.endpoint = (remote_link_t){.remote = &remote, .endpoint = &remote};
     umf_list_add(&remote.connections, &connection.link);
-    memory = (struct umf_remote_memory_t){
-        .remote = &remote, .export = 1, .generation = 2, .connection = &connection, .size = 64};
+    memory = (struct umf_remote_memory_t){.remote = &remote,
+                                          .export_number = 1,
+                                          .generation = 2,
+                                          .connection = &connection,
+                                          .size = 64};
     for (size_t i = 0; i < UMF_COUNT_OF(ops); i++) {
         ops[i] = (struct umf_remote_op_t){.memory = &memory,
                                           .task = i ? REMOTE_TASK_PUT : REMOTE_TASK_GET,
@@ -161,7 +164,7 @@ static void arrive(const unsigned char *input) {
                                 .kind = (uint16_t)(input[0] % 16),
                                 .number = (uint64_t)1 + input[2] % 4,
                                 .session = input[2] & 8 ? 7 : session_of(input[2] % 4),
-                                .export = 1,
+                                .export_number = 1,
                                 .generation = 2,
                                 .length = 64};
     memset(message.id, 's', REMOTE_ID);

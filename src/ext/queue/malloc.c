@@ -15,7 +15,7 @@
 typedef struct request_t {
     size_t size;
     size_t alignment;
-    uint32_t class, last; /* the classes of blocks that fit */
+    uint32_t size_class, last; /* the classes of blocks that fit */
     umf_queue_t queue;
 } request_t;
 
@@ -26,7 +26,7 @@ static umf_stream_cache_block_t *take_own(umf_stream_caches_t *caches, umf_strea
     }
     umf_lock(&cache->lock);
     umf_stream_cache_block_t *block = umf_stream_cache_take_locked(
-        cache, request->class, request->last, request->alignment, false);
+        cache, request->size_class, request->last, request->alignment, false);
     umf_unlock(&cache->lock);
     return block;
 }
@@ -42,8 +42,10 @@ static void disown(umf_stream_cache_t *cache, umf_stream_cache_block_t *block) {
 static bool has_some(umf_stream_cache_t *cache, const request_t *request) {
     bool has = false;
     umf_lock(&cache->lock);
-    for (uint32_t class = request->class; class <= request->last && !has; class ++) {
-        has = class < UMF_STREAM_CACHE_CLASSES && umf_stream_cache_has_filled(cache, class);
+    for (uint32_t size_class = request->size_class; size_class <= request->last && !has;
+         size_class++) {
+        has =
+            size_class < UMF_STREAM_CACHE_CLASSES && umf_stream_cache_has_filled(cache, size_class);
     }
     umf_unlock(&cache->lock);
     return has;
@@ -54,7 +56,7 @@ static umf_stream_cache_block_t *take_completed_of(umf_stream_cache_t *cache,
     umf_stream_cache_update(cache, false);
     umf_lock(&cache->lock);
     umf_stream_cache_block_t *block = umf_stream_cache_take_locked(
-        cache, request->class, request->last, request->alignment, true);
+        cache, request->size_class, request->last, request->alignment, true);
     if (block) {
         umf_stream_cache_remove_locked(cache, block);
     }
@@ -81,7 +83,7 @@ take_behind(umf_stream_caches_t *caches, const umf_stream_cache_t *own, const re
     umf_stream_cache_block_t *block = NULL;
     UMF_STREAM_CACHES_EACH(caches, cache) {
         if (!block && cache != own && has_some(cache, request)) {
-            block = umf_stream_cache_take_behind(cache, request->queue, request->class,
+            block = umf_stream_cache_take_behind(cache, request->queue, request->size_class,
                                                  request->last, request->alignment);
             if (block) {
                 disown(cache, block);
@@ -102,7 +104,7 @@ static umf_stream_cache_block_t *take_new(umf_stream_caches_t *caches, const req
     }
     umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
     umf_stream_cache_block_t *block =
-        umf_stream_caches_record(caches, ptr, span, request->class, request->size);
+        umf_stream_caches_record(caches, ptr, span, request->size_class, request->size);
     if (!block) {
         umf_pool_free_at(caches->pool, ptr);
     }
@@ -196,9 +198,9 @@ static void *malloc_on(umf_stream_caches_t *caches, const request_t *request) {
 }
 
 static request_t request_of(size_t size, size_t alignment, umf_queue_t queue) {
-    uint32_t class = umf_stream_cache_class(size);
+    uint32_t size_class = umf_stream_cache_class(size);
     request_t request = {
-        .size = umf_stream_cache_class_size(class), alignment, class, class, queue};
+        .size = umf_stream_cache_class_size(size_class), alignment, size_class, size_class, queue};
     request.last += request.size >= LARGE ? LARGE_CLASSES : 0;
     return request;
 }
@@ -241,13 +243,13 @@ static UMF_COLD void *malloc_slow(umf_memory_pool_handle_t pool, size_t size, si
 }
 
 /* Takes a block that was freed on the queue itself. Hot. */
-UMF_INLINE void *malloc_cached(const umf_stream_caches_entry_t *cached, uint32_t class,
+UMF_INLINE void *malloc_cached(const umf_stream_caches_entry_t *cached, uint32_t size_class,
                                size_t alignment) {
     umf_stream_cache_t *cache = cached->cache;
     void *ptr = NULL;
     umf_lock(&cache->lock);
     umf_stream_cache_block_t *block = umf_likely(cache->generation == cached->generation)
-                                          ? umf_stream_cache_newest_locked(cache, class)
+                                          ? umf_stream_cache_newest_locked(cache, size_class)
                                           : NULL;
     uintptr_t low = alignment ? alignment - 1 : 0;
     if (umf_likely(block != NULL) && ((block->addr | alignment) & low) == 0) { /* a power of two */
@@ -274,10 +276,10 @@ UMF_API_EXT_1 void *umfPoolMallocOn(umf_memory_pool_handle_t pool, size_t size, 
     umf_stream_caches_t *caches = umf_likely(pool != NULL) ? umf_stream_caches_of(pool) : NULL;
     if (umf_likely(caches != NULL) && !umf_pool_is_suspended(pool)) {
         const umf_stream_caches_entry_t *cached = umf_stream_caches_entry(caches, queue);
-        uint32_t class = umf_stream_cache_class(size);
+        uint32_t size_class = umf_stream_cache_class(size);
         if (umf_likely(umf_stream_caches_is_entry(cached, queue)) &&
-            class < UMF_STREAM_CACHE_CLASSES) {
-            void *ptr = malloc_cached(cached, class, alignment);
+            size_class < UMF_STREAM_CACHE_CLASSES) {
+            void *ptr = malloc_cached(cached, size_class, alignment);
             if (umf_likely(ptr != NULL)) {
                 return ptr;
             }

@@ -109,7 +109,7 @@ UMF_INLINE bool free_cached(const umf_stream_caches_entry_t *cached, const void 
                                           ? umf_stream_cache_find_locked(cache, ptr)
                                           : NULL;
     bool is_simple = block && block->state == UMF_STREAM_CACHE_USED && !block->uses &&
-                     block->class < UMF_STREAM_CACHE_CLASSES;
+                     block->size_class < UMF_STREAM_CACHE_CLASSES;
     if (umf_likely(is_simple)) {
         umf_stream_cache_push_locked(cache, block);
     }
@@ -122,7 +122,7 @@ static inline bool may_be_exported(const umf_stream_caches_t *caches, umf_map_en
         return umf_unlikely(__atomic_load_n(&caches->pool->pins, __ATOMIC_RELAXED) != NULL);
     }
     const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
-    return atomic_load_explicit(&span->export, memory_order_relaxed) != NULL;
+    return atomic_load_explicit(&span->exported, memory_order_relaxed) != NULL;
 }
 
 UMF_API_EXT_1 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {

@@ -86,14 +86,15 @@ void *umf_stream_caches_realloc(umf_memory_pool_handle_t pool, void *ptr, size_t
 /* --- records --- */
 
 umf_stream_cache_block_t *umf_stream_caches_record(umf_stream_caches_t *caches, void *ptr,
-                                                   umf_span_t *span, uint32_t class, size_t size) {
+                                                   umf_span_t *span, uint32_t size_class,
+                                                   size_t size) {
     umf_stream_cache_block_t *block = umf_meta_alloc(sizeof(*block));
     if (!block) {
         UMF_LOG_ERROR("no memory for bookkeeping");
         return NULL;
     }
     block->addr = (uintptr_t)ptr;
-    block->class = class;
+    block->size_class = size_class;
     block->size = size;
     atomic_fetch_add_explicit(hint_of(caches, block->addr), 1, memory_order_release);
     umf_layer_see_span(span);
@@ -107,11 +108,11 @@ void umf_stream_caches_forget(umf_stream_caches_t *caches, umf_stream_cache_bloc
 
 /* The largest class whose blocks `size` bytes can serve; UMF_STREAM_CACHE_CLASSES: none. */
 static uint32_t class_within(size_t size) {
-    uint32_t class = umf_stream_cache_class(size ? size : 1);
-    if (class >= UMF_STREAM_CACHE_CLASSES || size < UMF_STREAM_CACHE_SIZE_MIN) {
+    uint32_t size_class = umf_stream_cache_class(size ? size : 1);
+    if (size_class >= UMF_STREAM_CACHE_CLASSES || size < UMF_STREAM_CACHE_SIZE_MIN) {
         return UMF_STREAM_CACHE_CLASSES;
     }
-    return umf_stream_cache_class_size(class) > size ? class - 1 : class;
+    return umf_stream_cache_class_size(size_class) > size ? size_class - 1 : size_class;
 }
 
 /* The size of an object. A pool that gets each from its provider reports none: it is the span.
@@ -268,14 +269,14 @@ static bool is_exported(const umf_stream_caches_t *caches, umf_map_entry_t entry
         return __atomic_load_n(&caches->pool->pins, __ATOMIC_RELAXED) != NULL;
     }
     const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
-    return atomic_load_explicit(&span->export, memory_order_acquire) != NULL;
+    return atomic_load_explicit(&span->exported, memory_order_acquire) != NULL;
 }
 
 /* Returns how many other caches the block waits for. */
 static size_t free_locked(umf_stream_caches_t *caches, umf_stream_cache_t *cache,
                           umf_stream_cache_block_t *block, umf_map_entry_t entry) {
     size_t others = others_locked(cache, block);
-    block->is_leaving = block->class >= UMF_STREAM_CACHE_CLASSES || is_exported(caches, entry);
+    block->is_leaving = block->size_class >= UMF_STREAM_CACHE_CLASSES || is_exported(caches, entry);
     if (others) {
         umf_stream_cache_wait_locked(cache, block, others);
     } else if (block->is_leaving) {

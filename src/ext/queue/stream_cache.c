@@ -9,8 +9,8 @@ void umf_stream_cache_init(umf_stream_cache_t *cache, umf_memory_pool_handle_t p
     umf_list_init(&cache->oldest);
     umf_list_init(&cache->waiting);
     umf_list_init(&cache->uses);
-    for (uint32_t class = 0; class < UMF_STREAM_CACHE_CLASSES; class ++) {
-        umf_list_init(&cache->bins[class]);
+    for (uint32_t size_class = 0; size_class < UMF_STREAM_CACHE_CLASSES; size_class++) {
+        umf_list_init(&cache->bins[size_class]);
     }
 }
 
@@ -83,21 +83,21 @@ void umf_stream_cache_wait_locked(umf_stream_cache_t *cache, umf_stream_cache_bl
 }
 
 /* The oldest is the first whose work has completed. */
-static umf_stream_cache_block_t *oldest_locked(umf_stream_cache_t *cache, uint32_t class) {
-    return umf_list_is_empty(&cache->bins[class])
+static umf_stream_cache_block_t *oldest_locked(umf_stream_cache_t *cache, uint32_t size_class) {
+    return umf_list_is_empty(&cache->bins[size_class])
                ? NULL
-               : UMF_CONTAINER_OF(cache->bins[class].prev, umf_stream_cache_block_t, bin);
+               : UMF_CONTAINER_OF(cache->bins[size_class].prev, umf_stream_cache_block_t, bin);
 }
 
-umf_stream_cache_block_t *umf_stream_cache_take_locked(umf_stream_cache_t *cache, uint32_t class,
-                                                       uint32_t last, size_t alignment,
-                                                       bool is_completed) {
+umf_stream_cache_block_t *umf_stream_cache_take_locked(umf_stream_cache_t *cache,
+                                                       uint32_t size_class, uint32_t last,
+                                                       size_t alignment, bool is_completed) {
     uint64_t completed = atomic_load_explicit(&cache->completed, memory_order_relaxed);
     umf_assert_locked(&cache->lock);
-    for (; class <= last && class < UMF_STREAM_CACHE_CLASSES; class ++) {
+    for (; size_class <= last && size_class < UMF_STREAM_CACHE_CLASSES; size_class++) {
         umf_stream_cache_block_t *block = is_completed
-                                              ? oldest_locked(cache, class)
-                                              : umf_stream_cache_newest_locked(cache, class);
+                                              ? oldest_locked(cache, size_class)
+                                              : umf_stream_cache_newest_locked(cache, size_class);
         if (block && (!is_completed || block->freed <= completed) &&
             (alignment == 0 || block->addr % alignment == 0)) {
             umf_stream_cache_pull_locked(cache, block);
@@ -206,21 +206,23 @@ void umf_stream_cache_collect(umf_stream_cache_t *cache, uint64_t freed, umf_lis
 
 /* The next class from this one on that has something in its bin; UMF_STREAM_CACHE_CLASSES: none
  * has. */
-static uint32_t next_filled_locked(const umf_stream_cache_t *cache, uint32_t class) {
-    while (class < UMF_STREAM_CACHE_CLASSES && !umf_stream_cache_has_filled(cache, class)) {
-        bool is_word_empty = cache->filled[class / 64] >> class % 64 == 0;
-        class += is_word_empty ? 64 - class % 64 : 1;
+static uint32_t next_filled_locked(const umf_stream_cache_t *cache, uint32_t size_class) {
+    while (size_class < UMF_STREAM_CACHE_CLASSES &&
+           !umf_stream_cache_has_filled(cache, size_class)) {
+        bool is_word_empty = cache->filled[size_class / 64] >> size_class % 64 == 0;
+        size_class += is_word_empty ? 64 - size_class % 64 : 1;
     }
-    return class < UMF_STREAM_CACHE_CLASSES ? class : UMF_STREAM_CACHE_CLASSES;
+    return size_class < UMF_STREAM_CACHE_CLASSES ? size_class : UMF_STREAM_CACHE_CLASSES;
 }
 
 void umf_stream_cache_collect_large(umf_stream_cache_t *cache, size_t size, umf_list_t *completed) {
     uint64_t now = atomic_load_explicit(&cache->completed, memory_order_acquire);
     umf_lock(&cache->lock);
-    for (uint32_t class = umf_stream_cache_class(size);
-         (class = next_filled_locked(cache, class)) < UMF_STREAM_CACHE_CLASSES; class ++) {
+    for (uint32_t size_class = umf_stream_cache_class(size);
+         (size_class = next_filled_locked(cache, size_class)) < UMF_STREAM_CACHE_CLASSES;
+         size_class++) {
         umf_stream_cache_block_t *block;
-        while ((block = oldest_locked(cache, class)) && block->freed <= now) {
+        while ((block = oldest_locked(cache, size_class)) && block->freed <= now) {
             collect_locked(cache, block, completed);
         }
     }

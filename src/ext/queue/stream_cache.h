@@ -18,6 +18,7 @@
 #include "ds/hash.h"
 #include "ds/list.h"
 #include "object/object.h"
+#include "system/atomic.h"
 
 typedef struct umf_stream_cache_t umf_stream_cache_t;
 
@@ -39,8 +40,8 @@ UMF_INLINE uint32_t umf_stream_cache_class(size_t size) {
            (UMF_STREAM_CACHE_STEPS - 1);
 }
 
-static inline size_t umf_stream_cache_class_size(uint32_t class) {
-    uint32_t at = class + UMF_STREAM_CACHE_CLASS_FIRST + (UMF_STREAM_CACHE_STEPS - 1);
+static inline size_t umf_stream_cache_class_size(uint32_t size_class) {
+    uint32_t at = size_class + UMF_STREAM_CACHE_CLASS_FIRST + (UMF_STREAM_CACHE_STEPS - 1);
     return (size_t)(UMF_STREAM_CACHE_STEPS + 1 + at % UMF_STREAM_CACHE_STEPS)
            << (at / UMF_STREAM_CACHE_STEPS - 4);
 }
@@ -72,12 +73,12 @@ struct umf_stream_cache_block_t {
     uintptr_t addr;
     uint64_t freed; /* the count of the cache's frees at its own */
     size_t size;    /* the size of the class, or that of the pool's block */
-    uint32_t class;
+    uint32_t size_class;
     umf_stream_cache_state_t state;
     bool is_leaving; /* after it has waited */
     umf_stream_cache_use_t *uses;
     umf_stream_cache_t *cache; /* in which it waits */
-    _Atomic size_t uses_left;  /* the uses that it waits for */
+    _Atomic(size_t) uses_left; /* the uses that it waits for */
 };
 
 /* --- caches --- */
@@ -116,10 +117,10 @@ struct umf_stream_cache_t {
     umf_memory_pool_handle_t pool; /* Immutable */
     umf_queue_t queue;             /* Sync: written with polling lock and lock, as the next two */
     uint64_t id;
-    uint64_t thread;            /* the only thread that may mark it; 0: any */
-    _Atomic uint64_t completed; /* frees up to this one have completed */
-    _Atomic unsigned pins;      /* uses that name the cache */
-    _Atomic unsigned
+    uint64_t thread;             /* the only thread that may mark it; 0: any */
+    _Atomic(uint64_t) completed; /* frees up to this one have completed */
+    _Atomic(unsigned) pins;      /* uses that name the cache */
+    _Atomic(unsigned)
         poller; /* the thread with the polling lock has the marks; see stream_cache_mark.c */
     umf_stream_cache_mark_t
         marks[UMF_STREAM_CACHE_MARKS + 1]; /* oldest first; one is the last of a queue that
@@ -135,8 +136,9 @@ void umf_stream_cache_init(umf_stream_cache_t *cache, umf_memory_pool_handle_t p
 /* Frees the cache's own memory, and the records of its blocks. */
 void umf_stream_cache_fini(umf_stream_cache_t *cache);
 
-static inline bool umf_stream_cache_has_filled(const umf_stream_cache_t *cache, uint32_t class) {
-    return cache->filled[class / 64] >> class % 64 & 1;
+static inline bool umf_stream_cache_has_filled(const umf_stream_cache_t *cache,
+                                               uint32_t size_class) {
+    return cache->filled[size_class / 64] >> size_class % 64 & 1;
 }
 
 /* --- blocks of a cache (the lock is held) --- */
@@ -144,54 +146,54 @@ static inline bool umf_stream_cache_has_filled(const umf_stream_cache_t *cache, 
 UMF_INLINE umf_stream_cache_block_t *umf_stream_cache_find_locked(umf_stream_cache_t *cache,
                                                                   const void *ptr) {
     umf_assert_locked(&cache->lock);
-    return umf_hash_get(&cache->blocks, (uintptr_t)ptr);
+    return (umf_stream_cache_block_t *)umf_hash_get(&cache->blocks, (uintptr_t)ptr);
 }
 
 /* A used block becomes free. Hot. */
 UMF_INLINE void umf_stream_cache_push_locked(umf_stream_cache_t *cache,
                                              umf_stream_cache_block_t *block) {
-    uint32_t class = block->class;
+    uint32_t size_class = block->size_class;
     umf_assert_locked(&cache->lock);
     block->state = UMF_STREAM_CACHE_FREE;
     block->freed = ++cache->freed;
     cache->free_bytes += block->size;
-    cache->filled[class / 64] |= (uint64_t)1 << class % 64;
-    umf_list_add(&cache->bins[class], &block->bin);
+    cache->filled[size_class / 64] |= (uint64_t)1 << size_class % 64;
+    umf_list_add(&cache->bins[size_class], &block->bin);
     umf_list_add_tail(&cache->oldest, &block->age);
 }
 
 /* A freed block is used again, or leaves the cache. Hot. */
 UMF_INLINE void umf_stream_cache_pull_locked(umf_stream_cache_t *cache,
                                              umf_stream_cache_block_t *block) {
-    uint32_t class = block->class;
+    uint32_t size_class = block->size_class;
     umf_assert_locked(&cache->lock);
     block->state = UMF_STREAM_CACHE_USED;
     cache->free_bytes -= block->size;
     umf_list_remove(&block->bin);
     umf_list_remove(&block->age);
-    if (class < UMF_STREAM_CACHE_CLASSES && umf_list_is_empty(&cache->bins[class])) {
-        cache->filled[class / 64] &= ~((uint64_t)1 << class % 64);
+    if (size_class < UMF_STREAM_CACHE_CLASSES && umf_list_is_empty(&cache->bins[size_class])) {
+        cache->filled[size_class / 64] &= ~((uint64_t)1 << size_class % 64);
     }
 }
 
 /* The block that was freed last. NULL: the bin is empty. Hot. */
 UMF_INLINE umf_stream_cache_block_t *umf_stream_cache_newest_locked(umf_stream_cache_t *cache,
-                                                                    uint32_t class) {
+                                                                    uint32_t size_class) {
     umf_assert_locked(&cache->lock);
-    return umf_list_is_empty(&cache->bins[class])
+    return umf_list_is_empty(&cache->bins[size_class])
                ? NULL
-               : UMF_CONTAINER_OF(cache->bins[class].next, umf_stream_cache_block_t, bin);
+               : UMF_CONTAINER_OF(cache->bins[size_class].next, umf_stream_cache_block_t, bin);
 }
 
 /* Makes the block one of the cache. false: no memory. */
 bool umf_stream_cache_add_locked(umf_stream_cache_t *cache, umf_stream_cache_block_t *block);
 void umf_stream_cache_remove_locked(umf_stream_cache_t *cache, umf_stream_cache_block_t *block);
 
-/* A free block of one of the classes [class, last] that fits the alignment; `is_completed`: whose
- * work has completed. It is used then. NULL: there is none. */
-umf_stream_cache_block_t *umf_stream_cache_take_locked(umf_stream_cache_t *cache, uint32_t class,
-                                                       uint32_t last, size_t alignment,
-                                                       bool is_completed);
+/* A free block of one of the classes [size_class, last] that fits the alignment; `is_completed`:
+ * whose work has completed. It is used then. NULL: there is none. */
+umf_stream_cache_block_t *umf_stream_cache_take_locked(umf_stream_cache_t *cache,
+                                                       uint32_t size_class, uint32_t last,
+                                                       size_t alignment, bool is_completed);
 /* As push, of a block that is not handed out again. */
 void umf_stream_cache_leave_locked(umf_stream_cache_t *cache, umf_stream_cache_block_t *block);
 /* As push, of a block that waits for its uses, which umf_stream_cache_await lists afterwards. */
@@ -239,7 +241,7 @@ bool umf_stream_cache_has_failed(umf_stream_cache_t *cache);
 /* Makes `follower` wait on the device, then takes a block still in use.
  * NULL: there is none, or that is not possible. */
 umf_stream_cache_block_t *umf_stream_cache_take_behind(umf_stream_cache_t *cache,
-                                                       umf_queue_t follower, uint32_t class,
+                                                       umf_queue_t follower, uint32_t size_class,
                                                        uint32_t last, size_t alignment);
 /* The queue does not end until umf_stream_cache_poll_unlock. false: it has ended. */
 bool umf_stream_cache_poll_lock(umf_stream_cache_t *cache);

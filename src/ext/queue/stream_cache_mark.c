@@ -303,14 +303,14 @@ static bool follow(umf_stream_cache_t *cache, umf_queue_t follower, uint64_t fre
 }
 
 umf_stream_cache_block_t *umf_stream_cache_take_behind(umf_stream_cache_t *cache,
-                                                       umf_queue_t follower, uint32_t class,
+                                                       umf_queue_t follower, uint32_t size_class,
                                                        uint32_t last, size_t alignment) {
     if (!cache->pool->provider->ext->queue_follow || !polling_try_lock(cache)) {
         return NULL;
     }
     umf_lock(&cache->lock);
     umf_stream_cache_block_t *block =
-        umf_stream_cache_take_locked(cache, class, last, alignment, false);
+        umf_stream_cache_take_locked(cache, size_class, last, alignment, false);
     umf_unlock(&cache->lock);
     if (block && !follow(cache, follower, block->freed)) {
         umf_lock(&cache->lock);

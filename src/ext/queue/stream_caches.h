@@ -11,6 +11,7 @@
 
 #include "cache/decay.h"
 #include "ext/queue/stream_cache.h"
+#include "system/atomic.h"
 
 /* A number for each hash of an address: how many records have it. */
 #define UMF_STREAM_CACHES_HINTS 4096u
@@ -25,7 +26,7 @@ typedef struct umf_stream_caches_t {
     umf_decay_t decay;
     umf_lock_t lock;                     /* held to add a cache, and where records.c says so */
     _Atomic(umf_stream_cache_t *) first; /* caches are never removed */
-    _Atomic uint32_t hints[UMF_STREAM_CACHES_HINTS];
+    _Atomic(uint32_t) hints[UMF_STREAM_CACHES_HINTS];
 } umf_stream_caches_t;
 
 typedef struct umf_stream_caches_entry_t {
@@ -47,7 +48,7 @@ void umf_stream_caches_delete(umf_stream_caches_t *caches);
 
 /* NULL: the pool has none yet. Hot. */
 static inline umf_stream_caches_t *umf_stream_caches_of(umf_memory_pool_handle_t pool) {
-    return atomic_load_explicit(&pool->stream_caches, memory_order_acquire);
+    return (umf_stream_caches_t *)atomic_load_explicit(&pool->stream_caches, memory_order_acquire);
 }
 
 /* The operations of a pool that orders queues itself. NULL: stream caches do. */
@@ -106,7 +107,8 @@ umf_result_t umf_stream_caches_free(umf_stream_caches_t *caches, umf_stream_cach
                                     void *ptr, umf_map_entry_t entry);
 /* A new record, of a block in the span, in no cache. NULL: no memory. */
 umf_stream_cache_block_t *umf_stream_caches_record(umf_stream_caches_t *caches, void *ptr,
-                                                   umf_span_t *span, uint32_t class, size_t size);
+                                                   umf_span_t *span, uint32_t size_class,
+                                                   size_t size);
 /* Ends a record that is in no cache. */
 void umf_stream_caches_forget(umf_stream_caches_t *caches, umf_stream_cache_block_t *block);
 /* Functions of the layer (object/layer.h): the record of the block ends. Refused, which is logged:

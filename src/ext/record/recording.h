@@ -9,8 +9,6 @@
 #ifndef UMF_SRC_EXT_RECORD_RECORDING_H
 #define UMF_SRC_EXT_RECORD_RECORDING_H
 
-#include <stdatomic.h>
-
 #include <umf/record.h>
 #include <umf/record_format.h>
 
@@ -18,6 +16,7 @@
 #include "base/thread_slot.h"
 #include "ext/record/clock.h"
 #include "object/event.h"
+#include "system/atomic.h"
 #include "system/common.h"
 
 #define UMF_RECORD_QUEUES 254u        /* that get a number of their own */
@@ -26,13 +25,13 @@
 #define UMF_RECORD_NUMBER_IGNORED UINT32_MAX
 
 typedef struct umf_record_live_window_t {
-    _Atomic bool is_locked;
+    _Atomic(bool) is_locked;
     uint32_t count; /* Sync: is_locked */
 } umf_record_live_window_t;
 
 typedef struct umf_record_handle_t {
     _Atomic(const void *) handle;
-    _Atomic uint32_t number;
+    _Atomic(uint32_t) number;
 } umf_record_handle_t;
 
 /* Immutable after the start, except what says how it is synchronised. A child of fork finds it
@@ -56,38 +55,38 @@ typedef struct umf_recording_t {
     umf_record_header_t *header;
     size_t file_size;
     umf_record_section_t sections[UMF_RECORD_SECTIONS]; /* Sync: `count` as umf_record_item says */
-    _Atomic uint64_t dropped, live_dropped;
-    _Atomic uint64_t ended_count, ended_bytes; /* as in the header */
+    _Atomic(uint64_t) dropped, live_dropped;
+    _Atomic(uint64_t) ended_count, ended_bytes; /* as in the header */
     umf_record_object_t *objects;
     char *texts;
     umf_record_module_t *modules;
     uint64_t *stacks;
     umf_record_event_t *live;
     umf_record_block_t *blocks;
-    _Atomic uint8_t *touched; /* by page of the file: writes to it cannot fail */
-    _Atomic size_t touched_count;
+    _Atomic(uint8_t) *touched; /* by page of the file: writes to it cannot fail */
+    _Atomic(size_t) touched_count;
 
-    _Atomic uint8_t *owned; /* by block: it is the current one of a thread */
-    uint32_t block_count;   /* Sync: umf_record_lock, as the next two */
+    _Atomic(uint8_t) *owned; /* by block: it is the current one of a thread */
+    uint32_t block_count;    /* Sync: umf_record_lock, as the next two */
     uint32_t block_next;
     uint64_t block_number;
-    _Atomic uint32_t
+    _Atomic(uint32_t)
         block_used; /* blocks that were begun once. Sync: umf_record_lock for writers */
 
-    _Atomic uint32_t *pool_numbers; /* by index of a pool. Sync: umf_record_lock for writers */
-    umf_record_handle_t *providers; /* a hash table. Sync: likewise */
-    bool is_out_of_objects;         /* it was logged. Sync: umf_record_lock */
-    _Atomic uint64_t *text_hash;    /* Sync: umf_record_lock */
-    _Atomic uint64_t *stack_hash;   /* hash above, index below. Sync: stack_lock for writers */
+    _Atomic(uint32_t) *pool_numbers; /* by index of a pool. Sync: umf_record_lock for writers */
+    umf_record_handle_t *providers;  /* a hash table. Sync: likewise */
+    bool is_out_of_objects;          /* it was logged. Sync: umf_record_lock */
+    _Atomic(uint64_t) *text_hash;    /* Sync: umf_record_lock */
+    _Atomic(uint64_t) *stack_hash;   /* hash above, index below. Sync: stack_lock for writers */
     size_t stack_mask;
     struct umf_record_rules_t *rules; /* NULL: there are none */
-    _Atomic bool stack_lock;
+    _Atomic(bool) stack_lock;
     umf_record_live_window_t *windows;
     size_t window_count;
     _Atomic(const void *) queues[UMF_RECORD_QUEUES];
-    _Atomic uint32_t queue_count;
-    _Atomic bool modules_lock;
-    _Atomic uint64_t modules_ns;  /* when they were looked at */
+    _Atomic(uint32_t) queue_count;
+    _Atomic(bool) modules_lock;
+    _Atomic(uint64_t) modules_ns; /* when they were looked at */
     uintptr_t own_code, own_size; /* of this library, if it is one of its own; size 0: it is not */
 } umf_recording_t;
 
@@ -113,8 +112,8 @@ typedef struct umf_record_seen_t {
 /* State of a thread. */
 typedef struct umf_record_thread_t {
     umf_thread_slot_t head;
-    _Atomic bool is_inside; /* Sync: only its thread writes */
-    uint8_t queue_number;   /* of `queue` */
+    _Atomic(bool) is_inside; /* Sync: only its thread writes */
+    uint8_t queue_number;    /* of `queue` */
     uint32_t tid;
     uint64_t generation; /* of the recording that the rest is about */
     umf_record_block_t *block;
@@ -129,14 +128,14 @@ typedef struct umf_record_thread_t {
 
 /* --- a tiny lock that the fork handlers do not take, because a child does not record --- */
 
-void umf_record_spin(_Atomic bool *lock);
-static inline void umf_record_unspin(_Atomic bool *lock) {
+void umf_record_spin(_Atomic(bool) *lock);
+static inline void umf_record_unspin(_Atomic(bool) *lock) {
     atomic_store_explicit(lock, false, memory_order_release);
 }
 
 /* Adds to a number that the file shows. Of several threads, the last to write has read the latest
  * value. */
-static inline void umf_record_add(uint64_t *in_file, _Atomic uint64_t *own, uint64_t change) {
+static inline void umf_record_add(uint64_t *in_file, _Atomic(uint64_t) *own, uint64_t change) {
     atomic_fetch_add(own, change);
     uint64_t value;
     do {

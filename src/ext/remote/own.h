@@ -9,7 +9,6 @@
 #define UMF_SRC_EXT_REMOTE_OWN_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include <umf/remote.h>
 
@@ -21,6 +20,7 @@
 #include "ext/remote/ucx.h"
 #include "object/object.h"
 #include "object/pin.h"
+#include "system/atomic.h"
 
 #define REMOTE_ID 16           /* bytes of random numbers that nobody guesses */
 #define REMOTE_ADDRESS_MAX 768 /* bytes of an address of UCX */
@@ -65,7 +65,7 @@ typedef struct remote_message_t {
     uint16_t kind;
     uint64_t number;  /* of the part, or of the connection; the peer's choice */
     uint64_t session; /* 0: none yet */
-    uint64_t export;
+    uint64_t export_number;
     uint64_t generation;
     uint64_t offset;
     uint64_t length;
@@ -86,7 +86,7 @@ typedef struct remote_handle_bytes_t {
     uint64_t check;  /* sum of all other bytes */
     uint64_t boot;   /* of the owner's machine */
     unsigned char owner[REMOTE_ID];
-    uint64_t export;
+    uint64_t export_number;
     uint64_t generation;
     unsigned char secret[REMOTE_ID];
     uint64_t size;
@@ -167,9 +167,9 @@ typedef struct remote_connection_t {
 struct umf_remote_memory_t {
     umf_list_t link;            /* Sync: lock of the context */
     umf_remote_handle_t remote; /* Immutable, as those up to `secret` */
-    uint64_t export;
+    uint64_t export_number;
     unsigned char secret[REMOTE_ID];
-    _Atomic size_t size;
+    _Atomic(size_t) size;
     uint64_t generation; /* the thread's, as the next two */
     bool must_renew;
     remote_connection_t *connection;
@@ -198,8 +198,8 @@ struct umf_remote_op_t {
     umf_result_t result; /* Sync: `is_done` */
     remote_answer_t answer;
     bool is_late; /* the deadline has passed */
-    atomic_bool is_canceled;
-    atomic_bool is_done;
+    _Atomic(bool) is_canceled;
+    _Atomic(bool) is_done;
 };
 
 /* One request of a peer. */
@@ -239,7 +239,7 @@ struct umf_remote_t {
     size_t address_length;
     unsigned char address[REMOTE_ADDRESS_MAX];
     pthread_t thread;
-    atomic_bool stops;
+    _Atomic(bool) stops;
     uint64_t next; /* numbers of parts, connections. The thread's, as all below */
     umf_list_t ops, parts, connections, sessions, transfers;
 };

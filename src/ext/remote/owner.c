@@ -36,7 +36,7 @@ static umf_remote_export_handle_t export_find_locked(umf_remote_handle_t remote,
     for (umf_list_t *at = remote->exports.next; at != &remote->exports; at = at->next) {
         umf_remote_export_handle_t published =
             UMF_CONTAINER_OF(at, struct umf_remote_export_t, link);
-        if (published->number != asked->export || published->is_closing) {
+        if (published->number != asked->export_number || published->is_closing) {
             continue;
         }
         if (!umf_remote_is_equal(published->secret, asked->id, REMOTE_ID)) {

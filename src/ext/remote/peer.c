@@ -90,7 +90,7 @@ static bool part_begin(umf_remote_handle_t remote, umf_remote_op_handle_t op, re
     remote_message_t asks = {.kind = (uint16_t)kind,
                              .number = part->number,
                              .session = part->connection->session,
-                             .export = memory->export,
+                             .export_number = memory->export_number,
                              .generation = memory->generation,
                              .offset = op->offset + part->offset,
                              .length = size};

@@ -139,7 +139,7 @@ UMF_API_EXT_1 umf_result_t umfRemoteGetHandle(umf_remote_export_handle_t publish
                                   .version = REMOTE_VERSION,
                                   .length = (uint16_t)length,
                                   .boot = umf_os_boot_id(),
-                                  .export = published->number,
+                                  .export_number = published->number,
                                   .generation = published->generation,
                                   .size = published->size,
                                   .rights = published->rights,

@@ -395,7 +395,7 @@ UMF_API_EXT_1 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const void 
     }
     made->remote = remote;
     made->handle = handle;
-    made->export = handle.export;
+    made->export_number = handle.export_number;
     made->generation = handle.generation;
     made->must_renew = true; /* so the owner is asked whether it is still there */
     memcpy(made->secret, handle.secret, REMOTE_ID);

@@ -5,14 +5,13 @@
 #ifndef UMF_SRC_EXT_STAGING_UNDONE_H
 #define UMF_SRC_EXT_STAGING_UNDONE_H
 
-#include <stdatomic.h>
-
 #include "ext/staging/operand.h"
+#include "system/atomic.h"
 
 /* Memory that work on several queues may use. The last user releases it. */
 typedef struct umf_undone_memory_t umf_undone_memory_t;
 struct umf_undone_memory_t {
-    _Atomic size_t users; /* at first 1, the one that made it */
+    _Atomic(size_t) users; /* at first 1, the one that made it */
     void (*release)(umf_undone_memory_t *memory);
 };
 
@@ -27,7 +26,7 @@ static inline void umf_undone_drop(umf_undone_memory_t *memory) {
 void umf_undone_add(const umf_operand_t *operand, void *queue, umf_undone_memory_t *memory);
 
 /* How many there are. */
-extern UMF_HIDDEN _Atomic size_t umf_undone_count;
+extern UMF_HIDDEN _Atomic(size_t) umf_undone_count;
 
 /* Waits again for all work of the provider (NULL: of memory that has none). The first failure: some
  * of it may still go on. Threads that work with another provider do not wait for the call. */

@@ -42,7 +42,7 @@ static bool plan_visit(umf_span_t *span, void *arg) {
     if (!umf_span_is_live(span)) {
         return true;
     }
-    if (atomic_load(&span->export)) {
+    if (atomic_load(&span->exported)) {
         plan->exported += span->size;
     }
     return plan_visit_part(span->base, span->size, plan);

@@ -11,6 +11,7 @@
 #include "ext/suspend/store.h"
 #include "ext/suspend/watch.h"
 #include "object/object.h"
+#include "system/atomic.h"
 
 typedef struct umf_suspend_piece_t {
     char *base;
@@ -26,8 +27,8 @@ typedef struct umf_suspendable_t {
     umf_suspend_policy_t policy;   /* Sync: umf_suspend_lock, as the next two */
     char *folder;                  /* a copy of the policy's */
     size_t away, kept; /* bytes of the pool in detached pieces; bytes with content in a store */
-    _Atomic umf_suspend_state_t state; /* Sync: umf_suspend_lock; a hint if read without it */
-    umf_watch_t watch;                 /* see watch.h */
+    _Atomic(umf_suspend_state_t) state; /* Sync: umf_suspend_lock; a hint if read without it */
+    umf_watch_t watch;                  /* see watch.h */
     /*
      * The plan (plan.h), while the pool is not resident. It belongs to the call that suspends or
      * resumes; while the pool is suspended, to the holder of umf_suspend_lock.

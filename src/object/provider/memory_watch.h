@@ -9,6 +9,7 @@
 #include <umf/registration.h>
 
 #include "object/object.h"
+#include "system/atomic.h"
 
 /* NULL: the pool is not watched. */
 static inline umf_memory_watch_t *umf_memory_watch_of(const umf_tracked_provider_t *tracked) {

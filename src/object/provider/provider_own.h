@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "object/object.h"
+#include "system/atomic.h"
 
 /* Records the provider as the last one that failed, and logs the result of `function`. */
 UMF_COLD void umf_provider_tell_failed(umf_memory_provider_handle_t provider, const char *function,

@@ -192,7 +192,7 @@ UMF_INLINE void tell_unmapping(const umf_tracked_provider_t *tracked, const umf_
 }
 
 UMF_INLINE void tracked_drop_export(const umf_tracked_provider_t *tracked, umf_span_t *span) {
-    if (umf_unlikely(atomic_load_explicit(&span->export, memory_order_relaxed) != NULL)) {
+    if (umf_unlikely(atomic_load_explicit(&span->exported, memory_order_relaxed) != NULL)) {
         UMF_KEEP_ERRNO;
         umf_core_export_ends(span, tracked->root);
     }

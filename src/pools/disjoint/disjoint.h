@@ -18,6 +18,7 @@ struct umf_disjoint_pool_shared_limits_t {
 #define UMF_PARAMS_TABLE "pools/disjoint/disjoint_params.def"
 typedef struct umf_disjoint_pool_params_t {
 #include "ctl/params_members.h"
+#include "system/atomic.h"
     bool min_bucket_set; /* false: min_bucket_size follows the provider's cache line */
     umf_quota_t *limits;
 } umf_disjoint_pool_params_t;
@@ -26,19 +27,19 @@ UMF_PARAMS_DECLARE(umf_disjoint_pool_params)
 typedef struct umf_disjoint_pool_t {
     umf_disjoint_pool_params_t params; /* first: its fields are the pool's. Immutable once sealed */
     const umf_disjoint_layout_t *layout;
-    umf_magazines_t magazines;      /* of the cached bins */
-    uint32_t reserved_bins;         /* the bins below have reuse slots (reuse.h) */
-    _Atomic uint32_t threads_index; /* that of `threads`; 0: nothing has been reserved so far */
-    _Atomic uint64_t offered; /* a hint, one bit for each bin: a thread may reserve a slab of it */
+    umf_magazines_t magazines;       /* of the cached bins */
+    uint32_t reserved_bins;          /* the bins below have reuse slots (reuse.h) */
+    _Atomic(uint32_t) threads_index; /* that of `threads`; 0: nothing has been reserved so far */
+    _Atomic(uint64_t) offered; /* a hint, one bit for each bin: a thread may reserve a slab of it */
     umf_thread_slot_owner_t threads;                 /* Sync: made under a lock, before the index */
     _Atomic(umf_bin_t *) bin[UMF_DISJOINT_MAX_BINS]; /* made at first use */
     umf_slab_owner_t slabs;
     umf_transit_t transit;
     size_t page_size;
-    _Atomic bool cannot_purge; /* the provider said so at a decay pass */
-    bool sealed;               /* created: parameters cannot change any more */
-    _Atomic bool has_bins;     /* one was made */
-    _Atomic size_t direct;     /* live allocations that are provider allocations */
+    _Atomic(bool) cannot_purge; /* the provider said so at a decay pass */
+    bool sealed;                /* created: parameters cannot change any more */
+    _Atomic(bool) has_bins;     /* one was made */
+    _Atomic(size_t) direct;     /* live allocations that are provider allocations */
 } umf_disjoint_pool_t;
 
 /* Sets the last error of the calling thread. */

@@ -13,8 +13,6 @@
 #ifndef UMF_SRC_POOLS_DISJOINT_SLAB_H
 #define UMF_SRC_POOLS_DISJOINT_SLAB_H
 
-#include <stdatomic.h>
-
 #include "cache/magazine.h"
 #include "ds/list.h"
 #include "ds/quota.h"

@@ -7,15 +7,14 @@
 #ifndef UMF_SRC_POOLS_JEMALLOC_ARENAS_H
 #define UMF_SRC_POOLS_JEMALLOC_ARENAS_H
 
-#include <stdatomic.h>
-
 #include <jemalloc/jemalloc.h>
 
 #include "base/lock.h"
+#include "system/atomic.h"
 
 typedef struct umf_arena_t {
-    unsigned index;       /* jemalloc's. Immutable once counted */
-    _Atomic bool is_busy; /* a hint: some thread is refilling from it */
+    unsigned index;        /* jemalloc's. Immutable once counted */
+    _Atomic(bool) is_busy; /* a hint: some thread is refilling from it */
 } umf_arena_t;
 
 typedef struct umf_arenas_t {
@@ -23,8 +22,8 @@ typedef struct umf_arenas_t {
     extent_hooks_t *hooks;
     const char *pool_name;
     uint32_t max;
-    umf_arena_t *list;      /* room for `max`. Sync: lock, published by count */
-    _Atomic uint32_t count; /* Sync: lock for writers */
+    umf_arena_t *list;       /* room for `max`. Sync: lock, published by count */
+    _Atomic(uint32_t) count; /* Sync: lock for writers */
 } umf_arenas_t;
 
 /* Takes nothing from jemalloc before the first `get`. The arguments must outlive the arenas. */

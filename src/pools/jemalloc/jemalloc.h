@@ -13,6 +13,7 @@
 #include "pools/jemalloc/pages.h"
 #include "pools/jemalloc/sizes.h"
 #include "pools/shared/starts.h"
+#include "system/atomic.h"
 
 /* The record of a page (pages.h). Its member `own` is the number of pages of the block without bin
  * that starts here; 0: none does. */
@@ -25,8 +26,8 @@ typedef struct umf_jemalloc_pool_t {
     umf_content_t content;
     umf_pages_t pages;
     extent_hooks_t hooks;
-    bool is_closing;           /* the spans are about to go: hooks put nothing back */
-    _Atomic size_t flushed_at; /* spans that the pool had when its caches were last flushed */
+    bool is_closing;            /* the spans are about to go: hooks put nothing back */
+    _Atomic(size_t) flushed_at; /* spans that the pool had when its caches were last flushed */
     umf_lock_t lock;
     umf_starts_pool_t starts; /* Immutable */
     umf_arenas_t arenas;

@@ -25,6 +25,7 @@
 #include "ds/range.h"
 #include "object/provider/tracked_provider.h"
 #include "pools/shared/purge.h"
+#include "system/atomic.h"
 
 /* The unit of the cache, whatever the pages of the machine are. The provider supplies whole pages
  * of its own, and only such pages are purged. */
@@ -42,7 +43,7 @@ typedef struct umf_pages_span_t {
     umf_pages_shard_t *shard;
     uintptr_t base;
     size_t size;
-    _Atomic size_t own;          /* for the owner's use, as the records; 0 at first */
+    _Atomic(size_t) own;         /* for the owner's use, as the records; 0 at first */
     _Alignas(64) char records[]; /* one per page, zeroed at first */
 } umf_pages_span_t;
 
@@ -81,13 +82,13 @@ struct umf_pages_t {
     const umf_pages_ops_t *ops; /* NULL: none. Immutable after init, as all above */
     umf_purge_t purge;
     /* Bytes of spans, of all shards: a thread may free blocks of another shard. */
-    _Atomic size_t kept;  /* in the lists of that name */
-    _Atomic size_t keep;  /* to be kept, beside the last of each shard */
-    _Atomic size_t given; /* given back since the last decay pass */
-    _Atomic bool has_surplus;
-    _Atomic bool is_full;  /* the provider had no memory at the last call */
+    _Atomic(size_t) kept;  /* in the lists of that name */
+    _Atomic(size_t) keep;  /* to be kept, beside the last of each shard */
+    _Atomic(size_t) given; /* given back since the last decay pass */
+    _Atomic(bool) has_surplus;
+    _Atomic(bool) is_full; /* the provider had no memory at the last call */
     umf_transit_t transit; /* isolated segments, and spans on their way */
-    _Atomic uint32_t shard_count;
+    _Atomic(uint32_t) shard_count;
     umf_pages_shard_t *shards[UMF_PAGES_SHARDS_MAX]; /* Published by shard_count */
     umf_pages_shard_t first;
 };

@@ -14,6 +14,7 @@
 #define UMF_SRC_POOLS_JEMALLOC_PAGES_SHARDS_H
 
 #include "pools/jemalloc/pages.h"
+#include "system/atomic.h"
 
 /* Makes the first shard. Allocates nothing. */
 void umf_pages_shards_init(umf_pages_t *pages);

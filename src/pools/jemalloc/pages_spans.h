@@ -6,6 +6,7 @@
 #define UMF_SRC_POOLS_JEMALLOC_PAGES_SPANS_H
 
 #include "pools/jemalloc/pages_shards.h"
+#include "system/atomic.h"
 
 #define UMF_PAGES_SPAN_MAX ((size_t)64 << 20) /* larger ones are for one request, and not kept */
 

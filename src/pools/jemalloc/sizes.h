@@ -8,6 +8,7 @@
 #include "cache/magazine.h"
 #include "pools/jemalloc/pages.h"
 #include "pools/shared/starts.h"
+#include "system/atomic.h"
 
 #define UMF_JEMALLOC_ARENAS_MAX 4095
 
@@ -28,7 +29,7 @@ typedef struct umf_mib_t {
 } umf_mib_t;
 
 typedef struct umf_jemalloc_sizes_t {
-    _Atomic unsigned state; /* once it is SIZES_READY, the rest is Immutable */
+    _Atomic(unsigned) state; /* once it is SIZES_READY, the rest is Immutable */
     uint32_t bins;
     uint32_t slab_bins;   /* bins below it are jemalloc's */
     uint32_t object_bins; /* bins from it on are of blocks */

@@ -9,6 +9,7 @@
 
 #include "pools/scalable/sizes.h"
 #include "pools/shared/starts.h"
+#include "system/atomic.h"
 #include "track/span.h"
 
 /* A page. All its objects have one size, because oneTBB's slabs are larger. */
@@ -17,11 +18,11 @@ typedef umf_starts_t umf_scalable_page_t;
 /* The span points to it. It has a record for each page, counted from the start of the span. A
  * direct block has one for all of it. */
 typedef struct umf_scalable_record_t {
-    size_t size;          /* of this record in bytes */
-    _Atomic size_t made;  /* pages with states */
-    _Atomic bool is_lost; /* the span is unused, but the provider has refused it */
-    uint8_t page_shift;   /* UMF_STARTS_PAGE_SHIFT or UMF_SCALABLE_DIRECT_SHIFT */
-    uint8_t direct;       /* the state of a direct block */
+    size_t size;           /* of this record in bytes */
+    _Atomic(size_t) made;  /* pages with states */
+    _Atomic(bool) is_lost; /* the span is unused, but the provider has refused it */
+    uint8_t page_shift;    /* UMF_STARTS_PAGE_SHIFT or UMF_SCALABLE_DIRECT_SHIFT */
+    uint8_t direct;        /* the state of a direct block */
     umf_scalable_page_t pages[];
 } umf_scalable_record_t;
 
@@ -45,7 +46,7 @@ umf_scalable_record_t *umf_scalable_record_make(size_t span_size);
 void umf_scalable_record_put(umf_scalable_record_t *record, uintptr_t base, uint32_t index);
 
 static inline umf_scalable_record_t *umf_scalable_record_of(const umf_span_t *span) {
-    return __atomic_load_n(&span->cookie, __ATOMIC_RELAXED);
+    return (umf_scalable_record_t *)__atomic_load_n(&span->cookie, __ATOMIC_RELAXED);
 }
 
 static inline bool umf_scalable_is_direct(const umf_span_t *span) {

@@ -13,6 +13,7 @@
 #include "pools/scalable/sizes.h"
 #include "pools/scalable/tbb.h"
 #include "pools/shared/short_result.h"
+#include "system/atomic.h"
 
 typedef struct umf_scalable_pool_t {
     umf_magazines_t magazines;
@@ -20,16 +21,16 @@ typedef struct umf_scalable_pool_t {
     /* oneTBB's pool, and umf_fork_count() when it was made. Used between umf_tbb_enter and leave,
      * changed while all are stopped */
     _Atomic(void *) below;
-    _Atomic unsigned forks;
+    _Atomic(unsigned) forks;
     umf_tracked_provider_t *tracked;
     /* Objects and blocks of oneTBB that this pool and its users have. Sync: as `below`. Memory that
      * goes in is released and memory that comes out is acquired: oneTBB keeps that order inside,
      * but a tool cannot see it. */
     umf_stripes_t out;
-    _Atomic size_t direct_count;   /* live direct blocks */
-    _Atomic bool has_written;      /* the CPU can write to the provider's memory, as was tried */
-    _Atomic bool has_taken;        /* oneTBB was called for memory since the last decay pass */
-    _Atomic bool has_given;        /* oneTBB got memory back since it was last trimmed */
+    _Atomic(size_t) direct_count;  /* live direct blocks */
+    _Atomic(bool) has_written;     /* the CPU can write to the provider's memory, as was tried */
+    _Atomic(bool) has_taken;       /* oneTBB was called for memory since the last decay pass */
+    _Atomic(bool) has_given;       /* oneTBB got memory back since it was last trimmed */
     _Atomic(const void *) trimmer; /* the thread that trims: the hook gives it no memory. Cleared
                                       before it leaves oneTBB */
     umf_transit_t transit; /* memory that the trimmer has taken, or on its way out of oneTBB */

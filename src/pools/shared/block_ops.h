@@ -7,12 +7,12 @@
 #ifndef UMF_SRC_POOLS_SHARED_BLOCK_OPS_H
 #define UMF_SRC_POOLS_SHARED_BLOCK_OPS_H
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "object/content.h"
 #include "pools/shared/settings.h"
 #include "pools/shared/short_result.h"
+#include "system/atomic.h"
 
 typedef struct umf_block_ops_t {
     void *(*malloc)(void *pool, size_t size);

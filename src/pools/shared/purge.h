@@ -9,13 +9,12 @@
 #ifndef UMF_SRC_POOLS_SHARED_PURGE_H
 #define UMF_SRC_POOLS_SHARED_PURGE_H
 
-#include <stdatomic.h>
-
 #include "base/lock.h"
 #include "cache/transit.h"
 #include "ds/list.h"
 #include "ds/range.h"
 #include "object/provider/tracked_provider.h"
+#include "system/atomic.h"
 
 typedef struct umf_purge_part_t umf_purge_part_t;
 
@@ -29,8 +28,8 @@ typedef struct umf_purge_t {
      * NULL. */
     void (*fell_free)(void *pool, umf_purge_part_t *part, uintptr_t base);
     umf_transit_t *transit;
-    _Atomic int mode; /* the operations that the provider does not support are not called again */
-    _Atomic uint32_t decay_part; /* where the next decay pass begins */
+    _Atomic(int) mode; /* the operations that the provider does not support are not called again */
+    _Atomic(uint32_t) decay_part; /* where the next decay pass begins */
 } umf_purge_t;
 
 struct umf_purge_part_t {

@@ -12,6 +12,7 @@
 
 #include "base/lock.h"
 #include "cache/magazine.h"
+#include "system/atomic.h"
 #include "track/page.h"
 
 #define UMF_STARTS_PAGE_SHIFT 12
@@ -73,7 +74,7 @@ static inline uint8_t *umf_starts_find(const umf_starts_t *page, const umf_start
  * has none. `addr`: of the object. NULL: out of memory. `made` counts the pages that have states.
  */
 uint8_t *umf_starts_make(const umf_starts_pool_t *pool, umf_starts_t *page, uint32_t kind,
-                         uintptr_t addr, size_t offset, _Atomic size_t *made);
+                         uintptr_t addr, size_t offset, _Atomic(size_t) *made);
 
 /* The objects that start in a page, as they are at this moment. */
 #define UMF_STARTS_MOST (UMF_STARTS_PAGE / 8)

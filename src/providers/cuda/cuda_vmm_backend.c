@@ -191,7 +191,7 @@ static umf_result_t cuda_vmm_import_fabric(void *backend, const unsigned char *t
 
 static const umf_vmm_backend_t cuda_vmm_backend = {
     BACKEND_COMMON,
-    .export = cuda_vmm_export,
+    .export_fd = cuda_vmm_export,
     .import = cuda_vmm_import,
     .kind = 2,
 };

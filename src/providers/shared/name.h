@@ -6,7 +6,7 @@
 
 #include "system/common.h"
 
-static inline void umf_name_copy(char copy[static UMF_NAME_MAX], const char *name) {
+static inline void umf_name_copy(char copy[UMF_NAME_MAX], const char *name) {
     size_t length = strnlen(name, UMF_NAME_MAX - 1);
     memcpy(copy, name, length);
     copy[length] = '\0';

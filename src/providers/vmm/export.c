@@ -40,7 +40,7 @@ static umf_result_t vmm_export(umf_vmm_t *vmm, umf_vmm_piece_t *piece) {
     if (vmm->ops->export_token) {
         return vmm_export_token(vmm, piece);
     }
-    umf_result_t result = vmm->ops->export(vmm, piece->physical, &fd);
+    umf_result_t result = vmm->ops->export_fd(vmm, piece->physical, &fd);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }

@@ -12,7 +12,7 @@
 #define HANDLE_VERSION 4
 
 umf_result_t umf_vmm_check_share(const umf_vmm_t *vmm) {
-    if (vmm->ops->export || vmm->ops->export_token) {
+    if (vmm->ops->export_fd || vmm->ops->export_token) {
         return UMF_RESULT_SUCCESS;
     }
     UMF_LOG_ERROR("%s", vmm->ops->private_text);

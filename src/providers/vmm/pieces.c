@@ -341,7 +341,7 @@ umf_result_t umf_vmm_give(void *provider, const void *ptr, int *fd, size_t *size
     if (!piece || piece->state != UMF_VMM_ATTACHED) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = vmm->ops->export(vmm, piece->physical, fd);
+    umf_result_t result = vmm->ops->export_fd(vmm, piece->physical, fd);
     if (result == UMF_RESULT_SUCCESS) {
         *size = piece->size;
     }

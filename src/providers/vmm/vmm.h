@@ -15,8 +15,6 @@
 #ifndef UMF_SRC_PROVIDERS_VMM_VMM_H
 #define UMF_SRC_PROVIDERS_VMM_VMM_H
 
-#include <stdatomic.h>
-
 #include <umf/plugin.h>
 
 #include "base/lock.h"
@@ -25,6 +23,7 @@
 #include "providers/shared/carve.h"
 #include "providers/vmm/import.h"
 #include "providers/vmm/share.h"
+#include "system/atomic.h"
 
 typedef uint64_t umf_physical_t; /* the back end's handle */
 
@@ -66,9 +65,9 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*destroy_page)(void *backend, size_t size, umf_physical_t physical);
     umf_result_t (*map_page)(void *backend, uintptr_t base, size_t size, umf_physical_t physical);
 
-    /* Sharing. export makes a new descriptor of physical memory. import gives the memory behind a
-     * descriptor, which stays the caller's; INVALID_ARGUMENT if it is not `size` bytes. */
-    umf_result_t (*export)(void *backend, umf_physical_t physical, int *fd);
+    /* Sharing. export_fd makes a new descriptor of physical memory. import gives the memory behind
+     * a descriptor, which stays the caller's; INVALID_ARGUMENT if it is not `size` bytes. */
+    umf_result_t (*export_fd)(void *backend, umf_physical_t physical, int *fd);
     umf_result_t (*import)(void *backend, int fd, size_t size, umf_physical_t *physical);
     /* NULL, or maps the memory behind a descriptor read-only, where addresses are reserved. */
     umf_result_t (*show)(void *backend, uintptr_t base, size_t size, int fd);
@@ -76,7 +75,7 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*export_token)(void *backend, umf_physical_t physical, unsigned char *token);
     umf_result_t (*import_token)(void *backend, const unsigned char *token, size_t size,
                                  umf_physical_t *physical);
-    /* Without export and export_token: the result of all sharing operations, and the
+    /* Without export_fd and export_token: the result of all sharing operations, and the
      * text to log. */
     umf_result_t private_result;
     const char *private_text;
@@ -102,7 +101,7 @@ struct umf_vmm_t {
     size_t found;                      /* the index of the piece of the last query; only a hint */
     umf_vmm_piece_t *retired;          /* without allocations, still mapped */
     struct umf_vmm_pending_t *pending; /* the same behind marks, oldest first: pending.c */
-    _Atomic unsigned finishing;        /* a thread finishes them; see pending.c */
+    _Atomic(unsigned) finishing;       /* a thread finishes them; see pending.c */
     struct umf_vmm_ranges_t *ranges;   /* addresses that pools have reserved: ranges.c */
     struct umf_vmm_left_t *left;       /* that the driver has not taken back: ranges.c */
     size_t batches;  /* batches of frees in progress: retired pieces wait for their end */

@@ -48,7 +48,7 @@ static inline void umf_snapshot_need(umf_snapshot_t *snapshot, const void *memor
 
 static inline umf_snapshot_object_t *umf_snapshot_object(const umf_snapshot_t *snapshot,
                                                          size_t number) {
-    return umf_items_at(&snapshot->objects, number);
+    return (umf_snapshot_object_t *)umf_items_at(&snapshot->objects, number);
 }
 
 /* snapshot_recording.c: live allocations, with the objects that they name. */

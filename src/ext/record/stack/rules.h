@@ -6,8 +6,7 @@
 #ifndef UMF_SRC_EXT_RECORD_STACK_RULES_H
 #define UMF_SRC_EXT_RECORD_STACK_RULES_H
 
-#include <stdatomic.h>
-
+#include "system/atomic.h"
 #include "system/common.h"
 
 typedef enum umf_record_rule_kind_t {
@@ -35,11 +34,11 @@ _Static_assert(sizeof(umf_record_rule_t) == sizeof(uint64_t), "one load");
 
 typedef struct umf_record_rules_t {
     struct {
-        _Atomic uint64_t address; /* 0: not used. Written after the rule, under the lock */
-        _Atomic uint64_t rule;
+        _Atomic(uint64_t) address; /* 0: not used. Written after the rule, under the lock */
+        _Atomic(uint64_t) rule;
     } entries[65536];
     uint32_t count; /* Sync: is_locked */
-    _Atomic bool is_locked;
+    _Atomic(bool) is_locked;
 } umf_record_rules_t;
 
 /* Whether this system has what it takes. Calls the loader at the first time. */

@@ -20,14 +20,13 @@
 #ifndef UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
 #define UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
 
-#include <stdatomic.h>
-
 #include "cache/transit.h"
 #include "ds/hash.h"
 #include "object/content.h"
 #include "object/provider/tracked_range.h"
 #include "pools/coalescing/arena/segments.h"
 #include "pools/coalescing/coalescing.h"
+#include "system/atomic.h"
 
 /* A piece (pieces.c) is at most so many times as large as the next new page: a page moves as a
  * whole, so one that is too large stays. */
@@ -112,7 +111,7 @@ typedef struct umf_arena_t {
     umf_transit_t transit;
     void *base; /* the range. Immutable, as the next */
     size_t size, unit;
-    _Atomic unsigned driver_lock; /* umf_fork_count() + 1 while a thread has it */
+    _Atomic(unsigned) driver_lock; /* umf_fork_count() + 1 while a thread has it */
     umf_lock_t lock;
     umf_segments_t areas[UMF_ARENA_AREAS]; /* Sync: lock, as all that follows */
     uintptr_t small_base;                  /* Immutable */
@@ -183,7 +182,7 @@ umf_segment_t *umf_arena_take_locked(umf_arena_t *arena, umf_segments_t *area, u
 /* --- pages.c --- */
 
 static inline umf_arena_page_t *umf_arena_page_at(const umf_arena_t *arena, uintptr_t at) {
-    return umf_hash_get(&arena->slots, at / arena->unit);
+    return (umf_arena_page_t *)umf_hash_get(&arena->slots, at / arena->unit);
 }
 
 /* Whole free pages of other places become spare, at least so many bytes if there are.
