@@ -105,6 +105,11 @@ static const help_t helps[] = {
      PART "\n"
           "Example:\n"
           "  umfctl trace --html run.html run.umfrec\n"},
+    {NULL, "names", " FILE",
+     "  names FILE adds names of functions to the file, so that it can be read on a machine\n"
+     "             without the program; record and snapshot have done so already\n",
+     "Example, of a program that ended:\n"
+     "  UMF_RECORD=run.umfrec,stacks ./server; umfctl names run.umfrec\n"},
     {NULL, "leaks", " [--largest] [--fail [--allow-destroyed]] [--suppressions FILE] FILE",
      "  leaks FILE live allocations, by the place that made them, the oldest first\n"
      "             --largest    the largest first\n"

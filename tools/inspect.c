@@ -12,6 +12,7 @@
 
 #include "attach.h"
 #include "plain.h"
+#include "record.h"
 #include "report.h"
 #include "start.h"
 #include "umfctl.h"
@@ -99,6 +100,10 @@ static int save(int from, const char *path, off_t *bytes) {
         return failed_file("cannot be written", path);
     }
     int status = copy_all(from, to, bytes) ? 0 : failed_file("cannot be written", path);
+    umf_reader_names_t names = {0};
+    if (status == 0 && record_names(to, path, &names)) { /* without them it can still be read */
+        *bytes += (off_t)names.bytes;
+    }
     close(to);
     if (status == 0 && rename(fresh, path) != 0) {
         status = failed_file("cannot be written", path);
@@ -256,6 +261,10 @@ static int record_program(void) {
         snprintf(name, sizeof(name), "umf-%u.umfrec", pid);
     }
     bool is_written = stat(name, &after) == 0 && (!was_there || before.st_ino != after.st_ino);
+    umf_reader_names_t names;
+    if (is_written && (umfctl_words.stacks || umfctl_words.leaks)) {
+        record_names_of(name, &names);
+    }
     print_message(is_written ? "the recording is in %s"
                              : "%s is not written: the program did not use libumf",
                   name);

@@ -249,15 +249,24 @@ static void sum_ended(leaks_t *leaks) {
     }
 }
 
+static bool is_suppressed_frame(const umf_reader_frame_t *frame, const suppress_t *suppress) {
+    const char *module = strrchr(frame->module, '/');
+    const char *source = frame->source ? strrchr(frame->source, '/') : NULL;
+    return (frame->function && suppress_has(suppress, frame->function)) ||
+           suppress_has(suppress, module ? module + 1 : frame->module) ||
+           (frame->source && suppress_has(suppress, source ? source + 1 : frame->source));
+}
+
 static bool is_suppressed(umf_reader_t *reader, uint32_t stack, const suppress_t *suppress) {
     const uint64_t *frames = NULL;
     size_t count = umf_reader_caller_stack(reader, stack, &frames);
     bool is = false;
     for (size_t i = 0; i < count && !is; i++) {
-        umf_reader_frame_t frame = umf_reader_resolve(reader, frames[i]);
-        const char *slash = strrchr(frame.module, '/');
-        is = (frame.function && suppress_has(suppress, frame.function)) ||
-             suppress_has(suppress, slash ? slash + 1 : frame.module);
+        const umf_reader_frame_t *all;
+        size_t inlined = umf_reader_resolve_all(reader, frames[i], &all);
+        for (size_t j = 0; j < inlined && !is; j++) {
+            is = is_suppressed_frame(&all[j], suppress);
+        }
     }
     return is;
 }

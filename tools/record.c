@@ -170,20 +170,30 @@ void record_describe(const umf_reader_t *reader, const char *name, const char *t
 
 /* --- stacks ----------------------------------------------------------------------------------- */
 
+/* In a line of its own, if there is room for it. Returns the length of the text. */
+static size_t add_frame(const umf_reader_frame_t *frame, char *text, size_t length, size_t size) {
+    char line[512];
+    umf_reader_frame_text(frame, line, sizeof(line));
+    for (char *c = line; (c = strchr(c, '\n')) != NULL;) {
+        *c = '?';
+    }
+    if (strlen(line) + 2 > size - length) {
+        return length;
+    }
+    return length +
+           (size_t)snprintf(text + length, size - length, "%s%s", length ? "\n" : "", line);
+}
+
 const char *record_stack(umf_reader_t *reader, uint32_t stack, char *text, size_t size) {
     const uint64_t *frames = NULL;
     size_t count = umf_reader_caller_stack(reader, stack, &frames), length = 0;
     text[0] = '\0';
     for (size_t i = 0; i < count; i++) {
-        char line[256];
-        umf_reader_frame_text(reader, frames[i], line, sizeof(line));
-        for (char *c = line; (c = strchr(c, '\n')) != NULL;) {
-            *c = '?';
+        const umf_reader_frame_t *all;
+        size_t inlined = umf_reader_resolve_all(reader, frames[i], &all);
+        for (size_t j = 0; j < inlined; j++) {
+            length = add_frame(&all[j], text, length, size);
         }
-        if (strlen(line) + 2 > size - length) {
-            break;
-        }
-        length += (size_t)snprintf(text + length, size - length, "%s%s", length ? "\n" : "", line);
     }
     return text;
 }

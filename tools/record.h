@@ -17,6 +17,10 @@ umf_reader_t *record_select(umf_reader_t *reader);
 /* Says why on stderr; returns the exit status. */
 int record_failed(const umf_reader_error_t *error);
 
+/* Adds names of code to the file. False: stderr says why. */
+bool record_names(int fd, const char *path, umf_reader_names_t *names);
+bool record_names_of(const char *path, umf_reader_names_t *names);
+
 /* The section that describes the file. */
 void record_describe(const umf_reader_t *reader, const char *name, const char *title);
 

@@ -35,6 +35,7 @@ static const struct {
     {"metrics", umfctl_metrics, {"the number of a process"}, true},
     {"snapshot", umfctl_snapshot, {"the number of a process"}, false},
     {"record", umfctl_record, {"the number of a process"}, false},
+    {"names", umfctl_names, {"a recording or snapshot"}, false},
     {"trace", umfctl_trace, {"a recording or snapshot"}, false},
     {"leaks", umfctl_leaks, {"a recording or snapshot, or the number of a process"}, false},
     {"diff", umfctl_diff, {"a recording or snapshot", "another recording or snapshot"}, true},

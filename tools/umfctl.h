@@ -12,6 +12,7 @@ int umfctl_bandwidth(void);
 int umfctl_check(void);
 int umfctl_settings(void);
 int umfctl_reap(void);
+int umfctl_names(void);
 int umfctl_trace(void);
 int umfctl_leaks(void);
 int umfctl_diff(void);

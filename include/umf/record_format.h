@@ -116,8 +116,11 @@ typedef struct umf_record_header_t {
     uint64_t ended_count;
     /// Their bytes.
     uint64_t ended_bytes;
+    /// Byte offset of ::umf_record_names_t after the sections, a multiple of 64; 0: there is none.
+    /// A program that looked at the file has added it, such as `umfctl names`.
+    uint64_t names;
     /// 0.
-    uint64_t reserved[2];
+    uint64_t reserved;
     /// The sections by ::umf_record_section_kind_t.
     umf_record_section_t sections[UMF_RECORD_SECTIONS];
 } umf_record_header_t;
@@ -326,6 +329,43 @@ typedef struct umf_record_run_t {
     /// ::umf_record_state_t.
     uint32_t state;
 } umf_record_run_t;
+
+/// @brief Names of code, found on the machine of the recording, so that the file can be read
+/// elsewhere. After it come `count` items of ::umf_record_name_t, and then `text_bytes` bytes of
+/// texts.
+typedef struct umf_record_names_t {
+    /// Items.
+    uint64_t count;
+    /// Bytes of the texts, each with a zero at its end. Offset 0 is the empty text.
+    uint64_t text_bytes;
+    /// Bytes of an item.
+    uint32_t item_size;
+    /// 0.
+    uint32_t reserved[3];
+} umf_record_names_t;
+
+/// @brief Bits of umf_record_name_t::flags.
+typedef enum umf_record_name_flag_t {
+    /// The function is inlined in that of the next item, which has the same address.
+    UMF_RECORD_NAME_IS_INLINED = 1
+} umf_record_name_flag_t;
+
+/// @brief The function and the source line of a return address. Items ascend by address. Items of
+/// one address are inlined functions, the innermost first, and then the function that has the code.
+typedef struct umf_record_name_t {
+    /// The return address, as in ::UMF_RECORD_STACKS.
+    uint64_t address;
+    /// From the beginning of the function to `address`; 0 in an inlined function.
+    uint64_t offset;
+    /// Its name: offset in the texts; 0: not known.
+    uint32_t function;
+    /// Path of the source file: offset in the texts; 0: not known.
+    uint32_t source;
+    /// Line in the source file; 0: not known.
+    uint32_t line;
+    /// ::umf_record_name_flag_t.
+    uint32_t flags;
+} umf_record_name_t;
 
 #ifdef __cplusplus
 }

@@ -17,7 +17,22 @@ static void read_stack(const umf_reader_t *reader, uint32_t stack, uint64_t *sum
     }
 }
 
-static void read_tables(const umf_reader_t *reader) {
+/* Names in the file, and of files that it names. */
+static void read_names(umf_reader_t *reader, uint32_t stack, uint64_t *sum) {
+    const uint64_t *frames = NULL;
+    const umf_reader_frame_t *all;
+    size_t count = umf_reader_stack(reader, stack, &frames);
+    for (size_t i = 0; i < count; i++) {
+        size_t inlined = umf_reader_resolve_all(reader, frames[i], &all);
+        FUZZ_CHECK(inlined >= 1 && inlined <= 16 && !all[inlined - 1].is_inlined);
+        for (size_t j = 0; j < inlined; j++) {
+            *sum += strlen(all[j].module) + (all[j].function ? strlen(all[j].function) : 0);
+            *sum += all[j].source ? strlen(all[j].source) : 0;
+        }
+    }
+}
+
+static void read_tables(umf_reader_t *reader) {
     const umf_reader_info_t *info = umf_reader_info(reader);
     uint64_t sum = 0;
     size_t spans, runs, live;
@@ -27,6 +42,7 @@ static void read_tables(const umf_reader_t *reader) {
     }
     for (uint32_t i = 0; i <= info->stack_count; i++) {
         read_stack(reader, i, &sum);
+        read_names(reader, i, &sum);
     }
     const umf_record_span_t *span = umf_reader_spans(reader, &spans);
     umf_reader_runs(reader, &runs);

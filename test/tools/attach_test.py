@@ -147,6 +147,10 @@ def test_files(sample):
     recorder.communicate(timeout=60)
     check(recorder.returncode == 0)
     document = json.loads(run("leaks", "one.umfrec", "--json"))
+    with open(os.path.join(WORK, "one.umfrec"), "rb") as file:
+        file.seek(136)  # umf_record_header_t::names
+        file.seek(struct.unpack("<Q", file.read(8))[0])
+        check(struct.unpack("<Q", file.read(8))[0] > 0, "no names of code are in the file")
     check("10" in json.dumps(document) and "large" in json.dumps(document), document)
     check(os.listdir(WORK) and not [name for name in os.listdir(WORK) if name.endswith(".new")], "something is left")
 

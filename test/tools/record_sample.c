@@ -9,6 +9,7 @@
  *   tiny         a few events, and the file ends with the last
  *   snapshot     pools with spans and runs
  *   grown        the same pools later
+ *   named        snapshot with names of code, of which one is inlined
  *
  * The same words make the same file. Stacks are of functions of this program.
  */
@@ -492,6 +493,26 @@ static void snapshot(const char *path, uint64_t grown, bool bare) {
     }
 }
 
+/* A function at a line of model.cpp, with another one inlined there, for the place of a stack. */
+static void named(const char *path) {
+    static const char texts[] = "\0fill\0/src/fill.h\0evaluate\0/src/model.cpp";
+    snapshot(path, 2, false);
+    uint64_t address = ((uint64_t *)section(UMF_RECORD_STACKS))[stacks[3] + 1];
+    umf_record_names_t head = {
+        .count = 3, .text_bytes = sizeof(texts), .item_size = sizeof(umf_record_name_t)};
+    umf_record_name_t names[] = {{address, 0, 1, 6, 12, UMF_RECORD_NAME_IS_INLINED},
+                                 {address, 7, 18, 27, 34, 0},
+                                 {0x7f1234500000u, 5, 18, 0, 0, 0}};
+    sample.header->names = sample.size;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (fd < 0 || write(fd, &head, sizeof(head)) != (ssize_t)sizeof(head) ||
+        write(fd, names, sizeof(names)) != (ssize_t)sizeof(names) ||
+        write(fd, texts, sizeof(texts)) != (ssize_t)sizeof(texts)) {
+        fail(path);
+    }
+    close(fd);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 2 ? argv[2] : "";
     uint64_t events = argc > 3 ? strtoull(argv[3], NULL, 10) : 20000;
@@ -508,12 +529,14 @@ int main(int argc, char **argv) {
         tiny(argv[1]);
     } else if (strcmp(what, "snapshot") == 0 || strcmp(what, "grown") == 0) {
         snapshot(argv[1], *what == 'g' ? 5 : 2, false);
+    } else if (strcmp(what, "named") == 0) {
+        named(argv[1]);
     } else if (strcmp(what, "bare") == 0) {
         snapshot(argv[1], 2, true);
     } else {
         fputs("usage: record_sample <file> "
               "demo|clean|destroyed|destroyed_lost|overwritten|died|tiny|snapshot|grown|"
-              "bare [<events>]\n",
+              "named|bare [<events>]\n",
               stderr);
         return 2;
     }

@@ -48,7 +48,7 @@ expect_json() { # <expression about the document d>
         fail "not in the JSON: $1"
 }
 
-for what in demo clean destroyed destroyed_lost overwritten died tiny snapshot grown bare; do
+for what in demo clean destroyed destroyed_lost overwritten died tiny snapshot grown named bare; do
     "$sample" $what.umfrec $what
 done
 
@@ -91,6 +91,57 @@ if command -v objcopy >/dev/null && readelf -n "$sample" | grep -q 'Build ID'; t
 else
     echo "record_test: no objcopy or no build id: names of stripped programs are not tested"
 fi
+
+# --- names in the file: it is read without the program ---
+
+expect_status 0 "$umfctl" leaks named.umfrec
+expect_in out '^ +fill at fill\.h:12 \(umf_test_record_sample, inlined\)$'
+expect_in out '^ +evaluate at model\.cpp:34 \(umf_test_record_sample\)$'
+expect_in out '^ +grow_cache\+0x1 \(umf_test_record_sample\)$' # is not among them
+printf 'leak:^model.cpp$\n' >known
+expect_status 0 "$umfctl" leaks named.umfrec --suppressions known
+expect_not_in out 'fill at'
+expect_status 0 "$umfctl" trace named.umfrec --collapsed named.folded
+expect_in named.folded ';evaluate \(umf_test_record_sample\);fill \(umf_test_record_sample\) [0-9]+$'
+
+mkdir -p gone
+cp "$sample" gone/program
+gone/program gone/run.umfrec demo
+cp gone/run.umfrec gone/bare.umfrec
+expect_status 0 "$umfctl" names gone/run.umfrec
+expect_in out '^    addresses +11$'
+expect_in out '^    functions +6$'
+expect_in out '^  ! no name +5$'
+bytes=$(stat -c %s gone/run.umfrec)
+rm gone/program
+expect_status 0 "$umfctl" names gone/run.umfrec # keeps those that are not found any more
+expect_in out '^    functions +6$'
+[ "$(stat -c %s gone/run.umfrec)" -eq "$bytes" ] || fail "the names were added twice"
+expect_status 0 "$umfctl" trace gone/run.umfrec
+expect_in out '^ +forward_pass.* \(program\)$'
+expect_status 0 "$umfctl" trace gone/bare.umfrec
+expect_not_in out 'forward_pass'
+for what in run bare; do # the rest is as it was
+    cp gone/$what.umfrec gone/same.umfrec
+    expect_status 0 "$umfctl" trace gone/same.umfrec --chrome gone/$what.json
+done
+cmp gone/run.json gone/bare.json || fail "names changed the events"
+expect_status 1 "$umfctl" names tiny.umfrec
+expect_in err 'the file is cut off, so nothing is added'
+expect_status 1 "$umfctl" names nothing
+expect_in err 'nothing: No such file'
+expect_status 0 "$umfctl" names bare.umfrec
+# Damaged names are left out.
+names=$(od -An -t u8 -j 136 -N 8 named.umfrec | tr -d ' ')
+cp named.umfrec damaged.umfrec
+printf '\377\377\377\377\377' | dd of=damaged.umfrec bs=1 seek="$names" conv=notrunc status=none
+expect_status 0 "$umfctl" leaks damaged.umfrec
+expect_in out 'are damaged or cut off'
+expect_not_in out 'evaluate'
+cp named.umfrec damaged.umfrec
+printf '\377\377' | dd of=damaged.umfrec bs=1 seek=$((names + 32 + 6)) conv=notrunc status=none
+expect_status 0 "$umfctl" leaks damaged.umfrec
+expect_in out 'do not ascend by address'
 
 # --- trace: each planted fault is found ---
 

@@ -227,11 +227,20 @@ def test_lies():
 # --- programs that umfctl starts ---
 
 
+def names_in(path):
+    """How many names of code a recording has in itself."""
+    with open(os.path.join(WORK, path), "rb") as file:
+        file.seek(136)  # umf_record_header_t::names
+        file.seek(struct.unpack("<Q", file.read(8))[0])
+        return struct.unpack("<Q", file.read(8))[0]
+
+
 def test_record_a_program():
     run("record", "-o", "whole.umfrec", "--leaks", "--", SAMPLE)
     text = run("trace", "whole.umfrec")
     check("in an orderly way" in text and "large" in text and "small" in text, text)
     check(os.stat(os.path.join(WORK, "whole.umfrec")).st_mode & 0o777 == 0o600)
+    check(names_in("whole.umfrec") > 0)
     said = run("record", "--", "sh", "-c", "exit 7", status=7)
     output = run("record", "--", "sh", "-c", "echo attach=$UMF_RECORD_ATTACH.")
     check("attach=." in output, output)

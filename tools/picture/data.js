@@ -89,8 +89,10 @@
     }
 
     /* Without what compilers and linkers append for parts, copies and versions. */
-    function short_name([name, module]) {
-        return [name.replace(/(\.(constprop|isra|part|cold|lto_priv)(\.\d+)?)+$/, "").replace(/@@?GLIBC_.*$/, ""), module];
+    /* Of a frame: the function, the module, and the source line, "" if it is not known. */
+    function short_name([name, module, line]) {
+        const short = name.replace(/(\.(constprop|isra|part|cold|lto_priv)(\.\d+)?)+$/, "").replace(/@@?GLIBC_.*$/, "");
+        return [short, module, line || ""];
     }
 
     /* Indices of the frames that matter, the innermost first. */

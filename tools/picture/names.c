@@ -64,15 +64,26 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-static void write_frame(picture_t *picture, uint64_t address) {
-    umf_reader_frame_t frame = umf_reader_resolve(picture->reader, address);
+static void write_frame(picture_t *picture, const umf_reader_frame_t *frame) {
     char text[512];
     picture_open(picture->out, '[');
-    picture_text(picture->out, frame.function ? frame.function
-                                              : umf_reader_frame_text(picture->reader, address,
-                                                                      text, sizeof(text)));
-    picture_text(picture->out, frame.module[0] ? base_name(frame.module) : "no module");
+    picture_text(picture->out, frame->function ? frame->function
+                                               : umf_reader_frame_text(frame, text, sizeof(text)));
+    picture_text(picture->out, frame->module[0] ? base_name(frame->module) : "no module");
+    if (*umf_reader_line_text(frame, text, sizeof(text))) {
+        picture_text(picture->out, text);
+    }
     picture_close(picture->out, ']');
+}
+
+/* Of an address all functions, the innermost first. Returns how many. */
+static size_t write_frames(picture_t *picture, uint64_t address) {
+    const umf_reader_frame_t *frames;
+    size_t count = umf_reader_resolve_all(picture->reader, address, &frames);
+    for (size_t i = 0; i < count; i++) {
+        write_frame(picture, &frames[i]);
+    }
+    return count;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -103,13 +114,17 @@ static uint64_t *addresses(picture_t *picture, size_t *count) {
     return list;
 }
 
-static void write_stack(picture_t *picture, uint32_t stack, const uint64_t *list, size_t count) {
+/* `firsts` has the number of the first frame of each address, and the end. */
+static void write_stack(picture_t *picture, uint32_t stack, const uint64_t *list, size_t count,
+                        const uint64_t *firsts) {
     const uint64_t *frames;
     size_t depth = umf_reader_stack(picture->reader, stack, &frames);
     picture_open(picture->out, '[');
     for (size_t i = 0; i < depth; i++) {
         const uint64_t *at = bsearch(&frames[i], list, count, sizeof(*list), by_value);
-        picture_number(picture->out, at - list);
+        for (uint64_t frame = firsts[at - list]; frame < firsts[at - list + 1]; frame++) {
+            picture_number(picture->out, (int64_t)frame);
+        }
     }
     picture_close(picture->out, ']');
 }
@@ -118,17 +133,18 @@ static void write_stack(picture_t *picture, uint32_t stack, const uint64_t *list
 void picture_names_write(picture_t *picture) {
     size_t count;
     uint64_t *list = addresses(picture, &count);
+    uint64_t *firsts = picture_take(picture, count + 1, sizeof(*firsts));
     write_objects(picture);
     picture_key(picture->out, "frames");
     picture_open(picture->out, '[');
-    for (size_t i = 0; i < count; i++) {
-        write_frame(picture, list[i]);
+    for (size_t i = 0; firsts && i < count; i++) {
+        firsts[i + 1] = firsts[i] + write_frames(picture, list[i]);
     }
     picture_close(picture->out, ']');
     picture_key(picture->out, "stacks");
     picture_open(picture->out, '[');
-    for (uint32_t i = 0; list && i < picture->stack_count; i++) {
-        write_stack(picture, picture->stacks[i], list, count);
+    for (uint32_t i = 0; list && firsts && i < picture->stack_count; i++) {
+        write_stack(picture, picture->stacks[i], list, count, firsts);
     }
     picture_close(picture->out, ']');
 }

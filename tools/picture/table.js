@@ -90,7 +90,8 @@
         umf.add(details, "summary", "", model.stack_title(row.stack));
         const list = umf.add(details, "ol");
         for (const frame of frames) {
-            umf.add(list, "li", "", model.frames[frame][0] + " (" + model.frames[frame][1] + ")");
+            const [name, module, line] = model.frames[frame];
+            umf.add(list, "li", "", name + (line ? " at " + line : "") + " (" + module + ")");
         }
     }
 

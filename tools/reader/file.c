@@ -90,7 +90,7 @@ void *reader_memory(const umf_reader_t *reader, uint64_t count, size_t size,
 static bool load(umf_reader_t *reader, umf_reader_error_t *error) {
     return reader_check_header(reader, error) && reader_load_tables(reader, error) &&
            reader_load_stacks(reader, error) && reader_load_blocks(reader, error) &&
-           reader_load_live(reader, error);
+           reader_load_live(reader, error) && reader_load_names(reader, error);
 }
 
 static umf_reader_t *open_source(const reader_source_t *source, const char *name,
@@ -151,7 +151,8 @@ void umf_reader_close(umf_reader_t *reader) {
                            reader->modules,       reader->stack_items,   reader->stack_starts,
                            reader->stack_of_item, reader->live,          reader->spans,
                            reader->runs,          reader->blocks,        reader->events,
-                           reader->threads,       reader->thread_blocks, reader->left_out};
+                           reader->threads,       reader->thread_blocks, reader->left_out,
+                           reader->names,         reader->name_texts};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         free(parts[i]);
     }

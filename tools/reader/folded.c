@@ -106,17 +106,24 @@ static bool add_frame(making_t *making, const char *name) {
     return true;
 }
 
-/* Of a function without its place in it, else the place in the module. */
+/* Functions without the place in them, else the place in the module; the outermost first. */
 static bool add_address(making_t *making, uint64_t address) {
-    char text[NAME];
-    umf_reader_frame_t frame = umf_reader_resolve(making->reader, address);
-    if (frame.function) {
-        const char *slash = strrchr(frame.module, '/');
-        snprintf(text, sizeof(text), "%.180s (%.64s)", frame.function,
-                 slash ? slash + 1 : frame.module);
-        return add_frame(making, text);
+    const umf_reader_frame_t *frames;
+    size_t count = umf_reader_resolve_all(making->reader, address, &frames);
+    bool is_added = true;
+    while (is_added && count > 0) {
+        const umf_reader_frame_t *frame = &frames[--count];
+        const char *slash = strrchr(frame->module, '/');
+        char text[NAME];
+        if (frame->function) {
+            snprintf(text, sizeof(text), "%.180s (%.64s)", frame->function,
+                     slash ? slash + 1 : frame->module);
+        } else {
+            umf_reader_frame_text(frame, text, sizeof(text));
+        }
+        is_added = add_frame(making, text);
     }
-    return add_frame(making, umf_reader_frame_text(making->reader, address, text, sizeof(text)));
+    return is_added;
 }
 
 /* --- stacks ----------------------------------------------------------------------------------- */

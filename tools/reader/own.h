@@ -43,6 +43,10 @@ struct umf_reader_t {
     size_t span_count;
     umf_record_run_t *runs;
     size_t run_count;
+    umf_record_name_t *names; /* by address */
+    size_t name_count;
+    char *name_texts; /* with a zero after the end */
+    uint64_t name_text_bytes;
 
     reader_block_t *blocks; /* of one thread side by side, by number */
     size_t block_count;
@@ -54,6 +58,7 @@ struct umf_reader_t {
 
     double ns_per_tick;
     struct symbols_t *symbols;
+    umf_reader_frame_t unknown; /* the frame of an address while there is no memory */
     char *notes[NOTES + 1];
 };
 
@@ -84,11 +89,21 @@ bool reader_load_tables(umf_reader_t *reader, umf_reader_error_t *error);
 bool reader_load_stacks(umf_reader_t *reader, umf_reader_error_t *error);
 bool reader_load_blocks(umf_reader_t *reader, umf_reader_error_t *error);
 bool reader_load_live(umf_reader_t *reader, umf_reader_error_t *error);
+bool reader_load_names(umf_reader_t *reader, umf_reader_error_t *error);
+
+#define READER_INLINED_MOST 16u /* frames of one address */
+
+/* The items of an address in the file's names; returns how many, at most READER_INLINED_MOST. */
+size_t reader_names_of(const umf_reader_t *reader, uint64_t address,
+                       const umf_record_name_t **names);
 
 /* The parts of umf_record_event_t::what, in range. */
 uint32_t reader_object_of(const umf_reader_t *reader, uint64_t what);
 uint32_t reader_stack_of(const umf_reader_t *reader, uint64_t what);
 
+/* From now on what this machine has comes first, and the names in the file are used for the rest.
+ * Frames that were resolved before are not valid any more. */
+void reader_resolve_here(umf_reader_t *reader);
 void reader_symbols_free(struct symbols_t *symbols);
 
 #endif

@@ -115,18 +115,16 @@ static void word_member(pytorch_t *pytorch, uint32_t name, uint32_t text) {
     word(pytorch, text);
 }
 
-static void frame(pytorch_t *pytorch, uint64_t address) {
+static void frame(pytorch_t *pytorch, const umf_reader_frame_t *at) {
     char text[512];
-    umf_reader_frame_t at = umf_reader_resolve(pytorch->reader, address);
     pickle_dict(&pytorch->pickle);
     pickle_open(&pytorch->pickle);
     word(pytorch, FILENAME);
-    pickle_text(&pytorch->pickle, at.module);
-    number_member(pytorch, LINE, 0);
+    pickle_text(&pytorch->pickle, at->source ? at->source : at->module);
+    number_member(pytorch, LINE, at->line);
     word(pytorch, NAME);
     pickle_text(&pytorch->pickle,
-                at.function ? at.function
-                            : umf_reader_frame_text(pytorch->reader, address, text, sizeof(text)));
+                at->function ? at->function : umf_reader_frame_text(at, text, sizeof(text)));
     pickle_close_dict(&pytorch->pickle);
 }
 
@@ -142,7 +140,11 @@ static void frames_member(pytorch_t *pytorch, uint32_t stack) {
     pickle_keep(&pytorch->pickle, WORDS + stack);
     pickle_open(&pytorch->pickle);
     for (size_t i = 0; i < count; i++) {
-        frame(pytorch, frames[i]);
+        const umf_reader_frame_t *all;
+        size_t inlined = umf_reader_resolve_all(pytorch->reader, frames[i], &all);
+        for (size_t j = 0; j < inlined; j++) {
+            frame(pytorch, &all[j]);
+        }
     }
     pickle_close_list(&pytorch->pickle);
     pytorch->has_stack[stack] = true;

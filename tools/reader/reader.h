@@ -100,6 +100,9 @@ typedef struct umf_reader_frame_t {
     const char *module;    /* path of the file; "" if the address is in none */
     const char *function;  /* NULL: not known */
     uint64_t offset;       /* in the function, else in the module's file, else the address */
+    const char *source;    /* path of the source file; NULL: not known */
+    uint32_t line;         /* 0: not known */
+    bool is_inlined;       /* in the next frame of the same address */
     bool is_other_version; /* the file has another build id than the process had */
 } umf_reader_frame_t;
 
@@ -110,11 +113,31 @@ size_t umf_reader_stack(const umf_reader_t *reader, uint32_t stack, const uint64
  */
 size_t umf_reader_caller_stack(umf_reader_t *reader, uint32_t stack, const uint64_t **frames);
 
-/* The code at a return address. Opens files named in the recording; texts live with the reader. */
+/* The function that has the code at a return address. The names that are in the recording come
+ * first; otherwise it opens files named in the recording. Texts live with the reader. */
 umf_reader_frame_t umf_reader_resolve(umf_reader_t *reader, uint64_t address);
 
-/* "function+0x1c (libx.so)", "libx.so+0x12c0" or "0x7f..."; returns `text`. */
-const char *umf_reader_frame_text(umf_reader_t *reader, uint64_t address, char *text, size_t size);
+/* Likewise with the functions that are inlined there, the innermost first; returns how many frames
+ * there are, at least one. They are valid until the next call. */
+size_t umf_reader_resolve_all(umf_reader_t *reader, uint64_t address,
+                              const umf_reader_frame_t **frames);
+
+typedef struct umf_reader_names_t {
+    uint64_t addresses, functions, lines; /* addresses in stacks; those with a function, a line */
+    uint64_t bytes;                       /* that were written */
+} umf_reader_names_t;
+
+/* Writes the names of all addresses in stacks at the end of the file that was read, in place of
+ * those that it has; nothing if it has no stacks. The descriptor is open for reading and writing.
+ * False: `error` says why, and the rest of the file is as it was. */
+bool umf_reader_names_write(umf_reader_t *reader, int fd, umf_reader_names_t *names,
+                            umf_reader_error_t *error);
+
+/* "function at file.c:12 (libx.so)", "function+0x1c (libx.so)", "libx.so+0x12c0" or "0x7f...";
+ * returns `text`. */
+const char *umf_reader_frame_text(const umf_reader_frame_t *frame, char *text, size_t size);
+/* "file.c:12", "" if the line is not known; returns `text`. */
+const char *umf_reader_line_text(const umf_reader_frame_t *frame, char *text, size_t size);
 
 /* --- events ----------------------------------------------------------------------------------- */
 

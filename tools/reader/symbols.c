@@ -23,10 +23,17 @@ typedef struct image_t {
 } image_t;
 
 typedef struct resolved_t {
-    uint64_t address; /* 0: not in use */
-    umf_reader_frame_t frame;
-    char *name; /* name of the frame's function, if it is ours */
+    uint64_t address;           /* 0: not in use */
+    umf_reader_frame_t *frames; /* NULL: `only` is the one */
+    size_t count;
+    umf_reader_frame_t only;
 } resolved_t;
+
+/* Texts of frames that are in no file. */
+typedef struct kept_t {
+    struct kept_t *next;
+    char text[];
+} kept_t;
 
 typedef char *demangle_t(const char *name, char *buffer, size_t *size, int *status);
 
@@ -37,6 +44,8 @@ typedef struct symbols_t {
     uint64_t image_bytes;
     resolved_t *resolved; /* open addressing */
     size_t resolved_room, resolved_count;
+    kept_t *kept;
+    bool is_local; /* names in the recording come last */
     void *runtime;
     demangle_t *demangle;
 } symbols_t;
@@ -79,7 +88,11 @@ void reader_symbols_free(symbols_t *symbols) {
         free(image);
     }
     for (size_t i = 0; i < symbols->resolved_room; i++) {
-        free(symbols->resolved[i].name);
+        free(symbols->resolved[i].frames);
+    }
+    for (kept_t *kept = symbols->kept, *next; kept; kept = next) {
+        next = kept->next;
+        free(kept);
     }
     if (symbols->runtime) {
         dlclose(symbols->runtime);
@@ -211,18 +224,46 @@ static bool is_same_version(const image_t *image, const umf_record_module_t *mod
 
 /* --- addresses -------------------------------------------------------------------------------- */
 
+/* The module of a return address; NULL: it is in none. */
+static const umf_record_module_t *module_of(const umf_reader_t *reader, const symbols_t *symbols,
+                                            uint64_t address, size_t *index) {
+    /* The call is in front of the address it returns to. */
+    *index = module_at(symbols, reader->info.module_count, address - 1);
+    return *index < reader->info.module_count ? symbols->by_base[*index] : NULL;
+}
+
+/* The name of C++ as people write it; the name itself if it is of another language. */
+static const char *readable(symbols_t *symbols, const char *name) {
+    int status = 0;
+    char *text = name && symbols->demangle && strncmp(name, "_Z", 2) == 0 &&
+                         strnlen(name, NAME_MOST) < NAME_MOST
+                     ? symbols->demangle(name, NULL, NULL, &status)
+                     : NULL;
+    kept_t *kept = text ? malloc(sizeof(*kept) + strlen(text) + 1) : NULL;
+    if (kept) {
+        strcpy(kept->text, text);
+        kept->next = symbols->kept;
+        symbols->kept = kept;
+        name = kept->text;
+    }
+    free(text);
+    return name;
+}
+
+/* A frame by its address alone. */
+static umf_reader_frame_t bare(const umf_reader_t *reader, const umf_record_module_t *module,
+                               uint64_t address) {
+    return module ? (umf_reader_frame_t){.module = umf_reader_text(reader, module->path),
+                                         .offset = address - module->base + module->file_offset}
+                  : (umf_reader_frame_t){.module = "", .offset = address};
+}
+
 static umf_reader_frame_t look_up(const umf_reader_t *reader, symbols_t *symbols,
                                   uint64_t address) {
-    size_t count = reader->info.module_count;
-    /* The call is in front of the address it returns to. */
-    size_t index = module_at(symbols, count, address - 1);
-    if (index == count) {
-        return (umf_reader_frame_t){.module = "", .offset = address};
-    }
-    const umf_record_module_t *module = symbols->by_base[index];
-    umf_reader_frame_t frame = {.module = umf_reader_text(reader, module->path),
-                                .offset = address - module->base + module->file_offset};
-    const image_t *image = image_of(symbols, index, frame.module);
+    size_t index;
+    const umf_record_module_t *module = module_of(reader, symbols, address, &index);
+    umf_reader_frame_t frame = bare(reader, module, address);
+    const image_t *image = module ? image_of(symbols, index, frame.module) : NULL;
     if (!image || image->file.segment_count == 0) {
         return frame;
     } else if (!is_same_version(image, module)) {
@@ -233,20 +274,35 @@ static umf_reader_frame_t look_up(const umf_reader_t *reader, symbols_t *symbols
     const elf_file_t *names = image->debug.symbol_count ? &image->debug : &image->file;
     frame.function = elf_function(&image->file, names, frame.offset - 1, &inside);
     frame.offset = frame.function ? inside + 1 : frame.offset;
+    frame.function = readable(symbols, frame.function);
     return frame;
 }
 
-static void make_readable(const symbols_t *symbols, resolved_t *resolved) {
-    const char *name = resolved->frame.function;
-    if (!name || !symbols->demangle || strncmp(name, "_Z", 2) != 0 ||
-        strnlen(name, NAME_MOST) == NAME_MOST) {
-        return;
+static const char *name_text(const umf_reader_t *reader, uint32_t offset) {
+    return offset ? reader->name_texts + offset : NULL;
+}
+
+/* By the names in the file. False: it has none of this address. */
+static bool take_names(const umf_reader_t *reader, const symbols_t *symbols, resolved_t *resolved) {
+    size_t index;
+    const umf_record_name_t *names;
+    size_t count = reader_names_of(reader, resolved->address, &names);
+    umf_reader_frame_t at =
+        bare(reader, module_of(reader, symbols, resolved->address, &index), resolved->address);
+    umf_reader_frame_t *frames = count > 0 ? calloc(count, sizeof(*frames)) : NULL;
+    for (size_t i = 0; frames && i < count; i++) {
+        frames[i] = (umf_reader_frame_t){
+            .module = at.module,
+            .function = name_text(reader, names[i].function),
+            .offset = names[i].function ? names[i].offset : at.offset,
+            .source = name_text(reader, names[i].source),
+            .line = names[i].line,
+            .is_inlined = i + 1 < count,
+        };
     }
-    int status = 0;
-    resolved->name = symbols->demangle(name, NULL, NULL, &status);
-    if (resolved->name) {
-        resolved->frame.function = resolved->name;
-    }
+    resolved->frames = frames;
+    resolved->count = count;
+    return frames != NULL;
 }
 
 static resolved_t *slot_of(resolved_t *slots, size_t room, uint64_t address) {
@@ -276,26 +332,54 @@ static bool make_room(symbols_t *symbols) {
     return slots != NULL;
 }
 
-umf_reader_frame_t umf_reader_resolve(umf_reader_t *reader, uint64_t address) {
+static void resolve(umf_reader_t *reader, symbols_t *symbols, resolved_t *slot) {
+    if (!symbols->is_local && take_names(reader, symbols, slot)) {
+        return;
+    }
+    slot->only = look_up(reader, symbols, slot->address);
+    if (!symbols->is_local || slot->only.function || !take_names(reader, symbols, slot)) {
+        slot->count = 1;
+    }
+}
+
+size_t umf_reader_resolve_all(umf_reader_t *reader, uint64_t address,
+                              const umf_reader_frame_t **frames) {
     if (!reader->symbols) {
         reader->symbols = begin(reader);
     }
-    if (!reader->symbols || address == 0 || !make_room(reader->symbols)) {
-        return (umf_reader_frame_t){.module = "", .offset = address};
+    symbols_t *symbols = reader->symbols;
+    if (!symbols || address == 0 || !make_room(symbols)) {
+        reader->unknown = (umf_reader_frame_t){.module = "", .offset = address};
+        *frames = &reader->unknown;
+        return 1;
     }
-    resolved_t *slot = slot_of(reader->symbols->resolved, reader->symbols->resolved_room, address);
+    resolved_t *slot = slot_of(symbols->resolved, symbols->resolved_room, address);
     if (!slot->address) {
         slot->address = address;
-        slot->frame = look_up(reader, reader->symbols, address);
-        make_readable(reader->symbols, slot);
-        reader->symbols->resolved_count++;
+        resolve(reader, symbols, slot);
+        symbols->resolved_count++;
     }
-    return slot->frame;
+    *frames = slot->frames ? slot->frames : &slot->only;
+    return slot->count;
 }
 
-static const char *file_of(const umf_reader_frame_t *frame) {
-    const char *slash = strrchr(frame->module, '/');
-    return slash ? slash + 1 : frame->module;
+umf_reader_frame_t umf_reader_resolve(umf_reader_t *reader, uint64_t address) {
+    const umf_reader_frame_t *frames;
+    size_t count = umf_reader_resolve_all(reader, address, &frames);
+    return frames[count - 1];
+}
+
+void reader_resolve_here(umf_reader_t *reader) {
+    reader_symbols_free(reader->symbols);
+    reader->symbols = begin(reader);
+    if (reader->symbols) {
+        reader->symbols->is_local = true;
+    }
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
 }
 
 size_t umf_reader_caller_stack(umf_reader_t *reader, uint32_t stack, const uint64_t **frames) {
@@ -303,7 +387,7 @@ size_t umf_reader_caller_stack(umf_reader_t *reader, uint32_t stack, const uint6
     size_t count = umf_reader_stack(reader, stack, &all), own = 0;
     while (own < count) {
         umf_reader_frame_t frame = umf_reader_resolve(reader, all[own]);
-        if (strncmp(file_of(&frame), "libumf", 6) != 0) {
+        if (strncmp(base_name(frame.module), "libumf", 6) != 0) {
             break;
         }
         own++;
@@ -313,16 +397,29 @@ size_t umf_reader_caller_stack(umf_reader_t *reader, uint32_t stack, const uint6
     return count - own;
 }
 
-const char *umf_reader_frame_text(umf_reader_t *reader, uint64_t address, char *text, size_t size) {
-    umf_reader_frame_t frame = umf_reader_resolve(reader, address);
-    const char *file = file_of(&frame);
-    if (frame.function) {
-        snprintf(text, size, "%s+0x%" PRIx64 " (%s)", frame.function, frame.offset, file);
+const char *umf_reader_line_text(const umf_reader_frame_t *frame, char *text, size_t size) {
+    text[0] = '\0';
+    if (frame->source && frame->line > 0) {
+        snprintf(text, size, "%s:%" PRIu32, base_name(frame->source), frame->line);
+    }
+    return text;
+}
+
+const char *umf_reader_frame_text(const umf_reader_frame_t *frame, char *text, size_t size) {
+    char line[256];
+    const char *file = base_name(frame->module);
+    if (frame->function && *umf_reader_line_text(frame, line, sizeof(line))) {
+        snprintf(text, size, "%s at %s (%s%s)", frame->function, line, file,
+                 frame->is_inlined ? ", inlined" : "");
+    } else if (frame->function && frame->is_inlined) {
+        snprintf(text, size, "%s (%s, inlined)", frame->function, file);
+    } else if (frame->function) {
+        snprintf(text, size, "%s+0x%" PRIx64 " (%s)", frame->function, frame->offset, file);
     } else if (*file) {
-        snprintf(text, size, "%s+0x%" PRIx64 "%s", file, frame.offset,
-                 frame.is_other_version ? " (another version of the file)" : "");
+        snprintf(text, size, "%s+0x%" PRIx64 "%s", file, frame->offset,
+                 frame->is_other_version ? " (another version of the file)" : "");
     } else {
-        snprintf(text, size, "0x%" PRIx64, frame.offset);
+        snprintf(text, size, "0x%" PRIx64, frame->offset);
     }
     return text;
 }

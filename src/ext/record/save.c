@@ -28,6 +28,7 @@ __attribute__((no_sanitize("thread"))) static void copy_shared(void *to, const v
 
 void umf_record_header_copy(const umf_recording_t *r, umf_record_header_t *header) {
     copy_shared(header, r->header, sizeof(*header));
+    header->names = 0; /* those that another program has added are not copied */
     for (unsigned i = 0; i < UMF_RECORD_SECTIONS; i++) {
         const umf_record_section_t *section = &r->sections[i]; /* all but the count is constant */
         header->sections[i].offset = section->offset;
