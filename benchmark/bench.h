@@ -32,6 +32,8 @@ struct Options {
     std::string filter;                          // run the blocks whose name contains this
     std::vector<int> threads = {1, 2, 4, 8, 16}; // of Mode::threads
     std::string folder;                          // of Mode::judge
+    bool side_by_side = false;                   // of Mode::judge
+    double seconds = 0;                          // of Mode::judge; 0: all rounds
 };
 extern Options options;
 const char *mode_name();

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -114,7 +115,7 @@ std::string self_path() {
 
 std::string run_program(const std::vector<std::string> &args, std::string &error) {
     int fds[2];
-    if (pipe(fds) != 0) {
+    if (pipe2(fds, O_CLOEXEC) != 0) { // threads may start programs at the same time
         error = "pipe failed";
         return "";
     }
@@ -446,6 +447,7 @@ Mode mode_of(const Target &target) {
     } prefixes[] = {
         {"ir/", Mode::instructions}, {"rss/", Mode::memory},     {"metadata/", Mode::memory},
         {"flat/", Mode::threads},    {"shared/", Mode::threads}, {"program/", Mode::programs},
+        {"judge/", Mode::judge},     {"grid/", Mode::grid},
     };
     for (const auto &p : prefixes) {
         if (strncmp(target.key, p.prefix, strlen(p.prefix)) == 0) {

@@ -1,6 +1,7 @@
 // Programs of others: those of mimalloc-bench, built, under the preload library over
 // each pool that it can use and under every peer that is there. Times and peaks of resident memory
-// as ratios with geometric means.
+// as ratios with geometric means. With --side-by-side several allocators run a program at the same
+// time, each on CPUs of its own.
 #include "bench.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <limits>
 #include <regex>
 #include <sstream>
+#include <thread>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,7 +47,7 @@ const std::vector<Program> single = {
 };
 
 const std::vector<Program> threaded = {
-    {"larson", "larson", {"1", "8", "1000", "5000", "100", "4141", "T"}, "Throughput = ([0-9.]+)"},
+    {"larson", "larson", {"1", "8", "1000", "5000", "100", "4141", "T"}, "Throughput = +([0-9.]+)"},
     {"mstress", "mstress", {"T", "50", "25"}},
     {"glibc-thread", "glibc-thread", {"T"}, "([0-9.]+) iterations"},
     {"xmalloc-test", "xmalloc-test", {"-w", "T", "-t", "1", "-s", "64"}, "free/sec: ([0-9.]+)"},
@@ -60,7 +62,7 @@ const std::vector<Program> others = {
     {"larson-sized",
      "larson-sized",
      {"1", "8", "1000", "5000", "100", "4141", "T"},
-     "Throughput = ([0-9.]+)"},
+     "Throughput = +([0-9.]+)"},
     {"cache-scratch", "cache-scratch", {"T", "1000", "1", "2000000", "T"}},
     {"cache-thrash", "cache-thrash", {"T", "1000", "1", "2000000", "T"}},
     {"mleak 5", "mleak", {"5"}},
@@ -117,10 +119,14 @@ class Output {
     std::string path;
 };
 
+// `first_cpu`: of those it runs on; negative: all.
 Measured measure(const std::string &folder, const Program &program, const Allocator &allocator,
-                 int threads) {
-    static const Output output;
+                 int threads, int first_cpu) {
+    const Output output;
     std::vector<std::string> args = {beside_us("umf-bench-measure")};
+    if (first_cpu >= 0) {
+        args.insert(args.end(), {"--cpus", std::to_string(first_cpu), std::to_string(threads)});
+    }
     if (program.input) {
         args.insert(args.end(), {"--input", fill_in(program.input, folder, threads)});
     }
@@ -288,56 +294,134 @@ void print_rows(const char *unit, const Rows &rows, std::vector<double> Row::*of
 // --- sets of programs
 // ---------------------------------------------------------------------------------------
 
-// All allocators take turns in every round.
-Row run_one(const std::string &folder, const Program &program, int threads, const std::string &set,
-            const std::vector<Allocator> &all) {
-    std::vector<Samples> time(all.size()), peak(all.size());
-    std::vector<std::string> error(all.size());
-    for (unsigned round = 0; round < options.rounds; ++round) {
-        for (size_t i = 0; i < all.size(); ++i) {
-            if (!error[i].empty()) {
+// One program with a number of threads, in the rounds that were made.
+struct Trial {
+    std::string set;
+    const Program *program;
+    int threads;
+    std::vector<Samples> time, peak;
+    std::vector<std::string> error;
+};
+
+// How many allocators run it at the same time.
+int lanes(const Trial &trial) {
+    return options.side_by_side ? std::max(1, usable_cpus() / trial.threads) : 1;
+}
+
+// All allocators take turns in every round; with several lanes, in another lane each time. False:
+// the time was over before all of them had their turn.
+bool run_round_of(Trial &trial, const std::string &folder, const std::vector<Allocator> &all,
+                  unsigned round, uint64_t deadline) {
+    const size_t count = all.size(), at_once = std::min(count, static_cast<size_t>(lanes(trial)));
+    for (size_t first = 0; first < count; first += at_once) {
+        if (now_ns() > deadline) {
+            return false;
+        }
+        std::vector<Measured> measured(count);
+        std::vector<std::thread> running;
+        for (size_t lane = 0; lane < at_once && first + lane < count; ++lane) {
+            const size_t i = (first + lane + round) % count;
+            if (!trial.error[i].empty()) {
                 continue;
             }
-            const Measured measured = measure(folder, program, all[i], threads);
-            error[i] = measured.error;
-            if (measured.error.empty()) {
-                time[i].add(measured.time);
-                peak[i].add(measured.peak);
+            const int first_cpu = at_once > 1 ? static_cast<int>(lane) * trial.threads : -1;
+            running.emplace_back([&trial, &folder, &all, &measured, i, first_cpu] {
+                measured[i] = measure(folder, *trial.program, all[i], trial.threads, first_cpu);
+            });
+        }
+        for (std::thread &one : running) {
+            one.join();
+        }
+        for (size_t i = 0; i < count; ++i) {
+            if (!std::isnan(measured[i].time)) {
+                trial.time[i].add(measured[i].time);
+                trial.peak[i].add(measured[i].peak);
+            } else if (!measured[i].error.empty()) {
+                trial.error[i] = measured[i].error;
             }
         }
     }
-    Row row = {program.name, {}, {}};
-    for (size_t i = 0; i < all.size(); ++i) {
-        const bool is_right = error[i].empty();
-        const std::string tail = set + "/" + program.name + "/" + all[i].name;
-        row.time.push_back(is_right ? time[i].median() : NOT_MEASURED);
-        row.peak.push_back(is_right ? peak[i].median() : NOT_MEASURED);
-        if (is_right) {
-            report.add("judge/program time/" + tail, "s", time[i]);
-            report.add("judge/program rss/" + tail, "MiB", peak[i]);
-        } else {
-            report.absent("judge/program time/" + tail, error[i]);
-            printf("  %s under %s: %s\n", program.name, all[i].name.c_str(), error[i].c_str());
+    return true;
+}
+
+void add_trials(const std::string &folder, const std::string &set,
+                const std::vector<Program> &programs, int threads, size_t allocators_count,
+                std::vector<Trial> &trials) {
+    if (!wanted("judge/" + set)) {
+        return;
+    }
+    for (const Program &program : programs) {
+        const std::string path = folder + "/out/bench/" + program.file;
+        if (!is_readable(path)) {
+            report.absent("judge/program time/" + set + "/" + program.name, path + " is not there");
+            continue;
         }
+        Trial trial = {set, &program, threads, {}, {}, {}};
+        trial.time.resize(allocators_count);
+        trial.peak.resize(allocators_count);
+        trial.error.resize(allocators_count);
+        trials.push_back(trial);
+    }
+}
+
+// A round is begun only if the time that the last one took is left of options.seconds.
+void run_trials(const std::string &folder, const std::vector<Allocator> &all,
+                std::vector<Trial> &trials) {
+    const uint64_t begin = now_ns();
+    const uint64_t deadline =
+        options.seconds > 0 ? begin + static_cast<uint64_t>(options.seconds * 1e9) : UINT64_MAX;
+    for (unsigned round = 0; round < options.rounds; ++round) {
+        const uint64_t round_begin = now_ns();
+        for (Trial &trial : trials) {
+            if (!run_round_of(trial, folder, all, round, deadline)) {
+                printf("the time was over in round %u\n", round + 1);
+                return;
+            }
+        }
+        const uint64_t took = now_ns() - round_begin;
+        printf("round %u of %u: %.0f s\n", round + 1, options.rounds,
+               static_cast<double>(took) / 1e9);
+        fflush(stdout);
+        if (took > deadline - now_ns()) {
+            return;
+        }
+    }
+}
+
+// An allocator under which the program failed once has no result.
+Row row_of(const Trial &trial, const std::vector<Allocator> &all) {
+    Row row = {trial.program->name, {}, {}};
+    for (size_t i = 0; i < all.size(); ++i) {
+        const bool is_right = trial.error[i].empty() && !trial.time[i].values.empty();
+        const std::string tail = trial.set + "/" + trial.program->name + "/" + all[i].name;
+        row.time.push_back(is_right ? trial.time[i].median() : NOT_MEASURED);
+        row.peak.push_back(is_right ? trial.peak[i].median() : NOT_MEASURED);
+        if (is_right) {
+            report.add("judge/program time/" + tail, "s", trial.time[i]);
+            report.add("judge/program rss/" + tail, "MiB", trial.peak[i]);
+            continue;
+        }
+        const std::string why = trial.error[i].empty() ? "no time was left" : trial.error[i];
+        report.absent("judge/program time/" + tail, why);
+        printf("  %s under %s: %s\n", trial.program->name, all[i].name.c_str(), why.c_str());
     }
     return row;
 }
 
-void run_set(const std::string &folder, const std::string &set,
-             const std::vector<Program> &programs, int threads, const std::vector<Allocator> &all,
-             Rows &everything) {
-    if (!wanted("judge/" + set)) {
-        return;
-    }
-    print_title("judge/" + set);
+void print_set(const std::string &set, const std::vector<Trial> &trials,
+               const std::vector<Allocator> &all, Rows &everything) {
     Rows rows;
-    for (const Program &program : programs) {
-        if (is_readable(folder + "/out/bench/" + program.file)) {
-            rows.push_back(run_one(folder, program, threads, set, all));
-        } else {
-            report.absent("judge/program time/" + set + "/" + program.name,
-                          folder + "/out/bench/" + program.file + " is not there");
+    for (const Trial &trial : trials) {
+        if (trial.set != set) {
+            continue;
         }
+        if (rows.empty()) {
+            print_title("judge/" + set);
+        }
+        rows.push_back(row_of(trial, all));
+    }
+    if (rows.empty()) {
+        return;
     }
     print_rows("seconds, or their like", rows, &Row::time, all);
     print_rows("peak MiB", rows, &Row::peak, all);
@@ -371,13 +455,20 @@ int run_judge(const std::string &folder) {
         return 2;
     }
     const std::vector<Allocator> all = allocators(folder);
-    Rows rows, rest;
-    run_set(folder, "single", single, 1, all, rows);
+    std::vector<Trial> trials;
+    std::vector<std::string> sets = {"single"};
+    add_trials(folder, "single", single, 1, all.size(), trials);
     for (int threads = 1; threads <= usable_cpus(); threads *= 2) {
-        run_set(folder, std::to_string(threads) + (threads == 1 ? " thread" : " threads"), threaded,
-                threads, all, rows);
+        sets.push_back(std::to_string(threads) + (threads == 1 ? " thread" : " threads"));
+        add_trials(folder, sets.back(), threaded, threads, all.size(), trials);
     }
-    run_set(folder, "others", others, usable_cpus(), all, rest);
+    add_trials(folder, "others", others, usable_cpus(), all.size(), trials);
+    run_trials(folder, all, trials);
+    Rows rows, rest;
+    for (const std::string &set : sets) {
+        print_set(set, trials, all, rows);
+    }
+    print_set("others", trials, all, rest);
     if (!rows.empty()) {
         print_title("judge/all but others");
         print_ratios("all", "time", rows, &Row::time, all);

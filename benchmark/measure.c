@@ -1,14 +1,18 @@
 /*
- * umf-bench-measure [--input FILE] [--output FILE] LIBRARY PROGRAM [ARGUMENT...]: runs the program
- * with LIBRARY ("" for none) in front by LD_PRELOAD and prints its wall time and processor time in
- * nanoseconds and the peak of its resident memory in KiB. The output of the program, its errors
- * last, goes to the file of --output, and is thrown away without, but for its last line of errors
- * if it fails.
+ * umf-bench-measure [--cpus FIRST COUNT] [--input FILE] [--output FILE] LIBRARY PROGRAM
+ * [ARGUMENT...]: runs the program with LIBRARY ("" for none) in front by LD_PRELOAD and prints its
+ * wall time and processor time in nanoseconds and the peak of its resident memory in KiB. The
+ * output of the program, its errors last, goes to the file of --output, and is thrown away without,
+ * but for its last line of errors if it fails. With --cpus it runs on COUNT of the CPUs it may use,
+ * after FIRST others.
  *
  * A program of its own because a process inherits the peak of the one that started it: this one is
  * small.
  */
+#define _GNU_SOURCE 1
+
 #include <fcntl.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,14 +81,41 @@ static const char *take_file(const char *name, int *argc, char ***argv) {
     return file;
 }
 
+/* Takes `--cpus FIRST COUNT` off the arguments; the program inherits the mask. */
+static int take_cpus(int *argc, char ***argv) {
+    if (*argc <= 3 || strcmp((*argv)[1], "--cpus") != 0) {
+        return 0;
+    }
+    const long first = strtol((*argv)[2], NULL, 10);
+    const long end = first + strtol((*argv)[3], NULL, 10);
+    *argc -= 3;
+    *argv += 3;
+    cpu_set_t all, chosen;
+    CPU_ZERO(&chosen);
+    if (sched_getaffinity(0, sizeof(all), &all) != 0) {
+        return -1;
+    }
+    long nth = 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (CPU_ISSET(cpu, &all)) {
+            if (nth >= first && nth < end) {
+                CPU_SET(cpu, &chosen);
+            }
+            ++nth;
+        }
+    }
+    return sched_setaffinity(0, sizeof(chosen), &chosen);
+}
+
 int main(int argc, char **argv) {
     FILE *errors = tmpfile();
+    const int cpus = take_cpus(&argc, &argv);
     const int input = open(take_file("--input", &argc, &argv), O_RDONLY | O_CLOEXEC);
     const int output =
         open(take_file("--output", &argc, &argv), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (argc < 3 || !errors || input < 0 || output < 0) {
-        fputs("usage: umf-bench-measure [--input FILE] [--output FILE] LIBRARY PROGRAM "
-              "[ARGUMENT...]\n",
+    if (argc < 3 || !errors || cpus != 0 || input < 0 || output < 0) {
+        fputs("usage: umf-bench-measure [--cpus FIRST COUNT] [--input FILE] [--output FILE] "
+              "LIBRARY PROGRAM [ARGUMENT...]\n",
               stderr);
         return 2;
     }

@@ -13,6 +13,7 @@ namespace {
 const char usage[] =
     "usage: umf-bench [--ir|--memory|--programs|--threads LIST|--grid|--mimalloc-bench FOLDER]\n"
     "                 [--quick] [--json FILE] [--filter TEXT] [--rounds N]\n"
+    "                 [--side-by-side] [--seconds N]\n"
     "  --ir           count instructions per operation with valgrind instead of measuring time\n"
     "  --memory       resident memory and metadata instead of time\n"
     "  --programs     whole programs with the preload library, and with other allocators\n"
@@ -20,6 +21,8 @@ const char usage[] =
     "  --grid         pairs, batches, handovers and churn of 8 sizes with 1, 4 and 16 threads\n"
     "  --mimalloc-bench FOLDER\n"
     "                 its programs with the preload library, and with other allocators\n"
+    "  --side-by-side with --mimalloc-bench: several allocators at once, each on CPUs of its own\n"
+    "  --seconds N    with --mimalloc-bench: ends rounds in time\n"
     "  --quick        fewer sizes and shorter rounds, under a minute\n"
     "  --json FILE    write all results and verdicts to FILE\n"
     "  --filter TEXT  run only the cases whose name contains TEXT, such as 'pair/64' or 'rss'\n"
@@ -150,6 +153,10 @@ int main(int argc, char **argv) {
             return bench::run_ir_child(argv[i + 1], strtoull(argv[i + 2], nullptr, 10));
         } else if (arg == "--quick") {
             bench::options.quick = true;
+        } else if (arg == "--side-by-side") {
+            bench::options.side_by_side = true;
+        } else if (arg == "--seconds" && rest >= 1 && atof(argv[i + 1]) > 0) {
+            bench::options.seconds = atof(argv[++i]);
         } else if (arg == "--json" && rest >= 1) {
             json = argv[++i];
         } else if (arg == "--filter" && rest >= 1) {
