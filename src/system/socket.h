@@ -54,7 +54,7 @@ struct iovec;
 int umf_socket_send_parts(int fd, const struct iovec *parts, unsigned count, const int *pass,
                           unsigned passes);
 /* `*passes`: the room at `passed` on entry, then how many there are; those beyond the room are
- * closed. After a failure all are closed. */
+ * closed. After a failure all are closed. EMSGSIZE: the parts have the begin of the message. */
 int umf_socket_receive_parts(int fd, const struct iovec *parts, unsigned count, size_t *got,
                              int *passed, unsigned *passes);
 

@@ -614,6 +614,10 @@ class Activated {
     Activated(const Activated &) = delete;
     Activated &operator=(const Activated &) = delete;
 
+    int descriptor() const {
+        return listener;
+    }
+
     // Its exit code: it detaches.
     int start(const std::string &place) const {
         std::string folder = "--dir=" + place, variable = "UMF_VAULT_DIR=" + place;
@@ -635,6 +639,38 @@ class Activated {
   private:
     int listener;
 };
+
+// A program in the place of a service: it answers each request, and then the first one once more,
+// as one that was repeated.
+void answer_twice(int listener, uint32_t connections) {
+    for (uint32_t i = 0; i < connections; i++) {
+        int fd = accept(listener, nullptr, nullptr);
+        uint32_t request[64] = {}, first[32 + 48] = {};
+        while (recv(fd, request, sizeof(request), 0) > 0) {
+            uint32_t answer[32] = {0x56464d55, request[1], request[2]};
+            if (first[0] != 0) {
+                EXPECT_EQ(send(fd, first, sizeof(first), MSG_NOSIGNAL), ssize_t(sizeof(first)));
+            } else {
+                memcpy(first, answer, sizeof(answer));
+                first[5] = 48 * sizeof(uint32_t); // as long as a list of serials
+            }
+            EXPECT_EQ(send(fd, answer, sizeof(answer), MSG_NOSIGNAL), ssize_t(sizeof(answer)));
+        }
+        close(fd);
+    }
+}
+
+TEST_F(Vaults, ALongAnswerToAnEarlierRequestIsIgnored) {
+    Activated place_taken(place + "/vault");
+    std::thread service(answer_twice, place_taken.descriptor(), 1);
+    {
+        Vault vault;
+        EXPECT_EQ(umfVaultDrop(vault.handle, 1), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfVaultDrop(vault.handle, 2), UMF_RESULT_SUCCESS);
+    }
+    service.join();
+    unlink((place + "/vault").c_str());
+}
 
 TEST_F(Vaults, AGenerationIsStoredAndComesBack) {
     Vault vault, folder(("file:" + place + "/stored").c_str());

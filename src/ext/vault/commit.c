@@ -12,6 +12,7 @@
 #include "ext/vault/content.h"
 #include "ext/vault/folder/folder.h"
 #include "system/os.h"
+#include "system/socket.h"
 
 /* Ordinals of tables, behind those of slabs. */
 #define TABLE_ORDINAL (UINT32_C(1) << 20)
@@ -95,10 +96,22 @@ static umf_result_t slabs_restore(umf_vault_draft_handle_t draft) {
     return first;
 }
 
+/* The mappings of a process that has ended stay for a moment if somebody reads its /proc files, so
+ * a slab that is mapped writable is offered again before it is refused. */
+#define WRITABLE_MS 100
+
 static umf_result_t ask(umf_vault_draft_handle_t draft, umf_link_call_t *call, const char *what) {
     call->message.words[0] = draft->number;
     call->is_bound = true;
+    umf_vault_message_t request = call->message;
+    uint64_t until = umf_socket_now() + WRITABLE_MS;
     umf_result_t result = umf_link_call(&draft->vault->link, call);
+    while (result == UMF_RESULT_SUCCESS && call->message.answer == UMF_VAULT_WRITABLE &&
+           umf_socket_now() < until) {
+        umf_link_nap(2);
+        call->message = request;
+        result = umf_link_call(&draft->vault->link, call);
+    }
     return result == UMF_RESULT_SUCCESS ? umf_link_result(&draft->vault->link, &call->message, what)
                                         : result;
 }

@@ -83,7 +83,7 @@ bool umf_link_is_ours(const umf_link_t *link) {
 
 /* --- connecting ------------------------------------------------------------------------------- */
 
-static void nap(unsigned ms) {
+void umf_link_nap(unsigned ms) {
     struct timespec time = {.tv_nsec = (long)ms * 1000000};
     nanosleep(&time, NULL);
 }
@@ -164,7 +164,7 @@ static umf_result_t connect_by(umf_link_t *link, uint64_t deadline) {
             }
             start_next = umf_socket_now() + START_AGAIN;
         } else {
-            nap(2);
+            umf_link_nap(2);
         }
     }
 }
@@ -189,7 +189,7 @@ static outcome_t send_request(umf_link_t *link, const umf_vault_message_t *messa
         if (umf_socket_now() >= deadline) {
             return LATE;
         }
-        nap(1);
+        umf_link_nap(1);
     }
 }
 
@@ -211,11 +211,13 @@ static outcome_t receive_answer(umf_link_t *link, const umf_vault_message_t *req
     call->passed_count = call->passed ? UMF_VAULT_FDS_MAX : 0;
     int error = umf_socket_receive_parts(link->socket.number, parts, 2, &got, call->passed,
                                          call->passed ? &call->passed_count : NULL);
+    const umf_vault_message_t *answer = &call->message;
     if (error != 0) {
         call->passed_count = 0;
-        return error == EAGAIN ? LATE : error == EMFILE ? NO_ROOM : LOST;
+        bool is_earlier = error == EMSGSIZE && answer->magic == UMF_VAULT_MAGIC &&
+                          answer->sequence != request->sequence;
+        return error == EAGAIN || is_earlier ? LATE : error == EMFILE ? NO_ROOM : LOST;
     }
-    const umf_vault_message_t *answer = &call->message;
     if (got == 0) {
         return LOST;
     }
@@ -324,7 +326,7 @@ static umf_result_t join(umf_link_t *link, uint64_t deadline) {
             return outcome_result(link, outcome, false);
         }
         umf_link_forget(link);
-        nap(2);
+        umf_link_nap(2);
     }
 }
 

@@ -76,6 +76,8 @@ umf_result_t umf_link_call(umf_link_t *link, umf_link_call_t *call);
 umf_result_t umf_link_result(const umf_link_t *link, const umf_vault_message_t *answer,
                              const char *what);
 
+void umf_link_nap(unsigned ms);
+
 /* Starts the daemon of a folder. Logs failures. start.c */
 umf_result_t umf_vault_start(const char *folder);
 
