@@ -16,9 +16,13 @@ if(NOT UMF_CUDA_INCLUDE_DIR)
         HINTS ${CUDAToolkit_INCLUDE_DIRS} "$ENV{CUDA_PATH}/include" /usr/local/cuda/include
             "${PROJECT_SOURCE_DIR}/build/deps/cuda/include"
         DOC "Folder of cuda.h and cudaTypedefs.h")
+else()
+    set(UMF_CUDA_INCLUDE_DIR "${UMF_CUDA_INCLUDE_DIR}" CACHE PATH "Folder of cuda.h and cudaTypedefs.h")
 endif()
 
 if(EXISTS "${UMF_CUDA_INCLUDE_DIR}/cudaTypedefs.h")
+    umf_check_libc(UMF_CUDA_INCLUDE_DIR "Set it to a folder with the headers of CUDA alone (links to cuda.h and"
+        " cudaTypedefs.h are enough), or pass -DUMF_BUILD_CUDA_PROVIDER=OFF.")
     set(UMF_HAVE_CUDA 1)
 elseif(UMF_BUILD_CUDA_PROVIDER STREQUAL "AUTO")
     message(STATUS "No cudaTypedefs.h: the library is built without the CUDA provider"

@@ -29,6 +29,6 @@ if(EXISTS "${UMF_HWLOC_INCLUDE_DIR}/hwloc.h")
     endif()
 endif()
 if(NOT umf_feature_HWLOC)
-    message(STATUS "No headers of hwloc 2.3 or a newer 2.x (Debian, Ubuntu: package libhwloc-dev): "
+    message(STATUS "No usable headers of hwloc 2.3 or a newer 2.x (Debian, Ubuntu: package libhwloc-dev): "
         "the library will know no NUMA nodes by itself")
 endif()

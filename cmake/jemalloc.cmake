@@ -163,8 +163,11 @@ function(umf_jemalloc_build source prefix cc)
     file(REMOVE_RECURSE "${work}")
 endfunction()
 
-# All build folders share one archive, so the host's plain compiler makes it, whatever the preset uses.
-if(CMAKE_CROSSCOMPILING)
+# All build folders share one archive, so the host's plain compiler makes it, whatever the preset uses. A compiler with
+# another C library makes its own.
+if(NOT CMAKE_CROSSCOMPILING AND NOT UMF_LIBC_IS_GLIBC)
+    set(umf_jemalloc_cc "${CMAKE_C_COMPILER}")
+elseif(CMAKE_CROSSCOMPILING)
     set(umf_jemalloc_cc "${CMAKE_C_COMPILER}")
     set(umf_jemalloc_host "${CMAKE_C_COMPILER_TARGET}")
     if(NOT umf_jemalloc_host) # gcc has one compiler for each target, which knows it

@@ -14,12 +14,21 @@ if(NOT UMF_LEVEL_ZERO_INCLUDE_DIR)
     unset(UMF_LEVEL_ZERO_INCLUDE_DIR CACHE) # empty would pass for found
     find_path(UMF_LEVEL_ZERO_INCLUDE_DIR level_zero/ze_api.h
         DOC "Folder of level_zero/ze_api.h, or of ze_api.h")
+else()
+    set(UMF_LEVEL_ZERO_INCLUDE_DIR "${UMF_LEVEL_ZERO_INCLUDE_DIR}" CACHE PATH
+        "Folder of level_zero/ze_api.h, or of ze_api.h")
 endif()
 
-if(EXISTS "${UMF_LEVEL_ZERO_INCLUDE_DIR}/ze_api.h")
+# A folder with these headers alone, whichever of the two was given: /usr/include would come before the headers of a
+# compiler that has its own C library.
+set(umf_level_zero_headers "${UMF_LEVEL_ZERO_INCLUDE_DIR}")
+if(NOT EXISTS "${umf_level_zero_headers}/ze_api.h")
+    string(APPEND umf_level_zero_headers "/level_zero")
+endif()
+if(EXISTS "${umf_level_zero_headers}/ze_api.h")
     set(umf_level_zero_link "${PROJECT_BINARY_DIR}/level_zero_headers")
     file(MAKE_DIRECTORY "${umf_level_zero_link}")
-    file(CREATE_LINK "${UMF_LEVEL_ZERO_INCLUDE_DIR}" "${umf_level_zero_link}/level_zero" SYMBOLIC)
+    file(CREATE_LINK "${umf_level_zero_headers}" "${umf_level_zero_link}/level_zero" SYMBOLIC)
     set(UMF_LEVEL_ZERO_INCLUDE_DIR "${umf_level_zero_link}")
 endif()
 

@@ -19,8 +19,8 @@ packages=(build-essential clang clang-format cmake ninja-build pkg-config git ca
     libgtest-dev libnuma-dev libhwloc-dev libncurses-dev libtbbmalloc2 libucx0 valgrind dpkg-dev doxygen file)
 [ "$(uname -m)" != x86_64 ] || packages+=(libze-dev) # Level Zero is packaged for this one only
 peers=(libbenchmark-dev libtbb-dev libmimalloc-dev libjemalloc-dev gcovr)
-# What test/preload runs with the proxy library in front, and what checks the manual pages.
-programs=(python3 perl sqlite3 redis-tools nodejs groff)
+# What test/preload runs with the proxy library in front, what checks the manual pages, and another C library.
+programs=(python3 perl sqlite3 redis-tools nodejs groff musl-tools)
 
 # The virtual machine of test/vm is for this one architecture and not for quick builds.
 mode=${1:-full}

@@ -11,6 +11,10 @@
 #include "proxy/heap.h"
 #include "proxy/report.h"
 
+#ifndef RTLD_DEEPBIND /* in musl */
+#define RTLD_DEEPBIND 0
+#endif
+
 typedef void *(*dlopen_t)(const char *file, int mode);
 
 UMF_PROXY_EXPORT void *dlopen(const char *file, int mode);

@@ -13,8 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
+
+/* musl has it from 1.2.5 on, its function too. */
+#ifndef STATX_BASIC_STATS
+#include <linux/stat.h>
+#endif
 
 static const struct umemVtbl operations;
 
@@ -60,7 +66,7 @@ static void io_fail(void *blamed, const umemFile *file, const char *what) {
 static bool file_identify(int fd, identity_t *is) {
     struct statx info;
     struct stat plain;
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info) == 0) {
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info) == 0) {
         *is = (identity_t){
             .device = makedev(info.stx_dev_major, info.stx_dev_minor),
             .inode = info.stx_ino,

@@ -17,6 +17,11 @@
 
 #include "system/os_own.h"
 
+/* musl has it from 1.2.5 on, its function too. */
+#ifndef STATX_BASIC_STATS
+#include <linux/stat.h>
+#endif
+
 /* Newer than some C libraries; the number is the same on all architectures. */
 #ifndef SYS_memfd_secret
 #define SYS_memfd_secret 447
@@ -94,7 +99,7 @@ static int os_identity(int fd, umf_os_identity_t *identity) {
     struct statx info;
     struct stat plain;
     mode_t mode;
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &info) == 0) {
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &info) == 0) {
         bool has_birth = info.stx_mask & STATX_BTIME;
         *identity = (umf_os_identity_t){
             .dev = makedev(info.stx_dev_major, info.stx_dev_minor),

@@ -42,4 +42,25 @@ if echo 'int a[sizeof(void *) == 4 ? 1 : -1];' | "$cc" -m32 -x c -c -o "$work/32
         fail "a target with 32-bit pointers was taken"
     said "libumf needs a target with 64-bit pointers"
 fi
+
+# A compiler with its own C library on a system of glibc.
+if command -v musl-gcc >/dev/null && [ -e /usr/include/linux/futex.h ]; then
+    musl=(-DCMAKE_C_COMPILER=musl-gcc -DUMF_BUILD_TOOLS=OFF -DUMF_BUILD_CUDA_PROVIDER=OFF)
+    rm -rf "$work/build"
+    ! try "${musl[@]}" || fail "the headers of the kernel were not missed"
+    said "does not find the headers of the kernel"
+    mkdir "$work/kernel" "$work/mixed"
+    ln -s /usr/include/linux /usr/include/asm-generic "/usr/include/$("$cc" -print-multiarch)/asm" "$work/kernel"
+    musl+=(-DCMAKE_C_FLAGS="-isystem $work/kernel" -DUMF_BUILD_CUDA_PROVIDER=ON)
+    ln -s /usr/include/* "$work/mixed"
+    touch "$work/cuda.h" "$work/cudaTypedefs.h"
+    ln -sf "$work/cuda.h" "$work/cudaTypedefs.h" "$work/mixed"
+    ! try "${musl[@]}" -DUMF_CUDA_INCLUDE_DIR="$work/mixed" ||
+        fail "headers of another C library were taken"
+    said "a folder with headers of another C library"
+    try "${musl[@]}" -DUMF_CUDA_INCLUDE_DIR="$work" || fail "a clean folder was refused"
+    ! grep -q 'is not an option' "$work/said" || fail "UMF_CUDA_INCLUDE_DIR is an option"
+else
+    echo "install.options: not tried with musl-gcc, which is not here (package musl-tools)"
+fi
 echo "install.options: named misspelt options, refused impossible ones"
