@@ -105,6 +105,15 @@ std::unique_ptr<Pool> make_coalescing(umf_memory_provider_handle_t provider) {
     return std::make_unique<Pool>(umfCoalescingPoolOps(), nullptr, provider);
 }
 
+std::unique_ptr<Pool> make_arena(umf_memory_provider_handle_t provider) {
+    umf_coalescing_pool_params_handle_t params = nullptr;
+    umfCoalescingPoolParamsCreate(&params);
+    umfCoalescingPoolParamsSetArena(params, true);
+    auto pool = std::make_unique<Pool>(umfCoalescingPoolOps(), params, provider);
+    umfCoalescingPoolParamsDestroy(params);
+    return pool;
+}
+
 struct Kind {
     const char *name;
     bool is_pool;                                   // one that a user would choose
@@ -113,6 +122,7 @@ struct Kind {
 
 const Kind kinds[] = {
     {"coalescing over cuda_vmm", true, [] { return make_coalescing(make_cuda_vmm()); }},
+    {"arena over cuda_vmm", true, [] { return make_arena(make_cuda_vmm()); }},
     {"coalescing over cuda", true, [] { return make_coalescing(make_cuda()); }},
     {"disjoint over cuda_vmm", true, [] { return make_disjoint(make_cuda_vmm()); }},
     {"disjoint over cuda", true, [] { return make_disjoint(make_cuda()); }},

@@ -106,7 +106,7 @@ bool run_replay(const std::string &path, const std::string &over) {
         print_held("PyTorch, as recorded", trace, torch);
     }
     bool good = true;
-    for (const char *kind : {"coalescing", "disjoint", "jemalloc"}) {
+    for (const char *kind : {"coalescing", "coalescing:arena=yes", "disjoint", "jemalloc"}) {
         const Held held = measure(trace, std::string(kind) + " over " + over);
         const bool is_judged = std::string(kind) == "coalescing";
         print_held(kind, trace, held);

@@ -1,9 +1,10 @@
-"""Figures of the package on a GPU, each beside its peer: figures.py [--gib N] [--seconds S] [--verbose] [--trace FILE] [part...]
+"""Figures of the package on a GPU, each beside its peer: figures.py [--gib N[,N...]] [--seconds S] [--rounds N] [--verbose] [--trace FILE] [part...]
 
 Prints rows `name ours peer ratio target`: ours / peer, which should be at most the target; where the
 target is 0, ours is what should be 0. The peer is plain calls of the CUDA driver, block by block, as
-the originals do; for training, torch's own allocator. No part begins after --seconds, and
-training makes fewer rounds. Ends with 0 if everything ran; missed targets are printed and are no error.
+the originals do; for training, torch's own allocators. No part begins after --seconds, and
+training makes fewer rounds. The parts `peak-...`, `step`, `exact`, `sleeping`, `lease` and `pairs` are those of the allocator of the
+process with an arena, in turns with torch's allocators; `table` is all of them. Ends with 0 if everything ran; missed targets are printed and are no error.
 
 With UMF_TEST_GPU=soft it tries itself on the software runtime; its figures mean nothing then.
 """
@@ -69,12 +70,9 @@ def training(_, __, end, options):
     yield from training.rows(end, options.verbose, options.trace)
 
 
-def peak(_, __, end):
-    import peak as trainings
-
-    if os.environ.get("UMF_TEST_GPU") == "soft":
-        raise RuntimeError("left out: the software runtime has no kernels")
-    yield from trainings.rows(end)
+def of_table(part, options):
+    """A part of the table, which computes in processes of its own."""
+    return lambda _, __, end: part(options.rounds, end)
 
 
 def parts(options):
@@ -85,7 +83,10 @@ def parts(options):
     for name in SLEEP:
         yield name, getattr(sleep, name)
     yield "training", functools.partial(training, options=options)
-    yield "peak", peak
+    import table
+
+    for name, part in table.PARTS.items():
+        yield name.replace("_", "-"), of_table(part, options)
 
 
 class Lazy:
@@ -135,25 +136,36 @@ def run_one(name, function, nbytes, peer, end):
     return True
 
 
+def chosen(names):
+    """Names of parts; without any, all but those of the table that are not lease."""
+    import table
+
+    of_table = [name.replace("_", "-") for name in table.PARTS]
+    plain = ["package", *SLEEP, "training"]
+    return [one for name in names or plain for one in ([*of_table, "lease"] if name == "table" else [name])]
+
+
 def run(options):
     """Names of the parts that failed."""
-    nbytes, end = int(options.gib * GIB), time.monotonic() + options.seconds
-    peer, failed = Lazy(nbytes), []
+    end, failed = time.monotonic() + options.seconds, []
+    peers = [Lazy(int(float(one) * GIB)) for one in options.gib.split(",")]
     for name, function in parts(options):
-        if options.parts and name not in options.parts:
+        if name not in chosen(options.parts):
             continue
         if name in SLEEP:
-            peer.warm()
-        if time.monotonic() > end:
-            print(f"{name}: left out, the time is over")
-        elif not run_one(name, function, nbytes, peer, end):
-            failed.append(name)
+            max(peers, key=lambda one: one.nbytes).warm()
+        for peer in peers if name in SLEEP else peers[:1]:
+            if time.monotonic() > end:
+                print(f"{name}: left out, the time is over")
+            elif not run_one(name, function, peer.nbytes, peer, end):
+                failed.append(name)
     return failed
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--gib", type=float, default=32, help="how much sleeps")
+    parser.add_argument("--gib", default="32", help="how much sleeps; several, with commas between")
+    parser.add_argument("--rounds", type=int, default=3, help="of the parts peak-...")
     parser.add_argument("--seconds", type=float, default=300, help="after which no part begins")
     parser.add_argument("--verbose", action="store_true", help="what allocators hold in the training")
     parser.add_argument("--trace", help="file for the allocations of the training")

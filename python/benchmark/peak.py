@@ -1,29 +1,40 @@
-"""Peak of reserved memory of four trainings, by several allocators: peak.py <workload> <allocator> [--steps N].
+"""Trains a model by one allocator and tells its peak: peak.py <workload> <allocator> [--small] [--deterministic] [--suspend] [--steps N].
 
-A process for each. Prints the bytes reserved and live at their highest, the median time of a step in ms, and the
-losses of all steps in hexadecimal, so that deterministic runs can be compared bit by bit.
+Each line of the input is a number of steps. After them a line of JSON tells the bytes reserved and live at their highest so far, the
+times of the steps in ms, the bytes that the arena has moved, the driver's ms in each step where libumf_bench_driver_time.so is
+preloaded, and the losses in hexadecimal, so that deterministic runs can be compared bit by bit. With --steps they are the only ones.
 
-With UMF_TEST_GPU=soft a small model tries the program on the software runtime.
+`Worker` is such a process. With UMF_TEST_GPU=soft a tiny model tries the program on the software runtime.
 """
 
 import argparse
 import contextlib
+import ctypes
+import json
 import os
 import random
-import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from training import IS_SOFT, computing
 
-WORKLOADS = ("training", "checkpointing", "streams", "fixed")
+WORKLOADS = ("training", "checkpointing", "streams", "fixed", "inference")
 ALLOCATORS = ("native", "expandable", "arena")
-STEPS = {"training": 16, "checkpointing": 8, "streams": 8, "fixed": 6}
-# Of expandable segments in the same run; and of live blocks.
-TARGETS = {"training": 0.98, "checkpointing": 0.90, "streams": 0.97, "fixed": 0.99}
 BUCKET = 100 << 20  # bytes of gradients that are reduced together
+DRIVER_TIME = "libumf_bench_driver_time.so"
+
+
+def make_sizes(is_small):
+    from torch_record import Sizes
+
+    sizes = Sizes(IS_SOFT)
+    sizes.requests = 2 if IS_SOFT else 8
+    if is_small and not IS_SOFT:  # 2.5 GB live
+        sizes.layers, sizes.hidden, sizes.heads, sizes.words, sizes.longest = 8, 512, 8, 8000, 768
+    return sizes
 
 
 def shape_of(workload, sizes, rng):
@@ -75,13 +86,25 @@ class Reducer:
         self.torch.cuda.current_stream().wait_stream(self.stream)
 
 
+class Inference:
+    """Each step is a series of requests, whose keys and values grow, with a new model."""
+
+    def __init__(self, torch, sizes):
+        self.torch, self.sizes, self.rng, self.losses = torch, sizes, random.Random(1), []
+        torch.manual_seed(1)
+
+    def step(self):
+        from torch_record import inference
+
+        inference(self.torch, self.sizes, self.rng)
+
+
 class Training:
-    def __init__(self, torch, workload):
-        sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmark"))
-        from torch_record import Sizes, make_model
+    def __init__(self, torch, workload, sizes):
+        from torch_record import make_model
 
         self.torch, self.workload = torch, workload
-        self.sizes, self.rng, self.losses = Sizes(IS_SOFT), random.Random(1), []
+        self.sizes, self.rng, self.losses = sizes, random.Random(1), []
         torch.manual_seed(1)
         with torch.device("cuda"):
             self.model = make_model(torch, self.sizes)
@@ -122,84 +145,133 @@ class Training:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def timed_step(self):
+
+def driver_ns():
+    """Nanoseconds in the driver so far; None without the library that measures them."""
+    if DRIVER_TIME not in os.environ.get("LD_PRELOAD", ""):
+        return None
+    function = ctypes.CDLL(None).umf_bench_driver_ns
+    function.restype = ctypes.c_uint64
+    return function()
+
+
+class Run:
+    """Steps, and what they needed."""
+
+    def __init__(self, torch, options, own):
+        self.torch, self.own, self.is_suspended = torch, own, options.suspend
+        sizes = make_sizes(options.small)
+        is_inference = options.workload == "inference"
+        self.work = Inference(torch, sizes) if is_inference else Training(torch, options.workload, sizes)
+
+    def timed(self, function):
+        before = driver_ns()
         self.torch.cuda.synchronize()
         start = time.perf_counter()
-        self.step()
+        function()
         self.torch.cuda.synchronize()
-        return 1e3 * (time.perf_counter() - start)
+        took = 1e3 * (time.perf_counter() - start)
+        return took, 0 if before is None else 1e-6 * (driver_ns() - before)
+
+    def sleep(self):
+        if self.is_suspended:
+            self.own.suspend()
+            self.own.resume()
+
+    def steps(self, count):
+        done = []
+        self.work.losses.clear()
+        for _ in range(count):
+            done.append(self.timed(self.work.step))
+            self.sleep()
+        losses = self.work.losses
+        return {
+            "times": [one[0] for one in done],
+            "driver": [one[1] for one in done] if driver_ns() is not None else None,
+            "losses": [one.hex() for one in (self.torch.stack(losses).double().cpu().tolist() if losses else [])],
+            **self.memory(),
+        }
+
+    def memory(self):
+        if self.own:
+            seen = self.own.arena_statistics()
+            return {"reserved": seen.reserved_peak, "live": seen.used_peak, "donated": seen.donated}
+        stats = self.torch.cuda.memory_stats()
+        reserved, live = (stats.get(f"{of}_bytes.all.peak", 0) for of in ("reserved", "requested"))
+        return {"reserved": reserved, "live": live, "donated": 0}
 
 
-def installed(name):
-    if not name == "arena":
-        return None
-    import umf.torch
-
-    return umf.torch.install(keep=None, arena=True)
-
-
-def here(workload, name, steps, is_deterministic):
-    if is_deterministic:
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+def run_here(options, commands):
     import torch
     import torch.utils.checkpoint
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    own = installed(name)
-    if is_deterministic:
-        torch.use_deterministic_algorithms(True)
-    with computing() if IS_SOFT else contextlib.nullcontext():
-        torch.cuda.init()
-        training = Training(torch, workload)
-        times = [training.timed_step() for _ in range(steps)]
-        losses = torch.stack(training.losses).double().cpu()
-    if own:
-        seen = own.arena_statistics()
-        reserved, live = seen.reserved_peak, seen.used_peak
-        print(f"# {workload}, {name}: {seen}")
-    else:
-        stats = torch.cuda.memory_stats()
-        reserved, live = (stats.get(f"{of}_bytes.all.peak", 0) for of in ("reserved", "requested"))
-    exact = "-".join(one.hex() for one in losses.tolist())
-    print(reserved, live, statistics.median(times[len(times) // 4 :]), exact)
+    own, run = None, None
+    with contextlib.ExitStack() as stack:
+        for steps in commands:
+            if run is None:
+                if options.allocator == "arena":
+                    import umf.torch
 
-
-def apart(workload, name, steps, *more):
-    environment = dict(os.environ)
-    if name == "expandable":
-        environment["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-    command = [sys.executable, __file__, workload, name, "--steps", str(steps), *more]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{workload}, {name}: {done.stderr.strip().splitlines()[-1]}")
-    *notes, last = done.stdout.splitlines()
-    print("".join(f"{line}\n" for line in notes if line.startswith("#")), end="", flush=True)
-    reserved, live, step, losses = last.split()
-    return float(reserved), float(live), float(step), losses
+                    own = umf.torch.install(keep="pinned" if options.suspend else None, arena=True)
+                if options.deterministic:
+                    torch.use_deterministic_algorithms(True)
+                    stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+                stack.enter_context(computing() if IS_SOFT else contextlib.nullcontext())
+                torch.cuda.init()
+                run = Run(torch, options, own)
+            print(json.dumps(run.steps(int(steps))), flush=True)
 
 
-def rows(end):
-    for workload in WORKLOADS:
-        if time.monotonic() > end:
-            break
-        steps = 1 if IS_SOFT else STEPS[workload]
-        runs = {name: apart(workload, name, steps) for name in ALLOCATORS}
-        live = runs["native"][1]
-        name = f"peak, {workload}, {live / 1e9:.1f} GB live"
-        arena, expandable = runs["arena"], runs["expandable"]
-        yield f"{name}: MB reserved / live", arena[0] / 1e6, live / 1e6, 1.016
-        yield f"{name}: MB / expandable segments", arena[0] / 1e6, expandable[0] / 1e6, TARGETS[workload]
-        yield f"{name}: ms a step / expandable segments", arena[2], expandable[2], 1.01
-    runs = [apart("training", name, 3, "--deterministic")[3] for name in ("native", "arena")]
-    yield "losses that differ from those of torch's own allocator", sum(
-        one != other for one, other in zip(*(run.split("-") for run in runs))
-    ), 0, 0
+class Worker:
+    """A process that makes steps; it imports torch at once, and touches the GPU with the first steps."""
+
+    def __init__(self, workload, allocator, *options, preload=None):
+        self.name = " ".join((workload, allocator, *options))
+        environment = dict(os.environ, CUBLAS_WORKSPACE_CONFIG=":4096:8")
+        if allocator == "expandable" and not IS_SOFT:
+            environment["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+        if preload:
+            environment["LD_PRELOAD"] = ":".join(filter(None, (environment.get("LD_PRELOAD"), str(preload))))
+        self.said = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, workload, allocator, *options],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.said,
+            text=True,
+        )
+
+    def steps(self, count):
+        self.process.stdin.write(f"{count}\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            self.said.seek(0)
+            said = self.said.read().strip().splitlines() or ["it ended"]
+            raise RuntimeError(f"{self.name}: {said[-1]}")
+        return json.loads(line)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+        self.said.close()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("allocator", choices=ALLOCATORS)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--deterministic", action="store_true")
+    parser.add_argument("--small", action="store_true", help="a model with 2.5 GB live")
+    parser.add_argument("--deterministic", action="store_true", help="losses that can be compared bit by bit")
+    parser.add_argument("--suspend", action="store_true", help="a suspend and a resume after each step (arena)")
+    parser.add_argument("--steps", type=int, help="without input")
     options = parser.parse_args()
-    here(options.workload, options.allocator, options.steps, options.deterministic)
+    run_here(options, sys.stdin if options.steps is None else [options.steps])

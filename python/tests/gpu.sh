@@ -4,7 +4,7 @@
 #   python/tests/gpu.sh <wheel | folder of the built package | -> [python] [part...]
 #
 # Parts, in this order, with the seconds that each may take: package 60, vllm 120, preload 60, process 60, torch 480,
-# figures 300; default: all. UMF_TEST_SECONDS limits all of them together: the rest is the limit of the next.
+# figures 300, table 560; default: all but table. UMF_TEST_SECONDS limits all of them together: the rest is the limit of the next.
 # A wheel (pip wheel --no-deps -w build/wheel .) is unpacked for the run, "-" takes an installed one; a folder is that of
 # a build with UMF_BUILD_PYTHON=ON on this machine, build/release/python. Python (default: python3) has torch, and CuPy,
 # Numba and NumPy as it goes. pytest is its own, or lies in build/deps/pytest (pip install --target build/deps/pytest
@@ -61,6 +61,7 @@ else
     summary+=("tests: left out, $python has no pytest: carry build/deps/pytest")
 fi
 part figures 300 "$python" python/benchmark/figures.py --seconds 230 --gib "${UMF_TEST_GIB:-32}"
+part table 560 "$python" python/benchmark/figures.py --seconds 500 --gib "${UMF_TEST_GIB:-8,32}" table
 echo "== summary"
 printf '%s\n' "${summary[@]}" | sed '/^$/d'
 exit $status

@@ -1,5 +1,6 @@
 """benchmark/figures.py, tried on the software runtime: what it prints means nothing there."""
 
+import json
 import subprocess
 import sys
 
@@ -52,12 +53,23 @@ def test_the_host_is_touched_and_pinned(monkeypatch):
 
 
 @needs_fake
-@pytest.mark.parametrize("workload", ["training", "checkpointing", "fixed"])
-@pytest.mark.parametrize("allocator", ["native", "arena"])
+@pytest.mark.parametrize(
+    ("workload", "allocator"),
+    [("training", "native"), ("checkpointing", "arena"), ("fixed", "arena"), ("inference", "arena")],
+)
 def test_a_peak_is_told(workload, allocator, monkeypatch):
     monkeypatch.setenv("UMF_TEST_GPU", "soft")
     command = [sys.executable, BENCHMARK / "peak.py", workload, allocator, "--steps", "1"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    reserved, live, _, losses = done.stdout.splitlines()[-1].split()
-    assert int(reserved) >= int(live) > 0 and len(losses.split("-")) >= 4
+    told = json.loads(done.stdout)
+    assert told["reserved"] >= told["live"] > 0 and len(told["times"]) == 1
+    assert len(told["losses"]) == (0 if workload == "inference" else 4)
+
+
+@needs_fake
+def test_two_processes_take_turns(monkeypatch):
+    monkeypatch.setenv("UMF_TEST_GPU", "soft")
+    command = [sys.executable, BENCHMARK / "figures.py", "step"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and "median of 1 runs of 1" in done.stdout, done.stdout + done.stderr
