@@ -199,7 +199,8 @@ static PyObject *recording_stack(PyObject *object, PyObject *args) {
     PyObject *list = PyList_New(0);
     char text[512];
     for (size_t i = 0; list && i < count; i++) {
-        if (!append(list, text_of(umf_reader_frame_text(reader, frames[i], text, sizeof(text))))) {
+        umf_reader_frame_t frame = umf_reader_resolve(reader, frames[i]);
+        if (!append(list, text_of(umf_reader_frame_text(&frame, text, sizeof(text))))) {
             Py_CLEAR(list);
         }
     }
