@@ -6,19 +6,101 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
-#include "depot_shim.h"
 #include "fakes/scale.h"
 #include "fakes/self.h"
 #include "fakes/threads.h"
 #include "fault.h"
 
 extern "C" {
+#include "base/lock.h"
 #include "base/meta.h"
+#include "cache/depot.h"
 #include "system/os.h"
 }
 
 namespace {
+
+struct User {
+    uint32_t number;
+    bool is_contended, is_known; // known: it has a magazine of its own
+    uint16_t needed;             // as in umf_depot_user_t
+};
+
+// `limit`: so many depots, whatever CPUs there are.
+umf_depots_t *create_depots(size_t capacity, uint32_t limit) {
+    umf_depots_t *depots = umf_depots_create(capacity);
+    if (depots) {
+        depots->limit = limit;
+    }
+    return depots;
+}
+
+void objects_of(void **objects, const std::vector<umf_item_t> &items, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        objects[i] = items[i].object;
+    }
+}
+
+size_t take_objects(umf_depots_t *depots, User *thread, void **objects, size_t n) {
+    std::vector<umf_item_t> items(n);
+    umf_depot_user_t user = {thread->needed, thread->is_contended};
+    size_t taken = umf_depots_take(depots, thread->number, thread->is_known ? &user : nullptr,
+                                   items.data(), n);
+    thread->is_contended = user.is_contended;
+    objects_of(objects, items, taken);
+    return taken;
+}
+
+bool give_objects(umf_depots_t *depots, User *thread, void *const *objects, size_t n) {
+    std::vector<umf_item_t> items(n);
+    for (size_t i = 0; i < n; i++) {
+        items[i].object = objects[i];
+    }
+    umf_depot_user_t user = {thread->needed, thread->is_contended};
+    bool is_given = umf_depots_give(depots, thread->number, thread->is_known ? &user : nullptr,
+                                    items.data(), n);
+    thread->is_contended = user.is_contended;
+    thread->needed = user.needed;
+    return is_given;
+}
+
+// The lock is a depot's first member.
+umf_lock_t *lock_of(const umf_depots_t *depots, uint32_t index) {
+    return reinterpret_cast<umf_lock_t *>(depots->at[index].load());
+}
+
+void set_locked(umf_depots_t *depots, uint32_t index, bool is_locked) {
+    if (is_locked) {
+        umf_lock(lock_of(depots, index));
+    } else {
+        umf_unlock(lock_of(depots, index));
+    }
+}
+
+bool is_awaited(const umf_depots_t *depots, uint32_t index) { // does one sleep?
+    return __atomic_load_n(&lock_of(depots, index)->state, __ATOMIC_RELAXED) == UMF_LOCK_AWAITED;
+}
+
+size_t take_idle(umf_depots_t *depots, void **objects, size_t n) {
+    std::vector<umf_item_t> items(n);
+    size_t taken = umf_depots_take_idle(depots, items.data(), n);
+    objects_of(objects, items, taken);
+    return taken;
+}
+
+// Bytes of a depot's memory that are resident; a large depot is a mapping of its own.
+size_t resident_of(umf_depots_t *depots, uint32_t index, size_t page_size) {
+    size_t pages = depots->capacity * sizeof(umf_item_t) / page_size;
+    std::vector<unsigned char> state(pages);
+    EXPECT_EQ(mincore(depots->at[index].load(), pages * page_size, state.data()), 0);
+    size_t count = 0;
+    for (unsigned char one : state) {
+        count += one & 1;
+    }
+    return count * page_size;
+}
 
 constexpr uint32_t LIMIT = 4;
 
@@ -36,15 +118,15 @@ std::vector<void *> objects(size_t first, size_t n) {
 
 class Thread {
   public:
-    Thread(shim_depots_t *of, uint32_t number, bool is_known = true)
+    Thread(umf_depots_t *of, uint32_t number, bool is_known = true)
         : depots(of), thread{number, false, is_known, 0} {}
 
     bool give(std::vector<void *> list) {
-        return shim_depots_give(depots, &thread, list.data(), list.size());
+        return give_objects(depots, &thread, list.data(), list.size());
     }
     std::vector<void *> take(size_t n) {
         std::vector<void *> list(n);
-        list.resize(shim_depots_take(depots, &thread, list.data(), n));
+        list.resize(take_objects(depots, &thread, list.data(), n));
         return list;
     }
     void needs(uint16_t objects) {
@@ -55,8 +137,8 @@ class Thread {
     }
 
   private:
-    shim_depots_t *depots;
-    shim_thread_t thread;
+    umf_depots_t *depots;
+    User thread;
 };
 
 // The kernel below an emulator has pages of 4 KiB.
@@ -67,33 +149,33 @@ size_t kernel_page() {
 // As if another thread were at it.
 class Locked {
   public:
-    Locked(shim_depots_t *of, uint32_t at) : depots(of), index(at) {
-        shim_depots_lock(depots, index, true);
+    Locked(umf_depots_t *of, uint32_t at) : depots(of), index(at) {
+        set_locked(depots, index, true);
     }
     ~Locked() {
-        shim_depots_lock(depots, index, false);
+        set_locked(depots, index, false);
     }
 
   private:
-    shim_depots_t *depots;
+    umf_depots_t *depots;
     uint32_t index;
 };
 
 class Depots : public testing::Test {
   protected:
     const size_t used = umf_meta_used();
-    shim_depots_t *depots = nullptr;
+    umf_depots_t *depots = nullptr;
 
     void create(size_t capacity) {
-        depots = shim_depots_create(capacity, LIMIT);
+        depots = create_depots(capacity, LIMIT);
         ASSERT_NE(depots, nullptr);
     }
     void TearDown() override {
-        shim_depots_destroy(depots);
+        umf_depots_destroy(depots);
         EXPECT_EQ(umf_meta_used(), used);
     }
     size_t count() {
-        return shim_depots_count(depots);
+        return umf_depots_count(depots);
     }
 };
 
@@ -180,10 +262,10 @@ TEST_F(Depots, AnOwnerThatIsSilentKeepsLessAfterEachPass) {
     owner.needs(8);
     ASSERT_TRUE(owner.give(objects(1, 8)));
     EXPECT_TRUE(other.take(8).empty());
-    shim_depots_count_idle(depots);
+    umf_depots_count_idle(depots);
     EXPECT_EQ(other.take(8), objects(5, 4));
     for (int pass = 0; pass < 3; pass++) {
-        shim_depots_count_idle(depots);
+        umf_depots_count_idle(depots);
     }
     EXPECT_EQ(other.take(8), objects(1, 4));
 }
@@ -257,7 +339,7 @@ TEST_F(Depots, WhoFindsItsOwnLockedWaits) {
         {
             Locked locked(depots, 0);
             waiting = std::thread(work);
-            while (!shim_depots_is_awaited(depots, 0)) {
+            while (!is_awaited(depots, 0)) {
                 std::this_thread::yield();
             }
         }
@@ -290,7 +372,7 @@ TEST_F(Depots, WhoOnlyTakesIsServed) {
 TEST_F(Depots, WhoHasWaitedLooksAgainForRoom) {
     constexpr size_t CAPACITY = 8, EACH = 3, GIVERS = 6;
     for (size_t round = 0; round < 50; round++) {
-        depots = shim_depots_create(CAPACITY, 1);
+        depots = create_depots(CAPACITY, 1);
         ASSERT_TRUE(Thread(depots, 0).give(objects(100, EACH)));
         std::atomic<size_t> begun{0}, given{0};
         std::vector<std::thread> givers;
@@ -302,7 +384,7 @@ TEST_F(Depots, WhoHasWaitedLooksAgainForRoom) {
                     given += Thread(depots, 0).give(objects(1 + i * EACH, EACH));
                 });
             }
-            while (begun < GIVERS || !shim_depots_is_awaited(depots, 0)) {
+            while (begun < GIVERS || !is_awaited(depots, 0)) {
                 std::this_thread::yield();
             }
         }
@@ -311,7 +393,7 @@ TEST_F(Depots, WhoHasWaitedLooksAgainForRoom) {
         }
         EXPECT_EQ(given, 1u);
         EXPECT_EQ(count(), 2 * EACH);
-        shim_depots_destroy(depots);
+        umf_depots_destroy(depots);
         depots = nullptr;
     }
 }
@@ -321,16 +403,16 @@ TEST_F(Depots, WhoHasWaitedLooksAgainForRoom) {
 TEST_F(Depots, IdleIsWhatNobodyHasNeeded) {
     create(64);
     Thread first(depots, 0), second(depots, 1);
-    EXPECT_EQ(shim_depots_count_idle(depots), 0u);
+    EXPECT_EQ(umf_depots_count_idle(depots), 0u);
     ASSERT_TRUE(first.give(objects(1, 10)));
     ASSERT_TRUE(second.give(objects(11, 10)));
-    EXPECT_EQ(shim_depots_count_idle(depots), 0u) << "they were not there all the time";
-    EXPECT_EQ(shim_depots_count_idle(depots), 20u);
+    EXPECT_EQ(umf_depots_count_idle(depots), 0u) << "they were not there all the time";
+    EXPECT_EQ(umf_depots_count_idle(depots), 20u);
     EXPECT_EQ(first.take(4).size(), 4u);
     EXPECT_EQ(second.take(1).size(), 1u);
     ASSERT_TRUE(first.give(objects(21, 6)));
-    EXPECT_EQ(shim_depots_count_idle(depots), 15u);
-    EXPECT_EQ(shim_depots_count_idle(depots), 21u);
+    EXPECT_EQ(umf_depots_count_idle(depots), 15u);
+    EXPECT_EQ(umf_depots_count_idle(depots), 21u);
     EXPECT_EQ(count(), 21u) << "only counted";
 }
 
@@ -340,12 +422,12 @@ TEST_F(Depots, IdleObjectsAreTakenOnce) {
     void *taken[32];
     ASSERT_TRUE(first.give(objects(1, 10)));
     ASSERT_TRUE(second.give(objects(11, 10)));
-    EXPECT_EQ(shim_depots_take_idle(depots, taken, 32), 0u) << "no thread has requested them";
-    shim_depots_count_idle(depots);
-    EXPECT_EQ(shim_depots_count_idle(depots), 20u);
-    EXPECT_EQ(shim_depots_take_idle(depots, taken, 15), 15u);
-    EXPECT_EQ(shim_depots_take_idle(depots, taken + 15, 15), 5u);
-    EXPECT_EQ(shim_depots_take_idle(depots, taken + 20, 1), 0u);
+    EXPECT_EQ(take_idle(depots, taken, 32), 0u) << "no thread has requested them";
+    umf_depots_count_idle(depots);
+    EXPECT_EQ(umf_depots_count_idle(depots), 20u);
+    EXPECT_EQ(take_idle(depots, taken, 15), 15u);
+    EXPECT_EQ(take_idle(depots, taken + 15, 15), 5u);
+    EXPECT_EQ(take_idle(depots, taken + 20, 1), 0u);
     EXPECT_EQ(std::set<void *>(taken, taken + 20).size(), 20u);
     EXPECT_EQ(count(), 0u);
 }
@@ -355,11 +437,11 @@ TEST_F(Depots, WhatIsNeededAfterAllIsIdleNoMore) {
     Thread thread(depots, 0);
     void *taken[32];
     ASSERT_TRUE(thread.give(objects(1, 10)));
-    shim_depots_count_idle(depots);
-    EXPECT_EQ(shim_depots_count_idle(depots), 10u);
+    umf_depots_count_idle(depots);
+    EXPECT_EQ(umf_depots_count_idle(depots), 10u);
     EXPECT_EQ(thread.take(4).size(), 4u);
     ASSERT_TRUE(thread.give(objects(11, 10)));
-    EXPECT_EQ(shim_depots_take_idle(depots, taken, 32), 6u);
+    EXPECT_EQ(take_idle(depots, taken, 32), 6u);
     EXPECT_EQ(count(), 10u);
 }
 
@@ -368,12 +450,12 @@ TEST_F(Depots, IdleOnesAreNoMoreForThoseGivenLater) {
     Thread thread(depots, 0);
     void *taken[32];
     ASSERT_TRUE(thread.give(objects(1, 10)));
-    shim_depots_count_idle(depots);
+    umf_depots_count_idle(depots);
     ASSERT_TRUE(thread.give(objects(11, 10)));
-    EXPECT_EQ(shim_depots_count_idle(depots), 10u);
-    EXPECT_EQ(shim_depots_take_idle(depots, taken, 4), 4u);
-    EXPECT_EQ(shim_depots_take_idle(depots, taken, 32), 6u);
-    EXPECT_EQ(shim_depots_take_idle(depots, taken, 32), 0u);
+    EXPECT_EQ(umf_depots_count_idle(depots), 10u);
+    EXPECT_EQ(take_idle(depots, taken, 4), 4u);
+    EXPECT_EQ(take_idle(depots, taken, 32), 6u);
+    EXPECT_EQ(take_idle(depots, taken, 32), 0u);
     EXPECT_EQ(count(), 10u);
 }
 
@@ -384,14 +466,14 @@ TEST_F(Depots, ATrimDropsThePagesOfEmptyOnes) {
     create(CAPACITY);
     Thread one(depots, 0);
     ASSERT_TRUE(one.give(objects(0, CAPACITY)));
-    const size_t full = shim_depots_resident(depots, 0, kernel_page());
+    const size_t full = resident_of(depots, 0, kernel_page());
     EXPECT_GE(full, CAPACITY * 16);
     EXPECT_EQ(one.take(CAPACITY - 1).size(), CAPACITY - 1);
-    shim_depots_trim(depots);
-    EXPECT_EQ(shim_depots_resident(depots, 0, kernel_page()), full) << "it is not empty";
+    umf_depots_trim(depots);
+    EXPECT_EQ(resident_of(depots, 0, kernel_page()), full) << "it is not empty";
     EXPECT_EQ(one.take(1), objects(0, 1));
-    shim_depots_trim(depots);
-    EXPECT_LE(shim_depots_resident(depots, 0, kernel_page()), umf_os_page_size() * 2);
+    umf_depots_trim(depots);
+    EXPECT_LE(resident_of(depots, 0, kernel_page()), umf_os_page_size() * 2);
     ASSERT_TRUE(one.give(objects(5, CAPACITY)));
     EXPECT_EQ(one.take(CAPACITY), objects(5, CAPACITY));
 }
@@ -399,7 +481,7 @@ TEST_F(Depots, ATrimDropsThePagesOfEmptyOnes) {
 TEST_F(Depots, WithoutMemoryNothingIsLost) {
     size_t failed = 0;
     for (fault::Nth nth("meta_alloc"); nth.next();) {
-        depots = shim_depots_create(8, LIMIT);
+        depots = create_depots(8, LIMIT);
         size_t given = 0;
         for (uint32_t i = 0; depots && i < LIMIT; i++) {
             bool is_given = Thread(depots, i).give(objects(1 + 2 * i, 2));
@@ -416,7 +498,7 @@ TEST_F(Depots, WithoutMemoryNothingIsLost) {
         }
         EXPECT_EQ(seen.size(), given);
         failed += !depots;
-        shim_depots_destroy(depots);
+        umf_depots_destroy(depots);
         depots = nullptr;
     }
     EXPECT_EQ(failed, 2u) << "the set, and the first depot: without another, others are used";

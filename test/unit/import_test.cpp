@@ -17,10 +17,10 @@
 #include "fakes/log_file.h"
 #include "fakes/properties.h"
 #include "fakes/threads.h"
-#include "import_shim.h"
 
 extern "C" {
 #include "base/meta.h"
+#include "track/span.h"
 }
 
 namespace {
@@ -508,7 +508,8 @@ TEST(Import, DescriptorsOfMappingsAreUsedAgain) {
     for (int i = 0; i < 50; i++) {
         FakePool p;
         char *ptr = p.alloc(), *opened = open(p.handler(), handle_of(ptr));
-        descriptors.insert(shim_descriptor_of(opened));
+        descriptors.insert(
+            umf_span_find(&umf_map_global, reinterpret_cast<uintptr_t>(opened), nullptr));
         close(opened);
         p.free(ptr);
     }

@@ -12,13 +12,23 @@
 #include <umf/text.h>
 
 #include "fakes/fake_provider.h"
-#include "late_free_shim.h"
 
 extern "C" {
 #include "base/meta.h"
+#include "object/object.h"
+#include "object/provider/tracked_provider.h"
 }
 
 namespace {
+
+uint64_t entry_of(const void *ptr) {
+    return umf_map_find(&umf_map_global, reinterpret_cast<uintptr_t>(ptr));
+}
+
+// The free of a thread that has found `entry` before another one has freed `ptr`.
+umf_result_t free_at(umf_memory_pool_handle_t pool, void *ptr, uint64_t entry) {
+    return pool->fast->free_at(pool->self, ptr, entry);
+}
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -41,7 +51,7 @@ class LateFree : public testing::TestWithParam<const char *> {
     }
     // Frees the block and returns the map entry of before.
     uint64_t freed(void *p) {
-        uint64_t entry = shim_entry_of(p);
+        uint64_t entry = entry_of(p);
         EXPECT_EQ(umfPoolFree(pool, p), OK);
         umfPoolTrimMemory(pool, 0);
         return entry;
@@ -53,9 +63,9 @@ TEST_P(LateFree, OfALargeBlockIsRefused) {
         for (size_t alignment : {size_t{0}, size_t{64}, size_t{8192}}) {
             void *p = alloc(size, alignment);
             uint64_t entry = freed(p);
-            EXPECT_EQ(shim_entry_of(p), 0u) << "it is at the provider";
-            EXPECT_EQ(shim_free_at(pool, p, entry), BAD) << size << " at " << alignment;
-            EXPECT_EQ(shim_give_back(pool, p), BAD) << size << " at " << alignment;
+            EXPECT_EQ(entry_of(p), 0u) << "it is at the provider";
+            EXPECT_EQ(free_at(pool, p, entry), BAD) << size << " at " << alignment;
+            EXPECT_EQ(umf_pool_free_at(pool, p), BAD) << size << " at " << alignment;
         }
     }
 }
@@ -70,7 +80,7 @@ TEST_P(LateFreeBesideNext, LeavesItAlone) {
         uint64_t entry = freed(p);
         void *next = alloc(size + 5000, 0);
         if (next != p) {
-            EXPECT_EQ(shim_free_at(pool, p, entry), BAD) << size;
+            EXPECT_EQ(free_at(pool, p, entry), BAD) << size;
         }
         EXPECT_EQ(umfPoolFree(pool, next), OK) << size;
         EXPECT_EQ(umfPoolFree(pool, fence), OK) << size;
@@ -131,9 +141,9 @@ class LateFreeScalable : public testing::Test {
     Freed freed(size_t size, size_t alignment) {
         auto p = static_cast<char *>(umfPoolAlignedMalloc(pool, size, alignment));
         EXPECT_NE(p, nullptr);
-        Freed result = {p, shim_entry_of(p)};
+        Freed result = {p, entry_of(p)};
         EXPECT_EQ(umfPoolFree(pool, p), OK);
-        EXPECT_EQ(shim_entry_of(p), 0u) << "it is at the provider";
+        EXPECT_EQ(entry_of(p), 0u) << "it is at the provider";
         return result;
     }
 };
@@ -146,7 +156,7 @@ TEST_F(LateFreeScalable, OfADirectBlock) {
         others.push_back(umf_meta_alloc(48));
         memset(others.back(), 0x5a, 48);
     }
-    EXPECT_EQ(shim_free_at(pool, block.p, block.entry), BAD);
+    EXPECT_EQ(free_at(pool, block.p, block.entry), BAD);
     for (void *other : others) {
         umf_meta_free(other, 48);
     }
@@ -166,8 +176,8 @@ TEST_F(LateFreeScalable, OfADirectBlockWhoseDescriptorIsInUse) {
         EXPECT_TRUE(!is_above || munmap(room, 65 * MiB) == 0);
         void *other = umfPoolMalloc(pool, 64 * MiB);
         if (other != block.p) {
-            ASSERT_EQ(shim_entry_of(other), block.entry);
-            EXPECT_EQ(shim_free_at(pool, block.p, block.entry), BAD);
+            ASSERT_EQ(entry_of(other), block.entry);
+            EXPECT_EQ(free_at(pool, block.p, block.entry), BAD);
         }
         EXPECT_EQ(umfPoolFree(pool, other), OK);
         EXPECT_TRUE(is_above || munmap(taken, 65 * MiB) == 0);
@@ -179,8 +189,8 @@ TEST_F(LateFreeScalable, OfALargeBlockOfOneTbb) {
     for (size_t alignment : {size_t{64}, 2 * MiB}) {
         for (size_t size : {64 * MiB, 100 * MiB, 200 * MiB}) {
             Freed block = freed(size, alignment);
-            EXPECT_EQ(shim_free_at(pool, block.p, block.entry), BAD) << size;
-            EXPECT_EQ(shim_free_at(pool, block.p + MiB, block.entry), BAD) << size;
+            EXPECT_EQ(free_at(pool, block.p, block.entry), BAD) << size;
+            EXPECT_EQ(free_at(pool, block.p + MiB, block.entry), BAD) << size;
         }
     }
 }

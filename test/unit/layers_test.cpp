@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <functional>
 #include <set>
 #include <string>
@@ -18,19 +19,107 @@
 #include <umf/text.h>
 
 #include "fakes/scale.h"
-#include "unit/layers_shim.h"
+
+extern "C" {
+#include "object/object.h"
+}
 
 namespace {
 
-using Order = std::array<int, SHIM_LAYERS>;
+// Layers that write down which call they meet.
+char trace[128];
+
+void note(char letter) {
+    size_t length = strlen(trace);
+    if (length + 1 < sizeof(trace)) {
+        trace[length] = letter;
+        trace[length + 1] = '\0';
+    }
+}
+
+constexpr char letters[] = "RQHZS"; // by rank
+
+template <umf_layer_rank_t RANK> struct Fake {
+    static void *malloc(umf_memory_pool_handle_t pool, size_t size) {
+        note(letters[RANK]);
+        return UMF_PASS_ON(pool, RANK, malloc)(pool, size);
+    }
+    static void *aligned_malloc(umf_memory_pool_handle_t pool, size_t size, size_t alignment) {
+        note(letters[RANK]);
+        return UMF_PASS_ON(pool, RANK, aligned_malloc)(pool, size, alignment);
+    }
+    static void *calloc(umf_memory_pool_handle_t pool, size_t num, size_t size) {
+        note(letters[RANK]);
+        return UMF_PASS_ON(pool, RANK, calloc)(pool, num, size);
+    }
+    static void *realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
+        note(letters[RANK]);
+        return UMF_PASS_ON(pool, RANK, realloc)(pool, ptr, size);
+    }
+    static umf_result_t free_at(void *self, void *ptr, umf_map_entry_t entry) {
+        note(letters[RANK]);
+        return UMF_PASS_ON(umf_layer_pool(entry), RANK, free_at)(self, ptr, entry);
+    }
+    static bool try_free(void *self, void *ptr, umf_map_entry_t entry) {
+        note(letters[RANK]);
+        return UMF_PASS_ON(umf_layer_pool(entry), RANK, try_free)(self, ptr, entry);
+    }
+    static umf_result_t last_error(umf_memory_pool_handle_t pool) {
+        note(letters[RANK]);
+        return UMF_PASS_ON(pool, RANK, last_error)(pool);
+    }
+    static umf_layer_t layer() {
+        umf_layer_t made = {};
+        made.rank = RANK;
+        made.sees_malloc = made.sees_free = true;
+        made.calls = {malloc, aligned_malloc, calloc, realloc, free_at, try_free, last_error};
+        return made;
+    }
+};
+
+const umf_layer_t fakes[] = {Fake<UMF_LAYER_RECORD>::layer(), Fake<UMF_LAYER_QUEUE>::layer(),
+                             Fake<UMF_LAYER_PIN>::layer(), Fake<UMF_LAYER_ZERO>::layer(),
+                             Fake<UMF_LAYER_SUSPEND>::layer()};
+static_assert(UMF_COUNT_OF(fakes) == UMF_LAYERS, "one each");
+
+void *got(void *ptr) {
+    note('/');
+    return ptr;
+}
+
+// Makes each call that goes through layers once. The letters of the layers that a call met, a
+// slash, those of the next call, and so on.
+const char *trace_of(umf_memory_pool_handle_t pool) {
+    void *other = umfPoolMalloc(pool, 64);
+    umf_map_entry_t entry = umf_map_find(&umf_map_global, reinterpret_cast<uintptr_t>(other));
+    trace[0] = '\0';
+    void *one = got(umfPoolMalloc(pool, 64)), *two = got(umfPoolAlignedMalloc(pool, 64, 64));
+    void *calloced = got(umfPoolCalloc(pool, 1, 64));
+    void *moved = got(umfPoolRealloc(pool, nullptr, 64));
+    umfFree(one);
+    note('/');
+    umfPoolFree(pool, two);
+    note('/');
+    bool is_freed = pool->calls[0].try_free(pool->free_self, other, entry);
+    note('/');
+    umfPoolGetLastAllocationError(pool);
+    size_t length = strlen(trace);
+    for (void *left : {is_freed ? nullptr : other, calloced, moved}) {
+        umfPoolFree(pool, left);
+    }
+    trace[length] = '\0';
+    return trace;
+}
+
+using Order = std::array<int, UMF_LAYERS>;
 
 std::string expected(const std::set<int> &there) {
-    std::string letters, all;
+    std::string met, all;
     for (int rank : there) {
-        letters += "RQHZS"[rank];
+        met += letters[rank];
     }
     for (int call = 0; call < 8; call++) {
-        all += (call ? "/" : "") + letters;
+        all += (call ? "/" : "") + met;
     }
     return all;
 }
@@ -67,17 +156,17 @@ class Layers : public testing::TestWithParam<const char *> {
     bool push_all(const Order &order) {
         std::set<int> there;
         return std::all_of(order.begin(), order.end(), [&](int rank) {
-            shim_push(pool, rank);
+            umf_layer_push(pool, &fakes[rank]);
             there.insert(rank);
-            return shim_trace(pool) == expected(there);
+            return trace_of(pool) == expected(there);
         });
     }
     bool remove_all(const Order &order) {
         std::set<int> there(order.begin(), order.end());
         return std::all_of(order.begin(), order.end(), [&](int rank) {
-            shim_remove(pool, rank);
+            umf_layer_remove(pool, static_cast<umf_layer_rank_t>(rank));
             there.erase(rank);
-            return shim_trace(pool) == expected(there);
+            return trace_of(pool) == expected(there);
         });
     }
 };
@@ -90,17 +179,17 @@ TEST_P(Layers, AreMetInTheOrderOfTheirRanksHoweverTheyComeAndGo) {
     ONE_THREAD_ONLY();
     each_order([&](const Order &come) {
         each_order([&](const Order &go) {
-            ASSERT_TRUE(push_all(come)) << shim_trace(pool);
-            ASSERT_TRUE(remove_all(go)) << shim_trace(pool);
+            ASSERT_TRUE(push_all(come)) << trace_of(pool);
+            ASSERT_TRUE(remove_all(go)) << trace_of(pool);
         });
     });
 }
 
 TEST_P(Layers, AreThereInAChildOfFork) {
     each_order([&](const Order &order) {
-        ASSERT_TRUE(push_all(order)) << shim_trace(pool);
+        ASSERT_TRUE(push_all(order)) << trace_of(pool);
         EXPECT_TRUE(in_child([&] { return remove_all(order) && push_all(order); }));
-        ASSERT_TRUE(remove_all(order)) << shim_trace(pool);
+        ASSERT_TRUE(remove_all(order)) << trace_of(pool);
     });
 }
 
@@ -109,32 +198,32 @@ TEST_P(Layers, AreWholeInAChildOfAForkDuringAPush) {
     std::atomic<bool> ends{false};
     std::thread other([&] {
         for (int i = 0; !ends; i++) {
-            shim_push(pool, i % SHIM_LAYERS);
-            shim_remove(pool, (i + 2) % SHIM_LAYERS);
+            umf_layer_push(pool, &fakes[i % UMF_LAYERS]);
+            umf_layer_remove(pool, static_cast<umf_layer_rank_t>((i + 2) % UMF_LAYERS));
         }
     });
     for (size_t i = 0; i < scaled(200); i++) {
         EXPECT_TRUE(in_child([&] {
-            std::string trace = shim_trace(pool), first = trace.substr(0, trace.find('/'));
+            std::string seen = trace_of(pool), first = seen.substr(0, seen.find('/'));
             std::set<int> there;
-            for (int rank = 0; rank < SHIM_LAYERS; rank++) {
-                if (first.find("RQHZS"[rank]) != std::string::npos) {
+            for (int rank = 0; rank < UMF_LAYERS; rank++) {
+                if (first.find(letters[rank]) != std::string::npos) {
                     there.insert(rank);
                 }
             }
-            for (int rank = 0; rank < SHIM_LAYERS; rank++) {
-                shim_remove(pool, rank);
+            for (int rank = 0; rank < UMF_LAYERS; rank++) {
+                umf_layer_remove(pool, static_cast<umf_layer_rank_t>(rank));
             }
-            return trace == expected(there) && push_all({3, 1, 4, 0, 2}) &&
+            return seen == expected(there) && push_all({3, 1, 4, 0, 2}) &&
                    remove_all({0, 1, 2, 3, 4});
         }));
     }
     ends = true;
     other.join();
-    for (int rank = 0; rank < SHIM_LAYERS; rank++) {
-        shim_remove(pool, rank);
+    for (int rank = 0; rank < UMF_LAYERS; rank++) {
+        umf_layer_remove(pool, static_cast<umf_layer_rank_t>(rank));
     }
-    EXPECT_EQ(shim_trace(pool), expected({}));
+    EXPECT_EQ(trace_of(pool), expected({}));
 }
 
 // Requests are served inline only while no layer must see them.
@@ -146,13 +235,13 @@ TEST_P(Layers, SeeAllRequestsUntilTheLastOfThemHasGone) {
         GTEST_SKIP() << "nothing is served inline here";
     }
     umfFree(ptr);
-    shim_push(pool, 0);
-    shim_push(pool, 0);
-    shim_push(pool, 2);
+    umf_layer_push(pool, &fakes[0]);
+    umf_layer_push(pool, &fakes[0]);
+    umf_layer_push(pool, &fakes[2]);
     EXPECT_EQ(umfPoolTryMalloc(pool, 64), nullptr);
-    shim_remove(pool, 2);
+    umf_layer_remove(pool, static_cast<umf_layer_rank_t>(2));
     EXPECT_EQ(umfPoolTryMalloc(pool, 64), nullptr);
-    shim_remove(pool, 0);
+    umf_layer_remove(pool, static_cast<umf_layer_rank_t>(0));
     umfFree(umfPoolMalloc(pool, 64));
     ptr = umfPoolTryMalloc(pool, 64);
     EXPECT_NE(ptr, nullptr);

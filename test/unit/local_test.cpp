@@ -21,11 +21,132 @@
 extern "C" {
 #include "base/lock.h"
 #include "base/meta.h"
-#include "local_shim.h"
+#include "base/thread_slot.h"
 #include "system/os.h"
 }
 
 namespace {
+
+struct Owner;
+bool add_value(Owner *owner, int value);
+
+// An owner of per-thread blocks that hold one number.
+struct Block {
+    umf_thread_slot_t head;
+    std::atomic<int> value;
+    int filler[10];
+};
+
+struct Owner {
+    umf_thread_slot_owner_t owner;
+    Owner *other; /* used by thread_exit */
+    std::atomic<int> exits;
+    std::atomic<int> sum;
+    int delay_us;
+    int *watched; /* written by thread_exit: gone when the owner is */
+};
+
+void thread_exit(umf_thread_slot_owner_t *base, umf_thread_slot_t *head) {
+    Owner *owner = reinterpret_cast<Owner *>(base);
+    Block *block = reinterpret_cast<Block *>(head);
+    if (owner->other) {
+        add_value(owner->other, 1);
+    }
+    if (owner->delay_us) {
+        std::this_thread::sleep_for(std::chrono::microseconds(owner->delay_us));
+    }
+    if (owner->watched) {
+        ++*owner->watched;
+    }
+    atomic_fetch_add(&owner->sum, atomic_load(&block->value));
+    atomic_fetch_add(&owner->exits, 1);
+}
+
+Owner *create_owner(bool with_exit) {
+    auto owner = new Owner{};
+    if (umf_thread_slot_owner_init(&owner->owner, 0, sizeof(Block),
+                                   with_exit ? thread_exit : nullptr) != UMF_RESULT_SUCCESS) {
+        delete owner;
+        return nullptr;
+    }
+    return owner;
+}
+
+void close_owner(Owner *owner) {
+    umf_thread_slot_owner_close(&owner->owner);
+}
+
+void destroy_owner(Owner *owner) {
+    umf_thread_slot_owner_fini(&owner->owner);
+    delete owner;
+}
+
+void watch(Owner *owner, int *watched, int delay_us) {
+    owner->watched = watched;
+    owner->delay_us = delay_us;
+}
+
+void use_other(Owner *owner, Owner *other) {
+    owner->other = other;
+}
+
+uint32_t index_of(const Owner *owner) {
+    return owner->owner.index;
+}
+
+bool has_block(const Owner *owner) {
+    return umf_thread_slot_get(owner->owner.index)->owner != nullptr;
+}
+
+bool add_value(Owner *owner, int value) {
+    umf_thread_slot_t *block = umf_thread_slot_get(owner->owner.index);
+    if (!block->owner) {
+        block = umf_thread_slot_make(&owner->owner);
+    }
+    if (!block) {
+        return false;
+    }
+    atomic_fetch_add(&reinterpret_cast<Block *>(block)->value, value);
+    return true;
+}
+
+void *make_block(Owner *owner) {
+    return umf_thread_slot_make(&owner->owner);
+}
+
+int value_of(const Owner *owner) {
+    return atomic_load(&reinterpret_cast<Block *>(umf_thread_slot_get(owner->owner.index))->value);
+}
+
+int exits_of(Owner *owner) {
+    return atomic_load(&owner->exits);
+}
+
+int exit_sum(Owner *owner) {
+    return atomic_load(&owner->sum);
+}
+
+struct Totals {
+    int blocks, sum;
+};
+
+void count_block(umf_thread_slot_t *block, void *arg) {
+    auto totals = static_cast<Totals *>(arg);
+    totals->blocks++;
+    totals->sum += atomic_load(&reinterpret_cast<Block *>(block)->value);
+}
+
+int count_blocks(Owner *owner) {
+    Totals totals = {0, 0};
+    umf_thread_slot_each(&owner->owner, count_block, &totals);
+    return totals.blocks;
+}
+
+int sum_of_blocks(Owner *owner) {
+    Totals totals = {0, 0};
+    umf_thread_slot_each(&owner->owner, count_block, &totals);
+    return totals.sum;
+}
 
 /* A thread that obeys orders and can be kept alive. */
 class worker_t {
@@ -66,9 +187,9 @@ class worker_t {
 
 /* The main thread's table is there before memory is counted. */
 size_t used_with_table() {
-    shim_owner_t *owner = shim_create(false);
-    shim_add(owner, 1);
-    shim_destroy(owner);
+    Owner *owner = create_owner(false);
+    add_value(owner, 1);
+    destroy_owner(owner);
     return umf_meta_used();
 }
 
@@ -79,240 +200,240 @@ int fail_map(const char *call) {
 } // namespace
 
 TEST(local, absent_block_reads_as_zero) {
-    shim_owner_t *owner = shim_create(true);
-    EXPECT_FALSE(shim_has(owner));
-    EXPECT_EQ(shim_value(owner), 0);
-    EXPECT_EQ(shim_blocks(owner), 0);
-    shim_destroy(owner);
+    Owner *owner = create_owner(true);
+    EXPECT_FALSE(has_block(owner));
+    EXPECT_EQ(value_of(owner), 0);
+    EXPECT_EQ(count_blocks(owner), 0);
+    destroy_owner(owner);
 }
 
 TEST(local, make_gives_the_same_block_again) {
-    shim_owner_t *owner = shim_create(true);
-    void *block = shim_make(owner);
+    Owner *owner = create_owner(true);
+    void *block = make_block(owner);
     ASSERT_NE(block, nullptr);
-    EXPECT_EQ(shim_make(owner), block);
-    EXPECT_TRUE(shim_has(owner));
-    EXPECT_EQ(shim_blocks(owner), 1);
-    shim_destroy(owner);
+    EXPECT_EQ(make_block(owner), block);
+    EXPECT_TRUE(has_block(owner));
+    EXPECT_EQ(count_blocks(owner), 1);
+    destroy_owner(owner);
 }
 
 TEST(local, every_thread_has_its_own) {
-    shim_owner_t *owner = shim_create(true);
-    shim_add(owner, 1);
+    Owner *owner = create_owner(true);
+    add_value(owner, 1);
     worker_t worker;
     worker.run([&] {
-        EXPECT_FALSE(shim_has(owner));
-        shim_add(owner, 10);
-        EXPECT_EQ(shim_value(owner), 10);
+        EXPECT_FALSE(has_block(owner));
+        add_value(owner, 10);
+        EXPECT_EQ(value_of(owner), 10);
     });
-    EXPECT_EQ(shim_value(owner), 1);
-    EXPECT_EQ(shim_blocks(owner), 2);
-    EXPECT_EQ(shim_sum(owner), 11);
-    shim_destroy(owner);
+    EXPECT_EQ(value_of(owner), 1);
+    EXPECT_EQ(count_blocks(owner), 2);
+    EXPECT_EQ(sum_of_blocks(owner), 11);
+    destroy_owner(owner);
 }
 
 TEST(local, thread_exit_gets_the_block_once_and_frees_it) {
     size_t used = used_with_table();
-    shim_owner_t *owner = shim_create(true);
-    std::thread([&] { shim_add(owner, 5); }).join();
-    EXPECT_EQ(shim_exits(owner), 1);
-    EXPECT_EQ(shim_exit_sum(owner), 5);
-    EXPECT_EQ(shim_blocks(owner), 0);
+    Owner *owner = create_owner(true);
+    std::thread([&] { add_value(owner, 5); }).join();
+    EXPECT_EQ(exits_of(owner), 1);
+    EXPECT_EQ(exit_sum(owner), 5);
+    EXPECT_EQ(count_blocks(owner), 0);
     EXPECT_EQ(umf_meta_used(), used);
-    shim_destroy(owner);
+    destroy_owner(owner);
 }
 
 TEST(local, owner_without_thread_exit) {
     size_t used = used_with_table();
-    shim_owner_t *owner = shim_create(false);
-    std::thread([&] { shim_add(owner, 5); }).join();
-    EXPECT_EQ(shim_blocks(owner), 0);
+    Owner *owner = create_owner(false);
+    std::thread([&] { add_value(owner, 5); }).join();
+    EXPECT_EQ(count_blocks(owner), 0);
     EXPECT_EQ(umf_meta_used(), used);
-    shim_destroy(owner);
+    destroy_owner(owner);
 }
 
 TEST(local, fini_frees_the_blocks_of_living_threads) {
     size_t used = used_with_table();
     {
         worker_t worker;
-        shim_owner_t *owner = shim_create(true);
-        shim_add(owner, 1);
-        worker.run([&] { shim_add(owner, 2); });
-        uint32_t index = shim_index(owner);
-        shim_destroy(owner);
+        Owner *owner = create_owner(true);
+        add_value(owner, 1);
+        worker.run([&] { add_value(owner, 2); });
+        uint32_t index = index_of(owner);
+        destroy_owner(owner);
 
         /* The next owner gets the same index and must not find the old blocks. */
-        owner = shim_create(true);
-        EXPECT_EQ(shim_index(owner), index);
-        EXPECT_FALSE(shim_has(owner));
+        owner = create_owner(true);
+        EXPECT_EQ(index_of(owner), index);
+        EXPECT_FALSE(has_block(owner));
         worker.run([&] {
-            EXPECT_FALSE(shim_has(owner));
-            shim_add(owner, 3);
+            EXPECT_FALSE(has_block(owner));
+            add_value(owner, 3);
         });
         worker.finish();
-        EXPECT_EQ(shim_exits(owner), 1);
-        EXPECT_EQ(shim_exit_sum(owner), 3);
-        shim_destroy(owner);
+        EXPECT_EQ(exits_of(owner), 1);
+        EXPECT_EQ(exit_sum(owner), 3);
+        destroy_owner(owner);
     }
     EXPECT_EQ(umf_meta_used(), used);
 }
 
 TEST(local, closed_owner_still_lists_its_blocks) {
-    shim_owner_t *owner = shim_create(true);
+    Owner *owner = create_owner(true);
     worker_t worker;
-    worker.run([&] { shim_add(owner, 2); });
-    shim_add(owner, 1);
-    shim_close(owner);
-    EXPECT_FALSE(shim_has(owner));
-    EXPECT_EQ(shim_sum(owner), 3);
+    worker.run([&] { add_value(owner, 2); });
+    add_value(owner, 1);
+    close_owner(owner);
+    EXPECT_FALSE(has_block(owner));
+    EXPECT_EQ(sum_of_blocks(owner), 3);
     worker.finish();
-    EXPECT_EQ(shim_exits(owner), 0);
-    EXPECT_EQ(shim_sum(owner), 3);
-    shim_close(owner);
-    shim_destroy(owner);
+    EXPECT_EQ(exits_of(owner), 0);
+    EXPECT_EQ(sum_of_blocks(owner), 3);
+    close_owner(owner);
+    destroy_owner(owner);
 }
 
 TEST(local, threads_have_numbers) {
-    uint64_t own = shim_number(), one = 0, two = 0;
+    uint64_t own = umf_thread_slot_number(), one = 0, two = 0;
     EXPECT_GT(own, 0u);
-    std::thread([&] { one = shim_number(); }).join();
-    std::thread([&] { two = shim_number(); }).join();
+    std::thread([&] { one = umf_thread_slot_number(); }).join();
+    std::thread([&] { two = umf_thread_slot_number(); }).join();
     EXPECT_GT(one, own);
     EXPECT_EQ(two, one + 1);
-    EXPECT_EQ(shim_number(), own);
+    EXPECT_EQ(umf_thread_slot_number(), own);
 }
 
 TEST(local, lowest_free_index_is_given) {
-    std::vector<shim_owner_t *> owners;
+    std::vector<Owner *> owners;
     for (int i = 0; i < 200; i++) {
-        owners.push_back(shim_create(false));
-        EXPECT_EQ(shim_index(owners.back()), static_cast<uint32_t>(i + 1)) << "0 stands for none";
+        owners.push_back(create_owner(false));
+        EXPECT_EQ(index_of(owners.back()), static_cast<uint32_t>(i + 1)) << "0 stands for none";
     }
     for (int i : {150, 70, 3}) {
-        shim_destroy(owners[static_cast<size_t>(i)]);
+        destroy_owner(owners[static_cast<size_t>(i)]);
     }
     for (uint32_t expected : {3u, 70u, 150u, 200u}) {
-        shim_owner_t *owner = shim_create(false);
-        EXPECT_EQ(shim_index(owner), expected + 1);
+        Owner *owner = create_owner(false);
+        EXPECT_EQ(index_of(owner), expected + 1);
         if (expected < 200) {
             owners[expected] = owner;
         } else {
             owners.push_back(owner);
         }
     }
-    for (shim_owner_t *owner : owners) {
-        shim_destroy(owner);
+    for (Owner *owner : owners) {
+        destroy_owner(owner);
     }
 }
 
 TEST(local, ten_thousand_owners) {
     size_t used = used_with_table();
     std::thread([] {
-        std::vector<shim_owner_t *> owners;
+        std::vector<Owner *> owners;
         for (int i = 0; i < 10000; i++) {
-            owners.push_back(shim_create(true));
-            ASSERT_TRUE(shim_add(owners.back(), i));
+            owners.push_back(create_owner(true));
+            ASSERT_TRUE(add_value(owners.back(), i));
         }
         for (int i = 0; i < 10000; i++) {
-            EXPECT_EQ(shim_value(owners[static_cast<size_t>(i)]), i);
-            shim_destroy(owners[static_cast<size_t>(i)]);
+            EXPECT_EQ(value_of(owners[static_cast<size_t>(i)]), i);
+            destroy_owner(owners[static_cast<size_t>(i)]);
         }
     }).join();
     EXPECT_EQ(umf_meta_used(), used);
 }
 
 TEST(local, indices_run_out_at_a_million) {
-    std::vector<shim_owner_t *> owners;
+    std::vector<Owner *> owners;
     owners.reserve((1 << 20) - 1);
     for (int i = 0; i < (1 << 20) - 1; i++) {
-        owners.push_back(shim_create(false));
+        owners.push_back(create_owner(false));
         ASSERT_NE(owners.back(), nullptr) << i;
     }
-    EXPECT_EQ(shim_create(false), nullptr);
-    for (shim_owner_t *owner : owners) {
-        shim_destroy(owner);
+    EXPECT_EQ(create_owner(false), nullptr);
+    for (Owner *owner : owners) {
+        destroy_owner(owner);
     }
-    shim_owner_t *owner = shim_create(false);
+    Owner *owner = create_owner(false);
     ASSERT_NE(owner, nullptr);
-    EXPECT_EQ(shim_index(owner), 1u);
-    shim_destroy(owner);
+    EXPECT_EQ(index_of(owner), 1u);
+    destroy_owner(owner);
 }
 
 TEST(local, exit_may_use_another_owner) {
     size_t used = used_with_table();
-    shim_owner_t *low = shim_create(true);
-    shim_owner_t *high = shim_create(true);
-    shim_use_other(high, low); /* it has a block there until its own exit, which comes first */
+    Owner *low = create_owner(true);
+    Owner *high = create_owner(true);
+    use_other(high, low); /* it has a block there until its own exit, which comes first */
     std::thread([&] {
-        shim_add(low, 1);
-        shim_add(high, 1);
+        add_value(low, 1);
+        add_value(high, 1);
     }).join();
-    EXPECT_EQ(shim_exits(high), 1);
-    EXPECT_EQ(shim_exits(low), 1);
-    EXPECT_EQ(shim_exit_sum(low), 1);
-    EXPECT_EQ(shim_blocks(low), 0);
+    EXPECT_EQ(exits_of(high), 1);
+    EXPECT_EQ(exits_of(low), 1);
+    EXPECT_EQ(exit_sum(low), 1);
+    EXPECT_EQ(count_blocks(low), 0);
     EXPECT_EQ(umf_meta_used(), used);
-    shim_destroy(low);
-    shim_destroy(high);
+    destroy_owner(low);
+    destroy_owner(high);
 }
 
 /* Whoever frees memory in a thread's last destructor, or the C library after it, must not make the
  * thread leave a block behind. */
 TEST(local, ending_thread_gets_no_new_block) {
-    static shim_owner_t *owner;
+    static Owner *owner;
     static pthread_key_t key;
     static bool is_given;
     size_t used = used_with_table();
-    owner = shim_create(true);
-    shim_add(owner, 1); /* our key exists, so theirs comes after it */
-    ASSERT_EQ(pthread_key_create(&key, [](void *) { is_given = shim_add(owner, 10); }), 0);
+    owner = create_owner(true);
+    add_value(owner, 1); /* our key exists, so theirs comes after it */
+    ASSERT_EQ(pthread_key_create(&key, [](void *) { is_given = add_value(owner, 10); }), 0);
     is_given = true;
     std::thread([] {
         pthread_setspecific(key, &key);
-        shim_add(owner, 1);
+        add_value(owner, 1);
     }).join();
     EXPECT_FALSE(is_given);
-    EXPECT_EQ(shim_exits(owner), 1);
-    EXPECT_EQ(shim_exit_sum(owner), 1);
-    EXPECT_EQ(shim_blocks(owner), 1) << "only the main thread's";
+    EXPECT_EQ(exits_of(owner), 1);
+    EXPECT_EQ(exit_sum(owner), 1);
+    EXPECT_EQ(count_blocks(owner), 1) << "only the main thread's";
     pthread_key_delete(key);
-    shim_destroy(owner);
+    destroy_owner(owner);
     EXPECT_EQ(umf_meta_used(), used);
 }
 
 /* Whatever is kept by the number of a thread is never another thread's. */
 TEST(local, numbers_of_threads_do_not_come_again) {
-    uint64_t own = shim_number();
+    uint64_t own = umf_thread_slot_number();
     std::set<uint64_t> seen{own};
     std::thread([&] {
         for (int i = 0; i < 70000; i++) {
-            EXPECT_TRUE(seen.insert(shim_number_as_new()).second);
+            EXPECT_TRUE(seen.insert(umf_thread_slot_number_slow()).second);
         }
     }).join();
-    EXPECT_EQ(shim_number(), own);
+    EXPECT_EQ(umf_thread_slot_number(), own);
 }
 
 /* A thread may undo its counts in its last destructor. */
 TEST(local, ending_thread_keeps_its_number) {
-    static shim_owner_t *owner;
+    static Owner *owner;
     static pthread_key_t key;
     static uint64_t first, last;
-    owner = shim_create(false);
-    shim_add(owner, 1); /* our key exists, so theirs comes after it */
-    ASSERT_EQ(pthread_key_create(&key, [](void *) { last = shim_number(); }), 0);
+    owner = create_owner(false);
+    add_value(owner, 1); /* our key exists, so theirs comes after it */
+    ASSERT_EQ(pthread_key_create(&key, [](void *) { last = umf_thread_slot_number(); }), 0);
     std::thread([] {
         pthread_setspecific(key, &key);
-        shim_add(owner, 1);
-        first = shim_number();
+        add_value(owner, 1);
+        first = umf_thread_slot_number();
     }).join();
     EXPECT_NE(first, 0u);
     EXPECT_EQ(last, first);
     pthread_key_delete(key);
-    shim_destroy(owner);
+    destroy_owner(owner);
 }
 
 TEST(local, out_of_memory_is_told_and_harmless) {
-    shim_owner_t *owner = shim_create(true);
+    Owner *owner = create_owner(true);
     std::vector<void *> blocks;
     umf_os_set_fault(fail_map);
     /* The last room of the arena, then that of a block's class. */
@@ -322,28 +443,28 @@ TEST(local, out_of_memory_is_told_and_harmless) {
             *static_cast<size_t *>(ptr) = size;
         }
     }
-    EXPECT_EQ(shim_make(owner), nullptr);
-    EXPECT_FALSE(shim_has(owner));
+    EXPECT_EQ(make_block(owner), nullptr);
+    EXPECT_FALSE(has_block(owner));
     umf_os_set_fault(nullptr);
-    EXPECT_NE(shim_make(owner), nullptr);
+    EXPECT_NE(make_block(owner), nullptr);
     for (void *ptr : blocks) {
         umf_meta_free(ptr, *static_cast<size_t *>(ptr));
     }
-    shim_destroy(owner);
+    destroy_owner(owner);
 }
 
 /* The owner is gone, with all that thread_exit writes to, as soon as destroy returns. */
 TEST(local, fini_waits_for_an_exit_under_way) {
     for (int i = 0; i < 50; i++) {
-        shim_owner_t *owner = shim_create(true);
+        Owner *owner = create_owner(true);
         auto watched = std::make_unique<int>(0);
-        shim_watch(owner, watched.get(), 2000);
-        std::thread thread([&] { shim_add(owner, 1); });
-        while (shim_blocks(owner) == 0 && shim_exits(owner) == 0) {
+        watch(owner, watched.get(), 2000);
+        std::thread thread([&] { add_value(owner, 1); });
+        while (count_blocks(owner) == 0 && exits_of(owner) == 0) {
             std::this_thread::yield();
         }
         usleep(static_cast<unsigned>(i) * 60);
-        shim_destroy(owner);
+        destroy_owner(owner);
         int seen = *watched;
         watched.reset();
         thread.join();
@@ -357,11 +478,11 @@ TEST(local, owners_are_destroyed_while_threads_end) {
     std::mt19937 random(1);
     for (int round = 0; round < 150; round++) {
         const size_t count = 8;
-        std::vector<shim_owner_t *> owners;
+        std::vector<Owner *> owners;
         for (size_t i = 0; i < count; i++) {
-            owners.push_back(shim_create(true));
+            owners.push_back(create_owner(true));
             if (i % 2) {
-                shim_watch(owners[i], nullptr, 20);
+                watch(owners[i], nullptr, 20);
             }
         }
         std::atomic<int> ready(0);
@@ -369,8 +490,8 @@ TEST(local, owners_are_destroyed_while_threads_end) {
         std::vector<std::thread> threads;
         for (int t = 0; t < 4; t++) {
             threads.emplace_back([&] {
-                for (shim_owner_t *owner : owners) {
-                    shim_add(owner, 1);
+                for (Owner *owner : owners) {
+                    add_value(owner, 1);
                 }
                 ready++;
                 while (!go) {
@@ -385,13 +506,13 @@ TEST(local, owners_are_destroyed_while_threads_end) {
         usleep(static_cast<unsigned>(random() % 200));
         std::thread other([&] {
             for (size_t i = 0; i < count; i += 2) {
-                shim_blocks(owners[i]);
-                shim_destroy(owners[i]);
+                count_blocks(owners[i]);
+                destroy_owner(owners[i]);
             }
         });
         for (size_t i = 1; i < count; i += 2) {
-            shim_sum(owners[i]);
-            shim_destroy(owners[i]);
+            sum_of_blocks(owners[i]);
+            destroy_owner(owners[i]);
         }
         other.join();
         for (std::thread &thread : threads) {
@@ -407,25 +528,25 @@ TEST(local, tables_grow_while_owners_are_destroyed) {
     std::thread churner([&] {
         worker_t worker;
         while (!stop) {
-            shim_owner_t *owner = shim_create(true);
-            worker.run([&] { shim_add(owner, 1); });
-            shim_destroy(owner);
+            Owner *owner = create_owner(true);
+            worker.run([&] { add_value(owner, 1); });
+            destroy_owner(owner);
         }
     });
     for (int round = 0; round < 100; round++) {
-        std::vector<shim_owner_t *> owners;
+        std::vector<Owner *> owners;
         for (int i = 0; i < 300; i++) {
-            owners.push_back(shim_create(true));
+            owners.push_back(create_owner(true));
         }
         std::thread([&] {
-            for (shim_owner_t *owner : owners) {
-                shim_add(owner, 1);
-                EXPECT_EQ(shim_value(owner), 1);
+            for (Owner *owner : owners) {
+                add_value(owner, 1);
+                EXPECT_EQ(value_of(owner), 1);
             }
         }).join();
-        for (shim_owner_t *owner : owners) {
-            EXPECT_EQ(shim_exits(owner), 1);
-            shim_destroy(owner);
+        for (Owner *owner : owners) {
+            EXPECT_EQ(exits_of(owner), 1);
+            destroy_owner(owner);
         }
     }
     stop = true;
@@ -436,36 +557,37 @@ TEST(local, tables_grow_while_owners_are_destroyed) {
 TEST(local, child_of_fork_keeps_what_it_needs) {
     umf_fork_register_inner();
     umf_fork_register_outer();
-    shim_owner_t *owner = shim_create(true);
-    shim_owner_t *slow = shim_create(true);
-    shim_watch(slow, nullptr, 500000);
-    shim_add(owner, 1);
+    Owner *owner = create_owner(true);
+    Owner *slow = create_owner(true);
+    watch(slow, nullptr, 500000);
+    add_value(owner, 1);
     worker_t worker;
-    worker.run([&] { shim_add(owner, 10); });
-    std::thread ending([&] { shim_add(slow, 1); });
-    while (shim_blocks(slow) == 0) {
+    worker.run([&] { add_value(owner, 10); });
+    std::thread ending([&] { add_value(slow, 1); });
+    while (count_blocks(slow) == 0) {
         std::this_thread::yield();
     }
     usleep(20000); /* it is inside thread_exit now */
     pid_t child = fork();
     if (child == 0) {
         alarm(20);
-        bool is_good = shim_value(owner) == 1 && shim_sum(owner) == 11 && shim_blocks(slow) == 1;
-        shim_add(owner, 100);
-        shim_destroy(slow); /* its exit will never end here */
-        shim_destroy(owner);
-        shim_owner_t *next = shim_create(true);
-        is_good = is_good && !shim_has(next) && shim_add(next, 1);
-        shim_destroy(next);
+        bool is_good =
+            value_of(owner) == 1 && sum_of_blocks(owner) == 11 && count_blocks(slow) == 1;
+        add_value(owner, 100);
+        destroy_owner(slow); /* its exit will never end here */
+        destroy_owner(owner);
+        Owner *next = create_owner(true);
+        is_good = is_good && !has_block(next) && add_value(next, 1);
+        destroy_owner(next);
         _exit(is_good ? 0 : 1);
     }
     int status = -1;
     EXPECT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
     ending.join();
-    EXPECT_EQ(shim_exits(slow), 1);
+    EXPECT_EQ(exits_of(slow), 1);
     worker.finish();
-    EXPECT_EQ(shim_exits(owner), 1);
-    shim_destroy(slow);
-    shim_destroy(owner);
+    EXPECT_EQ(exits_of(owner), 1);
+    destroy_owner(slow);
+    destroy_owner(owner);
 }

@@ -10,14 +10,54 @@
 #include <gtest/gtest.h>
 
 #include "fakes/scale.h"
-#include "map_shim.h"
 
 extern "C" {
 #include "base/meta.h"
 #include "system/os.h"
+#include "track/map_run.h"
 }
 
 namespace {
+
+umf_map_t *create_map(bool is_reserved) { // a private one; with a flat table?
+    auto map = new umf_map_t{};
+    if (umf_map_init(map) != UMF_RESULT_SUCCESS) {
+        delete map;
+        return nullptr;
+    }
+    if (is_reserved) {
+        umf_map_reserve(map);
+    }
+    return map;
+}
+
+void destroy_map(umf_map_t *map) {
+    umf_map_fini(map);
+    delete map;
+}
+
+// Some words leave out the short way that spans try first.
+bool is_near(uintptr_t base, size_t size, uint64_t word) {
+    return umf_map_entry_span(word) % 2 && umf_map_is_near(base, size);
+}
+
+umf_result_t map_insert(umf_map_t *map, uintptr_t base, size_t size, uint64_t under,
+                        uint64_t word) {
+    return !under && is_near(base, size, word) && umf_map_insert_near(map, base, size, word)
+               ? UMF_RESULT_SUCCESS
+               : umf_map_insert(map, base, size, under, word);
+}
+
+void map_remove(umf_map_t *map, uintptr_t base, size_t size, uint64_t word, uint64_t under) {
+    if (!is_near(base, size, word) || !umf_map_remove_near(map, base, size, word, under)) {
+        umf_map_remove(map, base, size, word, under);
+    }
+}
+
+bool is_fast(umf_map_t *map, uintptr_t addr) { // does the short walk find something?
+    umf_map_entry_t word;
+    return umf_map_find_fast(map, addr, &word) && word != 0;
+}
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -28,15 +68,15 @@ constexpr size_t slot_sizes[] = {4096, 65536, size_t{2} << 20};
 class Map : public testing::TestWithParam<bool> {
   protected:
     size_t used = umf_meta_used();
-    shim_map_t *map = shim_map_create(GetParam());
+    umf_map_t *map = create_map(GetParam());
 
     void TearDown() override {
         umf_os_set_fault(nullptr);
-        shim_map_destroy(map);
+        destroy_map(map);
         EXPECT_EQ(umf_meta_used(), used) << "tables were left";
     }
     uint64_t find(uintptr_t addr) {
-        return shim_map_find(map, addr);
+        return umf_map_find(map, addr);
     }
     void random_against_a_model(const struct Shape &shape);
 };
@@ -46,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Tables, Map, testing::Values(true, false), [](const aut
 });
 
 uint64_t word(uint32_t n) {
-    return shim_word(n * 4 & 0xfffc, n, n);
+    return umf_map_entry_make(static_cast<uint16_t>(n * 4), n, n);
 }
 
 TEST_P(Map, WordsCarryTheirParts) {
@@ -55,10 +95,10 @@ TEST_P(Map, WordsCarryTheirParts) {
     for (uint32_t class_offset : class_offsets) {
         for (uint32_t pool : pools) {
             for (uint32_t span : spans) {
-                uint64_t w = shim_word(class_offset, pool, span);
-                EXPECT_EQ(shim_word_class_offset(w), class_offset);
-                EXPECT_EQ(shim_word_pool(w), pool);
-                EXPECT_EQ(shim_word_span(w), span);
+                uint64_t w = umf_map_entry_make(static_cast<uint16_t>(class_offset), pool, span);
+                EXPECT_EQ(umf_map_entry_class_offset(w), class_offset);
+                EXPECT_EQ(umf_map_entry_pool(w), pool);
+                EXPECT_EQ(umf_map_entry_span(w), span);
                 EXPECT_EQ(w & 3, 2u) << "a leaf";
             }
         }
@@ -78,14 +118,14 @@ TEST_P(Map, BordersOfEveryLevel) {
                         size_t{65536}, size_t{65537}, size_t{2} << 20, (size_t{2} << 20) + 1, GiB,
                         GiB + 4096, 3 * GiB + 12345}) {
         for (uintptr_t start : {base, base + 1, base + 4096, base + 65536 - 3, base + GiB - 1}) {
-            ASSERT_EQ(shim_map_insert(map, start, size, 0, word(1)), OK);
+            ASSERT_EQ(map_insert(map, start, size, 0, word(1)), OK);
             EXPECT_EQ(find(start), word(1));
             EXPECT_EQ(find(start + size / 2), word(1));
             EXPECT_EQ(find(start + size - 1), word(1));
             EXPECT_EQ(find(start - 1), 0u) << size << " at " << start - base;
             EXPECT_EQ(find(start + size), 0u) << size << " at " << start - base;
-            EXPECT_TRUE(shim_map_is_uniform(map, start, size, word(1)));
-            shim_map_remove(map, start, size, word(1), 0);
+            EXPECT_TRUE(umf_map_is_uniform(map, start, size, word(1)));
+            map_remove(map, start, size, word(1), 0);
             EXPECT_EQ(find(start), 0u);
             EXPECT_EQ(find(start + size - 1), 0u);
         }
@@ -94,39 +134,39 @@ TEST_P(Map, BordersOfEveryLevel) {
 
 TEST_P(Map, EightyGiBWithSomethingInside) {
     const uintptr_t base = 7 * TiB + 4096;
-    ASSERT_EQ(shim_map_insert(map, base, 80 * GiB, 0, word(1)), OK);
-    ASSERT_EQ(shim_map_insert(map, base + 33 * GiB + 100, 50, word(1), word(2)), OK);
-    ASSERT_EQ(shim_map_insert(map, base + 40 * GiB, 3 * GiB, word(1), word(3)), OK);
+    ASSERT_EQ(map_insert(map, base, 80 * GiB, 0, word(1)), OK);
+    ASSERT_EQ(map_insert(map, base + 33 * GiB + 100, 50, word(1), word(2)), OK);
+    ASSERT_EQ(map_insert(map, base + 40 * GiB, 3 * GiB, word(1), word(3)), OK);
     EXPECT_EQ(find(base + 33 * GiB + 99), word(1));
     EXPECT_EQ(find(base + 33 * GiB + 100), word(2));
     EXPECT_EQ(find(base + 33 * GiB + 150), word(1));
     EXPECT_EQ(find(base + 42 * GiB), word(3));
     EXPECT_EQ(find(base + 80 * GiB - 1), word(1));
     EXPECT_EQ(find(base + 80 * GiB), 0u);
-    shim_map_remove(map, base + 40 * GiB, 3 * GiB, word(3), word(1));
+    map_remove(map, base + 40 * GiB, 3 * GiB, word(3), word(1));
     EXPECT_EQ(find(base + 42 * GiB), word(1));
     // The outer one first: inner spans stay.
-    shim_map_remove(map, base, 80 * GiB, word(1), 0);
+    map_remove(map, base, 80 * GiB, word(1), 0);
     EXPECT_EQ(find(base + 33 * GiB + 120), word(2));
     EXPECT_EQ(find(base + 33 * GiB + 99), 0u);
-    shim_map_remove(map, base + 33 * GiB + 100, 50, word(2), 0);
+    map_remove(map, base + 33 * GiB + 100, 50, word(2), 0);
     EXPECT_EQ(find(base + 33 * GiB + 120), 0u);
 }
 
 TEST_P(Map, EndsOfTheAddressSpace) {
     const uintptr_t last48 = (uintptr_t{1} << 48) - 1;
-    ASSERT_EQ(shim_map_insert(map, last48 - 4095, 4096, 0, word(1)), OK);
+    ASSERT_EQ(map_insert(map, last48 - 4095, 4096, 0, word(1)), OK);
     EXPECT_EQ(find(last48), word(1));
     EXPECT_EQ(find(last48 + 1), 0u);
-    shim_map_remove(map, last48 - 4095, 4096, word(1), 0);
-    ASSERT_EQ(shim_map_insert(map, last48 - 9, 10, 0, word(1)), OK);
+    map_remove(map, last48 - 4095, 4096, word(1), 0);
+    ASSERT_EQ(map_insert(map, last48 - 9, 10, 0, word(1)), OK);
     EXPECT_EQ(find(last48 - 10), 0u);
     EXPECT_EQ(find(last48), word(1));
-    EXPECT_EQ(shim_map_insert(map, last48 - 4095, 4097, 0, word(2)), BAD) << "crosses 48 bits";
-    EXPECT_EQ(shim_map_insert(map, UINTPTR_MAX - 100, 101, 0, word(2)), BAD) << "wraps";
-    EXPECT_EQ(shim_map_insert(map, UINTPTR_MAX - 100, 200, 0, word(2)), BAD) << "wraps";
-    EXPECT_EQ(shim_map_insert(map, 4096, 0, 0, word(2)), BAD) << "nothing";
-    ASSERT_EQ(shim_map_insert(map, 1, 4095, 0, word(3)), OK);
+    EXPECT_EQ(map_insert(map, last48 - 4095, 4097, 0, word(2)), BAD) << "crosses 48 bits";
+    EXPECT_EQ(map_insert(map, UINTPTR_MAX - 100, 101, 0, word(2)), BAD) << "wraps";
+    EXPECT_EQ(map_insert(map, UINTPTR_MAX - 100, 200, 0, word(2)), BAD) << "wraps";
+    EXPECT_EQ(map_insert(map, 4096, 0, 0, word(2)), BAD) << "nothing";
+    ASSERT_EQ(map_insert(map, 1, 4095, 0, word(3)), OK);
     EXPECT_EQ(find(0), 0u);
     EXPECT_EQ(find(1), word(3));
     EXPECT_EQ(find(4096), 0u);
@@ -141,7 +181,7 @@ TEST_P(Map, ManySpansAbove48Bits) {
     };
     auto size = [](uint32_t i) { return size_t{0x10000} - (i % 7) * 64; };
     for (uint32_t i = 0; i < COUNT; i++) {
-        ASSERT_EQ(shim_map_insert(map, base(i), size(i), 0, word(i + 1)), OK);
+        ASSERT_EQ(map_insert(map, base(i), size(i), 0, word(i + 1)), OK);
     }
     for (uint32_t i = 0; i < COUNT; i++) {
         ASSERT_EQ(find(base(i)), word(i + 1));
@@ -152,7 +192,7 @@ TEST_P(Map, ManySpansAbove48Bits) {
     EXPECT_EQ(find(base(0) & ((uintptr_t{1} << 48) - 1)), 0u) << "other bits above";
     EXPECT_EQ(find(base(0) + (uintptr_t{8} << 48)), 0u);
     for (uint32_t i = 0; i < COUNT; i++) {
-        shim_map_remove(map, base(i), size(i), word(i + 1), 0);
+        map_remove(map, base(i), size(i), word(i + 1), 0);
         ASSERT_EQ(find(base(i)), 0u);
     }
 }
@@ -160,40 +200,40 @@ TEST_P(Map, ManySpansAbove48Bits) {
 TEST_P(Map, AddressesAbove48Bits) {
     const uintptr_t base = uintptr_t{0x1234} << 48;
     for (uint32_t i = 0; i < 100; i++) {
-        ASSERT_EQ(shim_map_insert(map, base + i * 10000, 5000, 0, word(i + 1)), OK);
+        ASSERT_EQ(map_insert(map, base + i * 10000, 5000, 0, word(i + 1)), OK);
     }
-    ASSERT_EQ(shim_map_insert(map, base + 1000, 100, word(1), word(500)), OK);
+    ASSERT_EQ(map_insert(map, base + 1000, 100, word(1), word(500)), OK);
     EXPECT_EQ(find(base + 1050), word(500)) << "the innermost";
     EXPECT_EQ(find(base + 1100), word(1));
     EXPECT_EQ(find(base + 990000 + 4999), word(100));
     EXPECT_EQ(find(base + 990000 + 5000), 0u);
-    ASSERT_EQ(shim_map_split(map, base + 20000, 5000, 1000, word(3), word(600), 0), OK);
+    ASSERT_EQ(umf_map_split(map, base + 20000, 5000, 1000, word(3), word(600), 0), OK);
     EXPECT_EQ(find(base + 20999), word(3));
     EXPECT_EQ(find(base + 21000), word(600));
-    EXPECT_TRUE(shim_map_is_uniform(map, base + 21000, 4000, word(600)));
-    EXPECT_FALSE(shim_map_is_uniform(map, base + 20000, 5000, word(3)));
-    shim_map_rename(map, base + 21000, 4000, word(600), word(3));
-    EXPECT_TRUE(shim_map_is_uniform(map, base + 20000, 5000, word(3)));
-    ASSERT_EQ(shim_map_split(map, base + 20000, 5000, 3000, word(3), word(601), 0), OK);
+    EXPECT_TRUE(umf_map_is_uniform(map, base + 21000, 4000, word(600)));
+    EXPECT_FALSE(umf_map_is_uniform(map, base + 20000, 5000, word(3)));
+    umf_map_rename(map, base + 21000, 4000, word(600), word(3));
+    EXPECT_TRUE(umf_map_is_uniform(map, base + 20000, 5000, word(3)));
+    ASSERT_EQ(umf_map_split(map, base + 20000, 5000, 3000, word(3), word(601), 0), OK);
     EXPECT_EQ(find(base + 22999), word(3));
     EXPECT_EQ(find(base + 23000), word(601));
-    EXPECT_EQ(shim_map_insert(map, base + 40500, 10000, word(5), word(700)), BAD);
-    EXPECT_EQ(shim_map_insert(map, base + 39000, 2000, 0, word(700)), BAD) << "ends inside";
-    EXPECT_EQ(shim_map_insert(map, base + 39000, 9000, 0, word(700)), BAD) << "holds one whole";
-    EXPECT_EQ(shim_map_insert(map, base + 39000, 1001, 0, word(700)), BAD) << "one byte";
-    EXPECT_EQ(shim_map_insert(map, base + 44999, 1001, 0, word(700)), BAD) << "the last byte";
-    EXPECT_EQ(shim_map_insert(map, base + 44999, 2, word(5), word(700)), BAD);
-    EXPECT_FALSE(shim_map_is_uniform(map, base, 5000, word(1)));
-    shim_map_remove(map, base + 1000, 100, word(500), word(1));
+    EXPECT_EQ(map_insert(map, base + 40500, 10000, word(5), word(700)), BAD);
+    EXPECT_EQ(map_insert(map, base + 39000, 2000, 0, word(700)), BAD) << "ends inside";
+    EXPECT_EQ(map_insert(map, base + 39000, 9000, 0, word(700)), BAD) << "holds one whole";
+    EXPECT_EQ(map_insert(map, base + 39000, 1001, 0, word(700)), BAD) << "one byte";
+    EXPECT_EQ(map_insert(map, base + 44999, 1001, 0, word(700)), BAD) << "the last byte";
+    EXPECT_EQ(map_insert(map, base + 44999, 2, word(5), word(700)), BAD);
+    EXPECT_FALSE(umf_map_is_uniform(map, base, 5000, word(1)));
+    map_remove(map, base + 1000, 100, word(500), word(1));
     EXPECT_EQ(find(base + 1050), word(1));
-    shim_map_remove(map, base, 5000, word(1), 0);
+    map_remove(map, base, 5000, word(1), 0);
     EXPECT_EQ(find(base), 0u);
     EXPECT_EQ(find(base + 10000), word(2));
 }
 
 TEST_P(Map, OverlapIsRefusedAndChangesNothing) {
     const uintptr_t base = 9 * TiB;
-    ASSERT_EQ(shim_map_insert(map, base + 1000, 100000, 0, word(1)), OK);
+    ASSERT_EQ(map_insert(map, base + 1000, 100000, 0, word(1)), OK);
     struct {
         size_t offset, size;
         uint64_t under;
@@ -203,10 +243,10 @@ TEST_P(Map, OverlapIsRefusedAndChangesNothing) {
         {999, 100002, 0}, {999, 100002, word(1)},
     };
     for (const auto &w : wrong) {
-        EXPECT_EQ(shim_map_insert(map, base + w.offset, w.size, w.under, word(3)), BAD)
+        EXPECT_EQ(map_insert(map, base + w.offset, w.size, w.under, word(3)), BAD)
             << w.offset << " " << w.size;
     }
-    EXPECT_TRUE(shim_map_is_uniform(map, base + 1000, 100000, word(1)));
+    EXPECT_TRUE(umf_map_is_uniform(map, base + 1000, 100000, word(1)));
     EXPECT_EQ(find(base + 999), 0u);
     EXPECT_EQ(find(base + 101000), 0u);
 }
@@ -231,22 +271,22 @@ TEST_P(Map, InsertThatMeetsSomethingIsTakenBack) {
     for (const auto &range : ranges) {
         const uintptr_t last = range.base + range.size - range.last;
         // Makes the tables of both ends.
-        ASSERT_EQ(shim_map_insert(map, range.base, page, 0, word(9)), OK);
-        shim_map_remove(map, range.base, page, word(9), 0);
-        ASSERT_EQ(shim_map_insert(map, range.base, range.size, 0, word(9)), OK);
-        shim_map_remove(map, range.base, range.size, word(9), 0);
+        ASSERT_EQ(map_insert(map, range.base, page, 0, word(9)), OK);
+        map_remove(map, range.base, page, word(9), 0);
+        ASSERT_EQ(map_insert(map, range.base, range.size, 0, word(9)), OK);
+        map_remove(map, range.base, range.size, word(9), 0);
         for (uint32_t n : {2u, 3u}) {
-            ASSERT_EQ(shim_map_insert(map, last, range.last, 0, word(1)), OK);
-            EXPECT_FALSE(shim_map_insert_near(map, range.base, range.size, word(n)));
-            EXPECT_TRUE(shim_map_is_uniform(map, range.base, range.size - range.last, 0));
-            EXPECT_EQ(shim_map_insert(map, range.base, range.size, 0, word(n)), BAD);
-            EXPECT_TRUE(shim_map_is_uniform(map, range.base, range.size - range.last, 0));
-            EXPECT_TRUE(shim_map_is_uniform(map, last, range.last, word(1)));
-            shim_map_remove(map, last, range.last, word(1), 0);
-            ASSERT_EQ(shim_map_insert(map, range.base, range.size, 0, word(n)), OK);
-            EXPECT_TRUE(shim_map_is_uniform(map, range.base, range.size, word(n)));
-            shim_map_remove(map, range.base, range.size, word(n), 0);
-            EXPECT_TRUE(shim_map_is_uniform(map, range.base, range.size, 0));
+            ASSERT_EQ(map_insert(map, last, range.last, 0, word(1)), OK);
+            EXPECT_FALSE(umf_map_insert_near(map, range.base, range.size, word(n)));
+            EXPECT_TRUE(umf_map_is_uniform(map, range.base, range.size - range.last, 0));
+            EXPECT_EQ(map_insert(map, range.base, range.size, 0, word(n)), BAD);
+            EXPECT_TRUE(umf_map_is_uniform(map, range.base, range.size - range.last, 0));
+            EXPECT_TRUE(umf_map_is_uniform(map, last, range.last, word(1)));
+            map_remove(map, last, range.last, word(1), 0);
+            ASSERT_EQ(map_insert(map, range.base, range.size, 0, word(n)), OK);
+            EXPECT_TRUE(umf_map_is_uniform(map, range.base, range.size, word(n)));
+            map_remove(map, range.base, range.size, word(n), 0);
+            EXPECT_TRUE(umf_map_is_uniform(map, range.base, range.size, 0));
         }
     }
 }
@@ -259,12 +299,12 @@ TEST_P(Map, RemoveLeavesWhatIsInside) {
             for (uint32_t n : {2u, 3u}) {
                 for (uintptr_t inner : {outer, outer + 2 * size, outer + 3 * size}) {
                     for (size_t part : {size, size_t{100}}) {
-                        ASSERT_EQ(shim_map_insert(map, outer, 4 * size, 0, word(n)), OK);
-                        ASSERT_EQ(shim_map_insert(map, inner, part, word(n), word(1)), OK);
-                        shim_map_remove(map, outer, 4 * size, word(n), 0);
-                        EXPECT_TRUE(shim_map_is_uniform(map, inner, part, word(1)));
-                        shim_map_remove(map, inner, part, word(1), 0);
-                        EXPECT_TRUE(shim_map_is_uniform(map, outer, 4 * size, 0));
+                        ASSERT_EQ(map_insert(map, outer, 4 * size, 0, word(n)), OK);
+                        ASSERT_EQ(map_insert(map, inner, part, word(n), word(1)), OK);
+                        map_remove(map, outer, 4 * size, word(n), 0);
+                        EXPECT_TRUE(umf_map_is_uniform(map, inner, part, word(1)));
+                        map_remove(map, inner, part, word(1), 0);
+                        EXPECT_TRUE(umf_map_is_uniform(map, outer, 4 * size, 0));
                     }
                 }
             }
@@ -275,47 +315,47 @@ TEST_P(Map, RemoveLeavesWhatIsInside) {
 // Also a whole page that has a list, because of something else inside of it.
 TEST_P(Map, RemoveLeavesAWholePageWithAList) {
     const uintptr_t outer = 10 * TiB, inner = outer + 2 * 4096, least = inner + 100;
-    ASSERT_EQ(shim_map_insert(map, outer, 8 * 4096 + 50, 0, word(1)), OK);
-    ASSERT_EQ(shim_map_insert(map, inner, 4096, word(1), word(2)), OK);
-    ASSERT_EQ(shim_map_insert(map, least, 10, word(2), word(3)), OK);
-    shim_map_remove(map, outer, 8 * 4096 + 50, word(1), 0);
+    ASSERT_EQ(map_insert(map, outer, 8 * 4096 + 50, 0, word(1)), OK);
+    ASSERT_EQ(map_insert(map, inner, 4096, word(1), word(2)), OK);
+    ASSERT_EQ(map_insert(map, least, 10, word(2), word(3)), OK);
+    map_remove(map, outer, 8 * 4096 + 50, word(1), 0);
     EXPECT_EQ(find(inner), word(2));
     EXPECT_EQ(find(least), word(3));
     EXPECT_EQ(find(inner + 4095), word(2));
     EXPECT_EQ(find(inner - 1), 0u);
-    shim_map_remove(map, least, 10, word(3), word(2));
-    shim_map_remove(map, inner, 4096, word(2), 0);
-    EXPECT_TRUE(shim_map_is_uniform(map, outer, 8 * 4096 + 50, 0));
+    map_remove(map, least, 10, word(3), word(2));
+    map_remove(map, inner, 4096, word(2), 0);
+    EXPECT_TRUE(umf_map_is_uniform(map, outer, 8 * 4096 + 50, 0));
 }
 
 // A thread that a fork has lost was about to insert it: its pages may have no tables yet.
 TEST_P(Map, RemoveAndRenameOfWhatIsNotThereChangeNothing) {
     const uintptr_t base = 10 * TiB, inside = base + 100;
     for (size_t size : {size_t{64}, size_t{4096}, size_t{70000}, size_t{3} << 20, 2 * GiB}) {
-        shim_map_remove(map, inside, size, word(2), 0);
-        shim_map_rename(map, inside, size, word(2), word(3));
-        EXPECT_TRUE(shim_map_is_uniform(map, base, 3 * GiB, 0)) << size;
+        map_remove(map, inside, size, word(2), 0);
+        umf_map_rename(map, inside, size, word(2), word(3));
+        EXPECT_TRUE(umf_map_is_uniform(map, base, 3 * GiB, 0)) << size;
     }
-    ASSERT_EQ(shim_map_insert(map, base, 3 * GiB, 0, word(1)), OK);
+    ASSERT_EQ(map_insert(map, base, 3 * GiB, 0, word(1)), OK);
     for (size_t size : {size_t{64}, size_t{4096}, size_t{70000}, size_t{3} << 20, 2 * GiB}) {
-        shim_map_remove(map, inside, size, word(2), word(1));
-        shim_map_rename(map, inside, size, word(2), word(3));
-        EXPECT_TRUE(shim_map_is_uniform(map, base, 3 * GiB, word(1))) << size;
+        map_remove(map, inside, size, word(2), word(1));
+        umf_map_rename(map, inside, size, word(2), word(3));
+        EXPECT_TRUE(umf_map_is_uniform(map, base, 3 * GiB, word(1))) << size;
     }
-    shim_map_remove(map, base, 3 * GiB, word(1), 0);
+    map_remove(map, base, 3 * GiB, word(1), 0);
 }
 
 TEST_P(Map, ManySpansInOnePage) {
     const uintptr_t base = 11 * TiB;
     for (uint32_t i = 0; i < 256; i++) {
-        ASSERT_EQ(shim_map_insert(map, base + i * 16, 16, 0, word(i + 1)), OK);
+        ASSERT_EQ(map_insert(map, base + i * 16, 16, 0, word(i + 1)), OK);
     }
     for (uint32_t i = 0; i < 256; i++) {
         EXPECT_EQ(find(base + i * 16), word(i + 1));
         EXPECT_EQ(find(base + i * 16 + 15), word(i + 1));
     }
     for (uint32_t i = 0; i < 256; i += 2) {
-        shim_map_remove(map, base + i * 16, 16, word(i + 1), 0);
+        map_remove(map, base + i * 16, 16, word(i + 1), 0);
     }
     for (uint32_t i = 0; i < 256; i++) {
         EXPECT_EQ(find(base + i * 16 + 7), i % 2 ? word(i + 1) : 0u);
@@ -325,28 +365,28 @@ TEST_P(Map, ManySpansInOnePage) {
 // Earlier spans of a page do not slow down later ones.
 TEST_P(Map, PageWithoutEdgesIsPlainAgain) {
     const uintptr_t base = 12 * TiB;
-    const bool is_reserved = shim_map_is_reserved(map);
+    const bool is_reserved = (map->flat != nullptr);
     for (uint32_t i = 0; i < 8; i++) {
-        ASSERT_EQ(shim_map_insert(map, base + i * 512, 64, 0, word(i + 1)), OK);
+        ASSERT_EQ(map_insert(map, base + i * 512, 64, 0, word(i + 1)), OK);
     }
-    EXPECT_FALSE(shim_map_is_fast(map, base));
+    EXPECT_FALSE(is_fast(map, base));
     for (uint32_t i = 0; i < 8; i++) {
-        shim_map_remove(map, base + i * 512, 64, word(i + 1), 0);
+        map_remove(map, base + i * 512, 64, word(i + 1), 0);
     }
-    ASSERT_EQ(shim_map_insert(map, base, 65536, 0, word(9)), OK);
-    EXPECT_EQ(shim_map_is_fast(map, base), is_reserved);
+    ASSERT_EQ(map_insert(map, base, 65536, 0, word(9)), OK);
+    EXPECT_EQ(is_fast(map, base), is_reserved);
     EXPECT_EQ(find(base + 4095), word(9));
 
     // So with spans inside another one, and with parts that are joined.
-    ASSERT_EQ(shim_map_insert(map, base + 4096 + 100, 10, word(9), word(10)), OK);
-    EXPECT_FALSE(shim_map_is_fast(map, base + 4096));
-    shim_map_remove(map, base + 4096 + 100, 10, word(10), word(9));
-    EXPECT_EQ(shim_map_is_fast(map, base + 4096), is_reserved);
-    ASSERT_EQ(shim_map_split(map, base, 65536, 8192 + 100, word(9), word(11), 0), OK);
-    EXPECT_FALSE(shim_map_is_fast(map, base + 8192));
-    shim_map_rename(map, base + 8192 + 100, 65536 - 8192 - 100, word(11), word(9));
-    EXPECT_EQ(shim_map_is_fast(map, base + 8192), is_reserved);
-    EXPECT_TRUE(shim_map_is_uniform(map, base, 65536, word(9)));
+    ASSERT_EQ(map_insert(map, base + 4096 + 100, 10, word(9), word(10)), OK);
+    EXPECT_FALSE(is_fast(map, base + 4096));
+    map_remove(map, base + 4096 + 100, 10, word(10), word(9));
+    EXPECT_EQ(is_fast(map, base + 4096), is_reserved);
+    ASSERT_EQ(umf_map_split(map, base, 65536, 8192 + 100, word(9), word(11), 0), OK);
+    EXPECT_FALSE(is_fast(map, base + 8192));
+    umf_map_rename(map, base + 8192 + 100, 65536 - 8192 - 100, word(11), word(9));
+    EXPECT_EQ(is_fast(map, base + 8192), is_reserved);
+    EXPECT_TRUE(umf_map_is_uniform(map, base, 65536, word(9)));
 }
 
 TEST_P(Map, PagesShareLists) {
@@ -356,11 +396,11 @@ TEST_P(Map, PagesShareLists) {
     size_t first = 0;
     for (uint32_t page = 0; page < pages; page++) {
         for (uint32_t i = 0; i < 20; i++) {
-            ASSERT_EQ(shim_map_insert(map, base + page * 4096 + i * 16, 8, 0, word(i + 1)), OK);
+            ASSERT_EQ(map_insert(map, base + page * 4096 + i * 16, 8, 0, word(i + 1)), OK);
         }
         first = page == 0 ? umf_meta_used() : first;
         for (uint32_t i = 0; i < 20; i++) {
-            shim_map_remove(map, base + page * 4096 + i * 16, 8, word(i + 1), 0);
+            map_remove(map, base + page * 4096 + i * 16, 8, word(i + 1), 0);
         }
     }
     EXPECT_EQ(umf_meta_used(), first);
@@ -370,17 +410,17 @@ TEST_P(Map, PagesShareLists) {
 TEST_P(Map, TailsGiveTheirListsBack) {
     const uintptr_t base = 12 * TiB, end = base + 2000 * 4096;
     for (uintptr_t page = base; page < end; page += 4096) { // makes the tables
-        ASSERT_EQ(shim_map_insert(map, page, 100, 0, word(1)), OK);
-        shim_map_remove(map, page, 100, word(1), 0);
+        ASSERT_EQ(map_insert(map, page, 100, 0, word(1)), OK);
+        map_remove(map, page, 100, word(1), 0);
     }
     const size_t before = umf_meta_used();
     for (size_t size : {size_t{100}, size_t{2} * 4096 + 100}) {
         for (uintptr_t at = base; at + size <= end; at += 3 * 4096) {
-            ASSERT_EQ(shim_map_insert(map, at, size, 0, word(2)), OK);
+            ASSERT_EQ(map_insert(map, at, size, 0, word(2)), OK);
             EXPECT_EQ(find(at + size - 1), word(2));
             EXPECT_EQ(find(at + size), 0u);
-            shim_map_remove(map, at, size, word(2), 0);
-            EXPECT_TRUE(shim_map_is_uniform(map, at, size, 0));
+            map_remove(map, at, size, word(2), 0);
+            EXPECT_TRUE(umf_map_is_uniform(map, at, size, 0));
         }
     }
     EXPECT_EQ(umf_meta_used(), before);
@@ -389,30 +429,30 @@ TEST_P(Map, TailsGiveTheirListsBack) {
 TEST_P(Map, SplitAndJoinInsideOfAPage) {
     const uintptr_t base = 13 * TiB;
     const size_t size = 20000;
-    ASSERT_EQ(shim_map_insert(map, base, size, 0, word(1)), OK);
+    ASSERT_EQ(map_insert(map, base, size, 0, word(1)), OK);
     for (int round = 0; round < 40; round++) {
         size_t first = 100 + static_cast<size_t>(round) * 487;
-        ASSERT_EQ(shim_map_split(map, base, size, first, word(1), word(2), 0), OK);
+        ASSERT_EQ(umf_map_split(map, base, size, first, word(1), word(2), 0), OK);
         EXPECT_EQ(find(base + first - 1), word(1));
         EXPECT_EQ(find(base + first), word(2));
         EXPECT_EQ(find(base + size - 1), word(2));
         EXPECT_EQ(find(base + size), 0u);
-        EXPECT_TRUE(shim_map_is_uniform(map, base, first, word(1)));
-        EXPECT_TRUE(shim_map_is_uniform(map, base + first, size - first, word(2)));
-        shim_map_rename(map, base + first, size - first, word(2), word(1));
-        ASSERT_TRUE(shim_map_is_uniform(map, base, size, word(1))) << "joined at " << first;
+        EXPECT_TRUE(umf_map_is_uniform(map, base, first, word(1)));
+        EXPECT_TRUE(umf_map_is_uniform(map, base + first, size - first, word(2)));
+        umf_map_rename(map, base + first, size - first, word(2), word(1));
+        ASSERT_TRUE(umf_map_is_uniform(map, base, size, word(1))) << "joined at " << first;
         // Something nested may lie across the former border.
-        ASSERT_EQ(shim_map_insert(map, base + first - 50, 100, word(1), word(3)), OK);
+        ASSERT_EQ(map_insert(map, base + first - 50, 100, word(1), word(3)), OK);
         EXPECT_EQ(find(base + first), word(3));
-        shim_map_remove(map, base + first - 50, 100, word(3), word(1));
+        map_remove(map, base + first - 50, 100, word(3), word(1));
         EXPECT_EQ(find(base + first), word(1));
         // Also a whole page.
         uintptr_t page = (base + first) & ~uintptr_t{4095};
         if (page + 4096 <= base + size) {
-            ASSERT_EQ(shim_map_insert(map, page, 4096, word(1), word(4)), OK);
+            ASSERT_EQ(map_insert(map, page, 4096, word(1), word(4)), OK);
             EXPECT_EQ(find(page), word(4));
             EXPECT_EQ(find(page + 4095), word(4));
-            shim_map_remove(map, page, 4096, word(4), word(1));
+            map_remove(map, page, 4096, word(4), word(1));
             EXPECT_EQ(find(page), word(1));
         }
     }
@@ -426,11 +466,11 @@ TEST_P(Map, FailedInsertChangesNothingAnyoneSees) {
         umf_os_set_fault([](const char *call) {
             return std::strcmp(call, "meta_alloc") == 0 && left-- == 0 ? ENOMEM : 0;
         });
-        umf_result_t result = shim_map_insert(map, base, GiB, 0, word(1));
+        umf_result_t result = map_insert(map, base, GiB, 0, word(1));
         umf_os_set_fault(nullptr);
         if (result == OK) {
             EXPECT_GT(n, 2) << "two ends need tables";
-            shim_map_remove(map, base, GiB, word(1), 0);
+            map_remove(map, base, GiB, word(1), 0);
             return;
         }
         EXPECT_EQ(result, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
@@ -531,7 +571,7 @@ void Map::random_against_a_model(const Shape &shape) {
                 Model::Item *outer = model.deepest(base);
                 uint64_t under = outer ? outer->word : 0, w = word(++words);
                 bool fits = model.fits(base, size, outer);
-                ASSERT_EQ(shim_map_insert(map, base, size, under, w), fits ? OK : BAD)
+                ASSERT_EQ(map_insert(map, base, size, under, w), fits ? OK : BAD)
                     << "seed " << seed << " round " << round;
                 if (fits) {
                     auto item = std::make_unique<Model::Item>();
@@ -548,20 +588,20 @@ void Map::random_against_a_model(const Shape &shape) {
                     continue;
                 }
                 if (what < 8) {
-                    shim_map_remove(map, item->base, item->size, item->word, item->under);
+                    map_remove(map, item->base, item->size, item->word, item->under);
                     model.erase(item);
                 } else if (item->size > unit) {
                     size_t size = item->size, first = unit * (1 + random() % (size / unit - 1));
                     uint64_t high = word(++words);
                     ASSERT_EQ(
-                        shim_map_split(map, item->base, size, first, item->word, high, item->under),
+                        umf_map_split(map, item->base, size, first, item->word, high, item->under),
                         OK);
                     EXPECT_EQ(find(item->base + first - 1), item->word);
                     EXPECT_EQ(find(item->base + first), high);
                     EXPECT_EQ(find(item->base + size - 1), high);
                     if (what == 8) {
-                        shim_map_rename(map, item->base + first, size - first, high, item->word);
-                        ASSERT_TRUE(shim_map_is_uniform(map, item->base, size, item->word));
+                        umf_map_rename(map, item->base + first, size - first, high, item->word);
+                        ASSERT_TRUE(umf_map_is_uniform(map, item->base, size, item->word));
                     } else {
                         auto part = std::make_unique<Model::Item>(*item);
                         part->base += first;
@@ -583,7 +623,7 @@ void Map::random_against_a_model(const Shape &shape) {
             for (size_t i = model.items.size(); i-- > 0;) {
                 Model::Item *item = model.items[i].get();
                 if (!model.has_inside(item)) {
-                    shim_map_remove(map, item->base, item->size, item->word, item->under);
+                    map_remove(map, item->base, item->size, item->word, item->under);
                     model.erase(item);
                 }
             }
@@ -615,14 +655,14 @@ TEST_P(Map, ReadersWhileWritersWork) {
     // none.
     std::thread writer([&] {
         for (size_t i = 0; i < scaled(20000); i++) {
-            shim_map_insert(map, area + 100, 9000, 0, word(1));
-            shim_map_insert(map, area + 5000, 300, word(1), word(2));
-            shim_map_insert(map, area + 5300, 10, word(1), word(3));
-            shim_map_split(map, area + 5000, 300, 150, word(2), word(4), word(1));
-            shim_map_rename(map, area + 5150, 150, word(4), word(2));
-            shim_map_remove(map, area + 5300, 10, word(3), word(1));
-            shim_map_remove(map, area + 5000, 300, word(2), word(1));
-            shim_map_remove(map, area + 100, 9000, word(1), 0);
+            map_insert(map, area + 100, 9000, 0, word(1));
+            map_insert(map, area + 5000, 300, word(1), word(2));
+            map_insert(map, area + 5300, 10, word(1), word(3));
+            umf_map_split(map, area + 5000, 300, 150, word(2), word(4), word(1));
+            umf_map_rename(map, area + 5150, 150, word(4), word(2));
+            map_remove(map, area + 5300, 10, word(3), word(1));
+            map_remove(map, area + 5000, 300, word(2), word(1));
+            map_remove(map, area + 100, 9000, word(1), 0);
         }
         stop = true;
     });
@@ -651,7 +691,7 @@ TEST_P(Map, ReadersWhileWritersWork) {
 TEST_P(Map, ReadersWhilePagesShareAList) {
     const uintptr_t pages[] = {23 * TiB, 23 * TiB + 4096};
     for (uint32_t i = 0; i < 2; i++) {
-        ASSERT_EQ(shim_map_insert(map, pages[i], 4096, 0, word(i + 1)), OK);
+        ASSERT_EQ(map_insert(map, pages[i], 4096, 0, word(i + 1)), OK);
     }
     std::atomic<bool> stop{false};
     std::atomic<int> wrong{0};
@@ -667,8 +707,8 @@ TEST_P(Map, ReadersWhilePagesShareAList) {
     }
     for (size_t n = 0; n < scaled(50000); n++) {
         const uint32_t i = n % 7 < 3 ? 0 : 1; // also to the same page again
-        shim_map_insert(map, pages[i] + 100, 200, word(i + 1), word(i + 11));
-        shim_map_remove(map, pages[i] + 100, 200, word(i + 11), word(i + 1));
+        map_insert(map, pages[i] + 100, 200, word(i + 1), word(i + 11));
+        map_remove(map, pages[i] + 100, 200, word(i + 11), word(i + 1));
     }
     stop = true;
     for (auto &reader : readers) {
@@ -682,25 +722,25 @@ TEST_P(Map, PagesThatWereDivided) {
     const uintptr_t area = 41 * TiB;
     for (size_t size : {size_t{65536}, size_t{2} << 20, (size_t{6} << 20) + 65536}) {
         for (uintptr_t base : {area, area + size - 4096}) {
-            ASSERT_EQ(shim_map_insert(map, base, 4096, 0, word(1)), OK);
-            EXPECT_EQ(shim_map_insert(map, area, size, 0, word(3)), BAD) << "it is there";
-            EXPECT_TRUE(shim_map_is_uniform(map, base, 4096, word(1)));
-            shim_map_remove(map, base, 4096, word(1), 0);
-            EXPECT_TRUE(shim_map_is_uniform(map, area, size, 0));
+            ASSERT_EQ(map_insert(map, base, 4096, 0, word(1)), OK);
+            EXPECT_EQ(map_insert(map, area, size, 0, word(3)), BAD) << "it is there";
+            EXPECT_TRUE(umf_map_is_uniform(map, base, 4096, word(1)));
+            map_remove(map, base, 4096, word(1), 0);
+            EXPECT_TRUE(umf_map_is_uniform(map, area, size, 0));
         }
-        ASSERT_EQ(shim_map_insert(map, area, size, 0, word(3)), OK);
-        EXPECT_TRUE(shim_map_is_uniform(map, area, size, word(3)));
-        shim_map_remove(map, area, size, word(3), 0);
-        EXPECT_TRUE(shim_map_is_uniform(map, area, size, 0));
-        ASSERT_EQ(shim_map_insert(map, area + 4096, 100, 0, word(1)), OK);
-        EXPECT_EQ(shim_map_insert(map, area, size, 0, word(3)), BAD) << "a list";
-        EXPECT_EQ(shim_map_insert(map, area, size - 1, 0, word(3)), BAD) << "a list, and an edge";
+        ASSERT_EQ(map_insert(map, area, size, 0, word(3)), OK);
+        EXPECT_TRUE(umf_map_is_uniform(map, area, size, word(3)));
+        map_remove(map, area, size, word(3), 0);
+        EXPECT_TRUE(umf_map_is_uniform(map, area, size, 0));
+        ASSERT_EQ(map_insert(map, area + 4096, 100, 0, word(1)), OK);
+        EXPECT_EQ(map_insert(map, area, size, 0, word(3)), BAD) << "a list";
+        EXPECT_EQ(map_insert(map, area, size - 1, 0, word(3)), BAD) << "a list, and an edge";
         EXPECT_EQ(find(area), 0u);
         EXPECT_EQ(find(area + size - 2), 0u);
         EXPECT_EQ(find(area + 4096 + 99), word(1));
-        shim_map_remove(map, area + 4096, 100, word(1), 0);
-        EXPECT_EQ(shim_map_insert(map, area, 0, 0, word(3)), BAD);
-        EXPECT_TRUE(shim_map_is_uniform(map, area, size, 0));
+        map_remove(map, area + 4096, 100, word(1), 0);
+        EXPECT_EQ(map_insert(map, area, 0, 0, word(3)), BAD);
+        EXPECT_TRUE(umf_map_is_uniform(map, area, size, 0));
     }
 }
 
@@ -710,14 +750,13 @@ TEST_P(Map, WhatIsInsideStaysWhenTheOuterGoes) {
     const size_t size = size_t{2} << 20;
     for (bool has_list : {false, true}) {
         for (uint32_t outer : {3u, 4u, 5u}) { // each in another way
-            ASSERT_EQ(shim_map_insert(map, area, size, 0, word(outer)), OK);
-            ASSERT_EQ(shim_map_insert(map, area + 65536, 65536, word(outer), word(7)), OK);
-            ASSERT_EQ(shim_map_insert(map, area + 8192, 4096, word(outer), word(8)), OK);
+            ASSERT_EQ(map_insert(map, area, size, 0, word(outer)), OK);
+            ASSERT_EQ(map_insert(map, area + 65536, 65536, word(outer), word(7)), OK);
+            ASSERT_EQ(map_insert(map, area + 8192, 4096, word(outer), word(8)), OK);
             if (has_list) {
-                ASSERT_EQ(shim_map_insert(map, area + 3 * 65536 + 100, 8, word(outer), word(10)),
-                          OK);
+                ASSERT_EQ(map_insert(map, area + 3 * 65536 + 100, 8, word(outer), word(10)), OK);
             }
-            shim_map_remove(map, area, size, word(outer), 0);
+            map_remove(map, area, size, word(outer), 0);
             for (uintptr_t addr = area; addr < area + size; addr += 4096) {
                 const size_t at = addr - area;
                 EXPECT_EQ(find(addr), at == 8192                      ? word(8)
@@ -727,12 +766,12 @@ TEST_P(Map, WhatIsInsideStaysWhenTheOuterGoes) {
             }
             EXPECT_EQ(find(area + 3 * 65536 + 104), has_list ? word(10) : 0u);
             EXPECT_EQ(find(area + 3 * 65536 + 108), 0u);
-            shim_map_remove(map, area + 65536, 65536, word(7), 0);
-            shim_map_remove(map, area + 8192, 4096, word(8), 0);
+            map_remove(map, area + 65536, 65536, word(7), 0);
+            map_remove(map, area + 8192, 4096, word(8), 0);
             if (has_list) {
-                shim_map_remove(map, area + 3 * 65536 + 100, 8, word(10), 0);
+                map_remove(map, area + 3 * 65536 + 100, 8, word(10), 0);
             }
-            EXPECT_TRUE(shim_map_is_uniform(map, area, size, 0));
+            EXPECT_TRUE(umf_map_is_uniform(map, area, size, 0));
         }
     }
 }
@@ -740,14 +779,14 @@ TEST_P(Map, WhatIsInsideStaysWhenTheOuterGoes) {
 // A refused span divides nothing, and leaves no table.
 TEST_P(Map, RefusedPagesTakeNoTables) {
     const uintptr_t area = 45 * TiB;
-    ASSERT_EQ(shim_map_insert(map, area, size_t{4} << 20, 0, word(1)), OK);
+    ASSERT_EQ(map_insert(map, area, size_t{4} << 20, 0, word(1)), OK);
     const size_t before = umf_meta_used();
-    EXPECT_EQ(shim_map_insert(map, area - 65536, 65536 + 4096, 0, word(2)), BAD);
-    EXPECT_EQ(shim_map_insert(map, area + (size_t{4} << 20) - 4096, 8192, 0, word(2)), BAD);
-    EXPECT_EQ(shim_map_insert(map, 0 - uintptr_t{4096}, 8192, 0, word(2)), BAD) << "wraps";
-    EXPECT_EQ(shim_map_insert(map, area + 4096, 0, 0, word(2)), BAD);
+    EXPECT_EQ(map_insert(map, area - 65536, 65536 + 4096, 0, word(2)), BAD);
+    EXPECT_EQ(map_insert(map, area + (size_t{4} << 20) - 4096, 8192, 0, word(2)), BAD);
+    EXPECT_EQ(map_insert(map, 0 - uintptr_t{4096}, 8192, 0, word(2)), BAD) << "wraps";
+    EXPECT_EQ(map_insert(map, area + 4096, 0, 0, word(2)), BAD);
     EXPECT_EQ(umf_meta_used(), before);
-    shim_map_remove(map, area, size_t{4} << 20, word(1), 0);
+    map_remove(map, area, size_t{4} << 20, word(1), 0);
 }
 
 // A GiB that was one word becomes a table: at no time may it look empty.
@@ -768,12 +807,12 @@ TEST_P(Map, ReadersWhileAGiBIsDivided) {
     }
     for (size_t i = 1; i <= scaled(2000); i++) {
         uintptr_t base = area + i * GiB;
-        shim_map_insert(map, base, GiB, 0, word(1));
+        map_insert(map, base, GiB, 0, word(1));
         current = base;
-        shim_map_insert(map, base + 4096, 4096, word(1), word(2));
-        shim_map_remove(map, base + 4096, 4096, word(2), word(1));
+        map_insert(map, base + 4096, 4096, word(1), word(2));
+        map_remove(map, base + 4096, 4096, word(2), word(1));
         current = 0;
-        shim_map_remove(map, base, GiB, word(1), 0);
+        map_remove(map, base, GiB, word(1), 0);
     }
     stop = true;
     for (auto &reader : readers) {
@@ -786,13 +825,13 @@ TEST_P(Map, ReadersWhileAGiBIsDivided) {
 TEST_P(Map, TableThatHasNoMemoryInItsPlace) {
     const uintptr_t base = 31 * TiB + 3 * GiB;
     umf_os_set_fault([](const char *call) { return std::strcmp(call, "protect") ? 0 : ENOMEM; });
-    ASSERT_EQ(shim_map_insert(map, base, 4096, 0, word(1)), OK);
+    ASSERT_EQ(map_insert(map, base, 4096, 0, word(1)), OK);
     umf_os_set_fault(nullptr);
     EXPECT_EQ(find(base), word(1));
     EXPECT_EQ(find(base + 4096), 0u);
-    ASSERT_EQ(shim_map_insert(map, base + GiB, 4096, 0, word(2)), OK) << "the next has its place";
+    ASSERT_EQ(map_insert(map, base + GiB, 4096, 0, word(2)), OK) << "the next has its place";
     EXPECT_EQ(find(base + GiB), word(2));
-    shim_map_remove(map, base, 4096, word(1), 0);
+    map_remove(map, base, 4096, word(1), 0);
     EXPECT_EQ(find(base), 0u);
     EXPECT_EQ(find(base + GiB), word(2));
 }
@@ -818,15 +857,15 @@ TEST_F(MapLimit, AddressesAreReservedOnlyWhereTheyAreNotLimited) {
     if (before.rlim_cur != RLIM_INFINITY) {
         GTEST_SKIP() << "the address space of this process is limited";
     }
-    shim_map_t *free = shim_map_create(true);
-    EXPECT_TRUE(shim_map_is_reserved(free));
+    umf_map_t *free = create_map(true);
+    EXPECT_TRUE((free->flat != nullptr));
     limit(rlim_t{1} << 62);
-    shim_map_t *limited = shim_map_create(true);
-    EXPECT_FALSE(shim_map_is_reserved(limited));
-    ASSERT_EQ(shim_map_insert(limited, 5 * TiB, GiB, 0, word(1)), OK);
-    EXPECT_EQ(shim_map_find(limited, 5 * TiB), word(1));
-    shim_map_destroy(limited);
-    shim_map_destroy(free);
+    umf_map_t *limited = create_map(true);
+    EXPECT_FALSE((limited->flat != nullptr));
+    ASSERT_EQ(map_insert(limited, 5 * TiB, GiB, 0, word(1)), OK);
+    EXPECT_EQ(umf_map_find(limited, 5 * TiB), word(1));
+    destroy_map(limited);
+    destroy_map(free);
 }
 
 } // namespace

@@ -19,13 +19,56 @@
 
 #include "fakes/fake_provider.h"
 #include "fakes/kinds.h"
-#include "page_records_shim.h"
 
 extern "C" {
+#include "pools/shared/starts.h"
 #include "system/annotate.h"
+#include "track/page.h"
 }
 
 namespace {
+
+void publish(uintptr_t addr, uint16_t pool, uint16_t magazine, uint8_t *states) {
+    umf_page_record_t record = {};
+    record.states = states;
+    record.pool = pool;
+    record.magazine = magazine;
+    umf_page_publish(addr, &record);
+}
+
+// The pool of the record; there must be one.
+uint32_t pool_at(uintptr_t addr) {
+    return umf_page_record_at(addr)->pool;
+}
+
+umf_starts_sizes_t sizes;
+
+// The objects of a page become those of another kind: 1 is of 48 B, 2 of 32 B. `page`: an
+// umf_starts_t.
+void make_starts(void *page, uint32_t kind, uintptr_t addr) {
+    static std::atomic<size_t> made;
+    umf_lock_t lock;
+    umf_lock_init(&lock, UMF_RANK_ARENA);
+    umf_starts_pool_t pool = {};
+    pool.sizes = &sizes;
+    pool.lock = &lock;
+    pool.index = 5;
+    pool.bins = 2;
+    umf_starts_set_size(&sizes, 1, 48);
+    umf_starts_set_size(&sizes, 2, 32);
+    umf_starts_make(&pool, static_cast<umf_starts_t *>(page), kind, addr, 0, &made);
+    umf_lock_destroy(&lock);
+}
+
+uint32_t kind_of(const void *page) {
+    return __atomic_load_n(&static_cast<const umf_starts_t *>(page)->kind, __ATOMIC_ACQUIRE);
+}
+
+bool is_of_kind(uintptr_t addr, uint32_t kind) {
+    const umf_page_record_t *record = umf_page_record_at(addr);
+    return UMF_PAGE_LOAD(record, pool) == 5 &&
+           UMF_PAGE_LOAD(record, magazine) == umf_magazine_offset(kind - 1);
+}
 
 constexpr auto OK = UMF_RESULT_SUCCESS;
 constexpr auto BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -36,25 +79,25 @@ constexpr uintptr_t FAR = uintptr_t{77} * GIB;
 
 TEST(PageRecord, BelongsToOnePoolAndItsStates) {
     uint8_t states[2] = {};
-    umfPoolTrimMemory(nullptr, 0);         // the library is started
-    shim_page_publish(FAR, 5, 24, states); // without a table there is nothing to write to
-    if (!shim_page_make(FAR, PAGE)) {
+    umfPoolTrimMemory(nullptr, 0); // the library is started
+    publish(FAR, 5, 24, states);   // without a table there is nothing to write to
+    if (!umf_page_records_make(FAR, PAGE)) {
         GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
     }
-    EXPECT_EQ(shim_page_pool(FAR), 0u);
-    shim_page_publish(FAR + 100, 5, 24, states);
-    EXPECT_EQ(shim_page_pool(FAR), 5u);
-    EXPECT_EQ(shim_page_pool(FAR + PAGE - 1), 5u);
-    EXPECT_EQ(shim_page_pool(FAR + PAGE), 0u);
-    shim_page_withdraw(FAR, 6, states);
-    shim_page_withdraw(FAR, 5, states + 1);
-    EXPECT_EQ(shim_page_pool(FAR), 5u) << "neither was the record's";
-    shim_page_withdraw(FAR, 5, states);
-    EXPECT_EQ(shim_page_pool(FAR), 0u);
-    shim_page_publish(FAR, 5, 24, states);
-    shim_page_publish(FAR, 5, 0, states);
-    EXPECT_EQ(shim_page_pool(FAR), 0u) << "no magazine serves its objects";
-    shim_page_withdraw(FAR + GIB, 5, states); // no table
+    EXPECT_EQ(pool_at(FAR), 0u);
+    publish(FAR + 100, 5, 24, states);
+    EXPECT_EQ(pool_at(FAR), 5u);
+    EXPECT_EQ(pool_at(FAR + PAGE - 1), 5u);
+    EXPECT_EQ(pool_at(FAR + PAGE), 0u);
+    umf_page_withdraw(FAR, 6, states);
+    umf_page_withdraw(FAR, 5, states + 1);
+    EXPECT_EQ(pool_at(FAR), 5u) << "neither was the record's";
+    umf_page_withdraw(FAR, 5, states);
+    EXPECT_EQ(pool_at(FAR), 0u);
+    publish(FAR, 5, 24, states);
+    publish(FAR, 5, 0, states);
+    EXPECT_EQ(pool_at(FAR), 0u) << "no magazine serves its objects";
+    umf_page_withdraw(FAR + GIB, 5, states); // no table
 }
 
 // Two pages that are read-only: a write to one is a fault, and makes that page writable.
@@ -71,10 +114,10 @@ void on_write(int, siginfo_t *info, void *) {
     const uintptr_t at = reinterpret_cast<uintptr_t>(info->si_addr) & ~(watched.bytes - 1);
     void *written = reinterpret_cast<void *>(at), *page = reinterpret_cast<void *>(watched.page);
     if (at == watched.record) { // what make_slow writes to the other page before is not of interest
-        watched.kind_at_record = shim_starts_kind(page);
+        watched.kind_at_record = kind_of(page);
         mprotect(page, watched.bytes, PROT_READ);
     } else if (at == watched.page) {
-        watched.is_record_there = shim_page_is_of_kind(FAR + 16 * PAGE, watched.kind);
+        watched.is_record_there = is_of_kind(FAR + 16 * PAGE, watched.kind);
     } else {
         signal(SIGSEGV, SIG_DFL); // a fault of its own
         return;
@@ -86,7 +129,7 @@ void on_write(int, siginfo_t *info, void *) {
 TEST(PageRecord, IsThereBeforeTheKindOfItsObjects) {
     const uintptr_t at = FAR + 16 * PAGE;
     umfPoolTrimMemory(nullptr, 0);
-    if (!shim_page_make(at, PAGE)) {
+    if (!umf_page_records_make(at, PAGE)) {
         GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
     }
     watched.bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -94,7 +137,7 @@ TEST(PageRecord, IsThereBeforeTheKindOfItsObjects) {
         mmap(nullptr, watched.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(page, MAP_FAILED);
     watched.page = reinterpret_cast<uintptr_t>(page);
-    watched.record = reinterpret_cast<uintptr_t>(shim_page_record(at)) & ~(watched.bytes - 1);
+    watched.record = reinterpret_cast<uintptr_t>(umf_page_record_at(at)) & ~(watched.bytes - 1);
     void *record = reinterpret_cast<void *>(watched.record);
     struct sigaction action = {}, before = {};
     action.sa_sigaction = on_write;
@@ -105,7 +148,7 @@ TEST(PageRecord, IsThereBeforeTheKindOfItsObjects) {
         watched.kind_at_record = watched.kind;
         watched.is_record_there = false;
         ASSERT_EQ(mprotect(record, watched.bytes, PROT_READ), 0);
-        shim_starts_make(page, watched.kind, at);
+        make_starts(page, watched.kind, at);
         EXPECT_NE(watched.kind_at_record, watched.kind) << "the kind was visible first";
         EXPECT_TRUE(watched.is_record_there) << "at the first write of the kind";
     }
@@ -115,12 +158,12 @@ TEST(PageRecord, IsThereBeforeTheKindOfItsObjects) {
 
 TEST(PageRecord, RangesAreMadeAsFarAsTheMapReaches) {
     umfPoolTrimMemory(nullptr, 0);
-    if (!shim_page_make(FAR + 2 * GIB - PAGE, 2 * PAGE)) {
+    if (!umf_page_records_make(FAR + 2 * GIB - PAGE, 2 * PAGE)) {
         GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
     }
-    EXPECT_EQ(shim_page_pool(FAR + 2 * GIB - PAGE), 0u);
-    EXPECT_EQ(shim_page_pool(FAR + 2 * GIB), 0u);
-    EXPECT_FALSE(shim_page_make(UINTPTR_MAX - 2 * PAGE, PAGE));
+    EXPECT_EQ(pool_at(FAR + 2 * GIB - PAGE), 0u);
+    EXPECT_EQ(pool_at(FAR + 2 * GIB), 0u);
+    EXPECT_FALSE(umf_page_records_make(UINTPTR_MAX - 2 * PAGE, PAGE));
 }
 
 struct Paged : testing::TestWithParam<PoolKind> {
@@ -307,7 +350,7 @@ std::atomic<long> led_back{0}; // records of memory that a provider got
 
 umf_result_t look_and_free(void *provider, void *ptr, size_t size) {
     for (size_t at = 0; at < size; at += PAGE) {
-        led_back += shim_page_pool(reinterpret_cast<uintptr_t>(ptr) + at) != 0;
+        led_back += pool_at(reinterpret_cast<uintptr_t>(ptr) + at) != 0;
     }
     return FakeProvider::table().free(provider, ptr, size);
 }
@@ -364,7 +407,7 @@ TEST_P(Paged, WhatAProviderRefusesAtTheEndHasNoRecordsAndKeepsNothingElse) {
     EXPECT_EQ(source.live(), refused.size());
     for (const auto &span : refused) {
         for (size_t at = 0; at < span.second; at += PAGE) {
-            ASSERT_EQ(shim_page_pool(span.first + at), 0U) << at << " of " << span.second;
+            ASSERT_EQ(pool_at(span.first + at), 0U) << at << " of " << span.second;
         }
     }
     EXPECT_EQ(umfMemoryProviderDestroy(refusing), OK);

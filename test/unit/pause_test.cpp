@@ -20,12 +20,11 @@
 #include <umf.h>
 #include <umf/text.h>
 
-#include "unit/pause_shim.h"
-
 extern "C" {
 #include "base/lock.h"
 #include "object/names.h"
 #include "system/pause.h"
+#include "track/map_list.h"
 }
 
 namespace {
@@ -102,10 +101,21 @@ TEST_F(Pause, SleepsAfterABoundedNumberOfLooks) {
         [&] { done = true; });
 }
 
+// A page of the pointer map whose list is being changed, as a writer leaves it that cannot run.
+umf_map_shard_t shard;
+std::atomic<umf_map_entry_t> slot;
+umf_map_list_t *list;
+
+// Begins a change, or ends it: the sequence number is the list's first member.
+void change_list() {
+    ++*reinterpret_cast<std::atomic<uint32_t> *>(list);
+}
+
 TEST_F(Pause, ALookupBesideAWriterThatCannotRun) {
-    ASSERT_NE(pause_shim_list_make(), 0);
-    pause_shim_list_change();
-    expect_sleep([] { pause_shim_list_find(); }, pause_shim_list_change);
+    list = umf_map_list_make_room(&shard, &slot, umf_map_load(&slot));
+    ASSERT_NE(list, nullptr);
+    change_list();
+    expect_sleep([] { umf_map_list_find(&slot, 0x1000); }, change_list);
 }
 
 TEST_F(Pause, AForkBesideTheHolderOfALock) {

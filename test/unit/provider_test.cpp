@@ -12,14 +12,25 @@
 
 #include "fakes/fake_provider.h"
 #include "fakes/scale.h"
-#include "provider_shim.h"
 
 extern "C" {
 #include "base/meta.h"
+#include "object/object.h"
 #include "system/os.h"
 }
 
 namespace {
+
+bool is_global(umf_memory_provider_handle_t view) {
+    return umf_tracked_spans(view)->map == &umf_map_global;
+}
+
+size_t visit(umf_memory_provider_handle_t view) {
+    size_t count = 0;
+    auto count_one = [](umf_span_t *, void *sum) { return ++*static_cast<size_t *>(sum) != 0; };
+    umf_tracked_each_span(view, count_one, &count);
+    return count;
+}
 
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 
@@ -30,19 +41,19 @@ class View : public testing::Test {
     umf_memory_provider_handle_t view = nullptr;
 
     void SetUp() override {
-        ASSERT_EQ(shim_view_create(provider, &view), OK);
+        ASSERT_EQ(umf_tracked_create(provider, 0, &view), OK);
     }
     void TearDown() override {
         umf_os_set_fault(nullptr);
         if (view) {
-            shim_view_destroy(view);
+            umf_tracked_destroy(view);
         }
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
         EXPECT_EQ(fake.mistakes, 0u);
     }
     char *alloc(size_t size, void *cookie = nullptr) {
         void *ptr = nullptr;
-        EXPECT_EQ(shim_view_alloc(view, size, 0, 0, cookie, &ptr), OK);
+        EXPECT_EQ(umf_tracked_alloc(view, size, 0, 0, cookie, &ptr), OK);
         return static_cast<char *>(ptr);
     }
 };
@@ -50,76 +61,76 @@ class View : public testing::Test {
 TEST_F(View, RecordsWhatItObtains) {
     int cookie;
     char *p = alloc(5000, &cookie);
-    umf_span_t *span = shim_view_find(view, p + 4999);
+    umf_span_t *span = umf_tracked_find(view, p + 4999);
     ASSERT_NE(span, nullptr);
-    EXPECT_EQ(shim_span_base(span), p);
-    EXPECT_EQ(shim_span_cookie(span), &cookie);
-    EXPECT_EQ(shim_view_find(view, p + 5000), nullptr);
-    EXPECT_EQ(shim_view_count(view), 1u);
-    EXPECT_EQ(shim_view_visit(view), 1u);
-    EXPECT_EQ(shim_view_free(view, span), OK);
-    EXPECT_EQ(shim_view_find(view, p), nullptr);
+    EXPECT_EQ(reinterpret_cast<char *>(span->base), p);
+    EXPECT_EQ(span->cookie, &cookie);
+    EXPECT_EQ(umf_tracked_find(view, p + 5000), nullptr);
+    EXPECT_EQ(umf_tracked_span_count(view), 1u);
+    EXPECT_EQ(visit(view), 1u);
+    EXPECT_EQ(umf_tracked_free(view, span), OK);
+    EXPECT_EQ(umf_tracked_find(view, p), nullptr);
     EXPECT_EQ(fake.last_free_size, 5000u);
     EXPECT_EQ(fake.live(), 0u);
 }
 
 TEST_F(View, SeesItsOwnOnly) {
     umf_memory_provider_handle_t other = nullptr;
-    ASSERT_EQ(shim_view_create(provider, &other), OK);
+    ASSERT_EQ(umf_tracked_create(provider, 0, &other), OK);
     char *p = alloc(100);
-    EXPECT_EQ(shim_view_find(other, p), nullptr);
-    EXPECT_EQ(shim_view_count(other), 0u);
-    EXPECT_EQ(shim_view_free(view, shim_view_find(view, p)), OK);
-    shim_view_destroy(other);
+    EXPECT_EQ(umf_tracked_find(other, p), nullptr);
+    EXPECT_EQ(umf_tracked_span_count(other), 0u);
+    EXPECT_EQ(umf_tracked_free(view, umf_tracked_find(view, p)), OK);
+    umf_tracked_destroy(other);
 }
 
 TEST_F(View, APoolsViewIsTakenAsItIs) {
     umf_memory_provider_handle_t same = nullptr;
-    ASSERT_EQ(shim_view_acquire(view, &same), OK);
+    ASSERT_EQ(umf_tracked_acquire(view, &same), OK);
     EXPECT_EQ(same, view);
-    shim_view_release(same);
-    EXPECT_EQ(shim_view_count(view), 0u) << "still there";
+    umf_tracked_release(same);
+    EXPECT_EQ(umf_tracked_span_count(view), 0u) << "still there";
 }
 
 TEST_F(View, APlainProviderGetsAPrivateMap) {
     umf_memory_provider_handle_t own = nullptr;
     size_t used = umf_meta_used();
-    ASSERT_EQ(shim_view_acquire(provider, &own), OK);
+    ASSERT_EQ(umf_tracked_acquire(provider, &own), OK);
     EXPECT_NE(own, provider);
-    EXPECT_FALSE(shim_view_is_global(own));
-    EXPECT_TRUE(shim_view_is_global(view));
+    EXPECT_FALSE(is_global(own));
+    EXPECT_TRUE(is_global(view));
     void *p = nullptr;
-    ASSERT_EQ(shim_view_alloc(own, 100, 0, 0, nullptr, &p), OK);
-    EXPECT_NE(shim_view_find(own, p), nullptr);
-    EXPECT_EQ(shim_view_find(view, p), nullptr);
-    EXPECT_EQ(shim_view_free(own, shim_view_find(own, p)), OK);
-    shim_view_release(own);
+    ASSERT_EQ(umf_tracked_alloc(own, 100, 0, 0, nullptr, &p), OK);
+    EXPECT_NE(umf_tracked_find(own, p), nullptr);
+    EXPECT_EQ(umf_tracked_find(view, p), nullptr);
+    EXPECT_EQ(umf_tracked_free(own, umf_tracked_find(own, p)), OK);
+    umf_tracked_release(own);
     EXPECT_LE(umf_meta_used(), used + (100u << 10)) << "only descriptors stay";
     size_t before = umf_meta_used();
-    ASSERT_EQ(shim_view_acquire(provider, &own), OK);
-    shim_view_release(own);
+    ASSERT_EQ(umf_tracked_acquire(provider, &own), OK);
+    umf_tracked_release(own);
     EXPECT_EQ(umf_meta_used(), before);
 }
 
 TEST_F(View, WhatCannotBeRecordedGoesBack) {
     char *warm = alloc(100);
-    EXPECT_EQ(shim_view_free(view, shim_view_find(view, warm)), OK);
+    EXPECT_EQ(umf_tracked_free(view, umf_tracked_find(view, warm)), OK);
     static std::atomic<int> left;
     for (int n = 0; n < 3; n++) {
         // The fake provider maps on its own, so only our metadata fails.
         left = n;
         umf_os_set_fault([](const char *) { return left-- == 0 ? 12 : 0; });
         void *p = nullptr;
-        umf_result_t result = shim_view_alloc(view, 3000, 0, 0, nullptr, &p);
+        umf_result_t result = umf_tracked_alloc(view, 3000, 0, 0, nullptr, &p);
         umf_os_set_fault(nullptr);
         if (result == OK) {
-            EXPECT_EQ(shim_view_free(view, shim_view_find(view, p)), OK);
+            EXPECT_EQ(umf_tracked_free(view, umf_tracked_find(view, p)), OK);
         } else {
             EXPECT_EQ(result, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
             EXPECT_EQ(p, nullptr);
         }
         EXPECT_EQ(fake.live(), 0u);
-        EXPECT_EQ(shim_view_count(view), 0u);
+        EXPECT_EQ(umf_tracked_span_count(view), 0u);
     }
 }
 
@@ -127,43 +138,43 @@ TEST_F(View, FailedFreeKeepsTheRecord) {
     char *p = alloc(100);
     fake.free_fails = true;
     fake.failure = UMF_RESULT_ERROR_USER_SPECIFIC;
-    EXPECT_EQ(shim_view_free(view, shim_view_find(view, p)), UMF_RESULT_ERROR_USER_SPECIFIC);
-    ASSERT_NE(shim_view_find(view, p), nullptr);
-    EXPECT_EQ(shim_view_count(view), 1u);
+    EXPECT_EQ(umf_tracked_free(view, umf_tracked_find(view, p)), UMF_RESULT_ERROR_USER_SPECIFIC);
+    ASSERT_NE(umf_tracked_find(view, p), nullptr);
+    EXPECT_EQ(umf_tracked_span_count(view), 1u);
     umf_memory_provider_handle_t failed = nullptr;
     EXPECT_EQ(umfGetLastFailedMemoryProvider(&failed), OK);
     EXPECT_EQ(failed, provider) << "the user's handle";
     fake.free_fails = false;
-    EXPECT_EQ(shim_view_free(view, shim_view_find(view, p)), OK);
+    EXPECT_EQ(umf_tracked_free(view, umf_tracked_find(view, p)), OK);
 }
 
 TEST_F(View, ARefusedSplitOrMergeKeepsTheRecords) {
     char *p = alloc(8192);
-    umf_span_t *whole = shim_view_find(view, p);
+    umf_span_t *whole = umf_tracked_find(view, p);
     fake.split_fails = fake.merge_fails = true;
     fake.failure = UMF_RESULT_ERROR_USER_SPECIFIC;
     EXPECT_EQ(umfMemoryProviderAllocationSplit(view, p, 8192, 4096),
               UMF_RESULT_ERROR_USER_SPECIFIC);
-    EXPECT_EQ(shim_view_find(view, p + 4096), whole);
-    EXPECT_EQ(shim_view_count(view), 1u);
+    EXPECT_EQ(umf_tracked_find(view, p + 4096), whole);
+    EXPECT_EQ(umf_tracked_span_count(view), 1u);
     fake.split_fails = false;
     ASSERT_EQ(umfMemoryProviderAllocationSplit(view, p, 8192, 4096), OK);
-    EXPECT_NE(shim_view_find(view, p + 4096), whole);
+    EXPECT_NE(umf_tracked_find(view, p + 4096), whole);
     EXPECT_EQ(umfMemoryProviderAllocationMerge(view, p, p + 4096, 8192),
               UMF_RESULT_ERROR_USER_SPECIFIC);
-    umf_span_t *high = shim_view_find(view, p + 4096);
+    umf_span_t *high = umf_tracked_find(view, p + 4096);
     ASSERT_NE(high, nullptr);
-    EXPECT_EQ(shim_span_base(high), p + 4096);
-    EXPECT_EQ(shim_view_count(view), 2u);
-    EXPECT_EQ(shim_view_free(view, high), OK);
+    EXPECT_EQ(reinterpret_cast<char *>(high->base), p + 4096);
+    EXPECT_EQ(umf_tracked_span_count(view), 2u);
+    EXPECT_EQ(umf_tracked_free(view, high), OK);
     EXPECT_EQ(fake.last_free_size, 4096u);
-    EXPECT_EQ(shim_view_free(view, shim_view_find(view, p)), OK);
+    EXPECT_EQ(umf_tracked_free(view, umf_tracked_find(view, p)), OK);
     EXPECT_EQ(fake.last_free_size, 4096u);
 }
 
 TEST_F(View, DestroyWithdrawsWhatIsLeft) {
     char *p = alloc(100), *q = alloc(200);
-    shim_view_destroy(view);
+    umf_tracked_destroy(view);
     view = nullptr;
     umf_memory_pool_handle_t found = nullptr;
     EXPECT_NE(umfPoolByPtr(p, &found), OK);
@@ -181,8 +192,9 @@ TEST_F(View, RacingFrees) {
             while (waiting > 0) {
                 std::this_thread::yield();
             }
-            umf_span_t *span = shim_view_find(view, p);
-            if (span && shim_span_base(span) == p && shim_view_free(view, span) == OK) {
+            umf_span_t *span = umf_tracked_find(view, p);
+            if (span && reinterpret_cast<char *>(span->base) == p &&
+                umf_tracked_free(view, span) == OK) {
                 succeeded++;
             } else {
                 refused++;

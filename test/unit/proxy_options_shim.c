@@ -1,2 +1,2 @@
-/* The parser is part of the proxy library, whose other objects would replace malloc here. */
+/* The parser, in C, without the rest of the proxy library, which would replace malloc here. */
 #include "proxy/options.c"

@@ -22,7 +22,11 @@
 
 #include "fakes/fake_provider.h"
 #include "fakes/kinds.h"
-#include "recorded_shim.h"
+
+extern "C" {
+#include "object/event.h"
+#include "object/recorded.h"
+}
 
 namespace {
 
@@ -36,7 +40,7 @@ struct Story {
     std::map<uint64_t, uint64_t> last; // by address: the size that the last free took away
     std::map<int, size_t> kinds;
 
-    void add(const shim_event_t &seen) {
+    void add(const umf_event_t &seen) {
         std::lock_guard<std::mutex> guard(mutex);
         events++;
         kinds[seen.kind]++;
@@ -68,7 +72,7 @@ struct Story {
 
 Story *story;
 
-void note_event(const shim_event_t *seen) {
+void note_event(const umf_event_t *seen) {
     if (seen->pool && seen->kind != UMF_RECORD_PROVIDER_ALLOC &&
         seen->kind != UMF_RECORD_PROVIDER_FREE) {
         story->add(*seen);
@@ -88,7 +92,7 @@ class Recorded : public testing::TestWithParam<PoolKind> {
         ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
     }
     void TearDown() override {
-        shim_listen(nullptr);
+        umf_event_listen(nullptr);
         if (pool) {
             EXPECT_EQ(umfPoolDestroy(pool), OK);
         }
@@ -99,8 +103,8 @@ class Recorded : public testing::TestWithParam<PoolKind> {
         ASSERT_EQ(umfPoolCreate(GetParam().ops(), provider, nullptr, flags, &pool), OK);
     }
     void begin() {
-        shim_listen(note_event);
-        shim_begin(pool);
+        umf_event_listen(note_event);
+        umf_recorded_begin(pool);
     }
     // Fills the caches of the thread, and empties none of them.
     void warm_up() {
@@ -226,7 +230,7 @@ TEST_P(Recorded, TellsNothingAfterTheEnd) {
     warm_up();
     size_t events = seen.events;
     EXPECT_GT(events, 0u);
-    shim_end(pool);
+    umf_recorded_end(pool);
     warm_up();
     EXPECT_EQ(seen.events, events);
     begin();
@@ -289,10 +293,10 @@ TEST_P(Recorded, BeginsAndEndsBesideThreads) {
             }
         });
     }
-    shim_listen(note_event);
+    umf_event_listen(note_event);
     for (int round = 0; round < 200; round++) {
-        shim_begin(pool);
-        shim_end(pool);
+        umf_recorded_begin(pool);
+        umf_recorded_end(pool);
     }
     is_over = true;
     for (auto &thread : threads) {
@@ -343,7 +347,7 @@ struct RecordedBeside : testing::Test {
         story = &seen;
     }
     void TearDown() override {
-        shim_listen(nullptr);
+        umf_event_listen(nullptr);
         EXPECT_EQ(umfPoolDestroy(pool), OK);
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
         EXPECT_EQ(seen.odd, 0u);
@@ -352,16 +356,16 @@ struct RecordedBeside : testing::Test {
 
 TEST_F(RecordedBeside, AHoldThatBeginsAndEndsWhileItIsRecorded) {
     make_over("os:visibility=shared", &provider, &pool);
-    shim_listen(note_event);
+    umf_event_listen(note_event);
     for (bool first : {true, false}) { // the record begins before the hold, and after it
         umf_ipc_handle_t handle = nullptr;
         size_t size = 0;
         if (first) {
-            shim_begin(pool);
+            umf_recorded_begin(pool);
         }
         void *ptr = umfPoolMalloc(pool, 100);
         ASSERT_EQ(umfGetIPCHandle(ptr, &handle, &size), OK);
-        shim_begin(pool);
+        umf_recorded_begin(pool);
         size_t frees = seen.frees;
         EXPECT_EQ(umfFree(ptr), OK) << "it is set aside";
         EXPECT_EQ(seen.frees, frees + 1) << "of the free of the user";
@@ -371,7 +375,7 @@ TEST_F(RecordedBeside, AHoldThatBeginsAndEndsWhileItIsRecorded) {
         frees = seen.frees;
         EXPECT_EQ(umfFree(other), OK);
         EXPECT_EQ(seen.frees, frees + 1);
-        shim_end(pool);
+        umf_recorded_end(pool);
     }
     seen.odd = 0;
 }
@@ -381,12 +385,12 @@ TEST_F(RecordedBeside, ASuspend) {
     void *before = umfPoolMalloc(pool, 100);
     umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
     for (bool sleeps_first : {true, false}) {
-        shim_listen(note_event);
+        umf_event_listen(note_event);
         if (!sleeps_first) {
-            shim_begin(pool);
+            umf_recorded_begin(pool);
         }
         ASSERT_EQ(umfPoolsSuspend(&pool, 1, &params, nullptr), OK);
-        shim_begin(pool);
+        umf_recorded_begin(pool);
         EXPECT_EQ(umfPoolMalloc(pool, 100), nullptr);
         ASSERT_EQ(umfPoolsResume(&pool, 1, &params, nullptr), OK);
         void *ptr = umfPoolMalloc(pool, 100);
@@ -394,7 +398,7 @@ TEST_F(RecordedBeside, ASuspend) {
         EXPECT_EQ(seen.live.count(uint64_t(ptr)), 1u);
         EXPECT_EQ(umfFree(ptr), OK);
         EXPECT_TRUE(seen.live.empty());
-        shim_end(pool);
+        umf_recorded_end(pool);
         size_t events = seen.events;
         EXPECT_EQ(umfFree(umfPoolMalloc(pool, 100)), OK);
         EXPECT_EQ(seen.events, events);
@@ -433,9 +437,9 @@ TEST(RecordedQueue, TellsOfCallsOnQueuesOnce) {
     int first, second;
     ASSERT_EQ(umfMemoryProviderCreate(&queue_ops(), &fake, &provider), OK);
     ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &pool), OK);
-    shim_listen(note_event);
+    umf_event_listen(note_event);
     for (bool again : {false, true}) {
-        shim_begin(pool);
+        umf_recorded_begin(pool);
         for (size_t size : SIZES) {
             for (int i = 0; i < 50; i++) {
                 void *ptr = umfPoolMallocOn(pool, size, 0, &first);
@@ -451,10 +455,10 @@ TEST(RecordedQueue, TellsOfCallsOnQueuesOnce) {
         umfPoolTrimMemory(pool, 0);
         EXPECT_TRUE(seen.live.empty());
         EXPECT_EQ(seen.allocs, seen.frees) << again;
-        shim_end(pool);
+        umf_recorded_end(pool);
     }
     EXPECT_EQ(seen.odd, 0u);
-    shim_listen(nullptr);
+    umf_event_listen(nullptr);
     EXPECT_EQ(umfPoolDestroy(pool), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
     EXPECT_EQ(fake.mistakes, 0u);
