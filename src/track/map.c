@@ -1,228 +1,21 @@
-#include "track/map.h"
-
-#include <sys/mman.h>
-
-#include "base/log.h"
-#include "base/meta.h"
+/* Lookups and changes of the map. */
 #include "system/annotate.h"
-#include "system/os.h"
-#include "track/map_list.h"
-#include "track/map_run.h"
+#include "track/map_own.h"
 
-#define LEVELS UMF_MAP_LEVELS
 #define PAGE UMF_MAP_PAGE
-
-/* Bits of the addresses that the system gives to programs; on x86-64 the upper half is the
- * kernel's. */
-#ifdef __x86_64__
-#define FLAT_BITS 47
-#else
-#define FLAT_BITS 48
-#endif
-#define FLAT_SLOTS ((size_t)1 << (FLAT_BITS - 21))
-
-/* Bytes of the flat table that become writable at once. Each such window may split a mapping in
- * two; it covers 64 GiB of addresses, so there are few. */
-#define FLAT_WINDOW ((size_t)256 << 10)
-
-/* A further range of 48 bits of addresses. It has a map of its own, which uses the shards of the
- * main map. Machines have few of these, or none. */
-typedef struct umf_map_high_t {
-    struct umf_map_high_t *next; /* Immutable, as the number */
-    uintptr_t number;            /* the bits of the addresses above the low 48 */
-    umf_map_t map;
-} umf_map_high_t;
-
-#define LOW_BITS(addr) ((addr) & (((uintptr_t)1 << 48) - 1))
-
-static _Atomic umf_map_entry_t global_root[UMF_MAP_ROOT_SIZE] __attribute__((aligned(4096)));
-static umf_map_shard_t global_shards[UMF_MAP_SHARDS];
-umf_map_t umf_map_global;
-_Atomic umf_map_entry_t *umf_map_global_flat;
-size_t umf_map_global_slots;
-
-void umf_map_global_init(void) {
-    umf_map_global.root = global_root;
-    umf_map_global.shards = global_shards;
-    umf_map_global.shard_mask = UMF_MAP_SHARDS - 1;
-    for (uint32_t i = 0; i < UMF_MAP_SHARDS; i++) {
-        umf_lock_init(&global_shards[i].lock, UMF_RANK_MAP);
-    }
-    umf_lock_init(&umf_map_global.root_lock, UMF_RANK_MAP_ROOT);
-    umf_lock_init(&umf_map_global.nest_lock, UMF_RANK_MAP_NEST);
-    umf_os_advise(global_root, sizeof(global_root), MADV_NOHUGEPAGE);
-    umf_map_reserve(&umf_map_global);
-    umf_map_global_flat = umf_map_global.flat;
-    umf_map_global_slots = umf_map_global.flat_slots;
-}
-
-/*
- * The flat table is readable everywhere, so that a reader may read any slot, and writable only
- * around tables that are in use. mlockall and systems without overcommit therefore charge almost
- * nothing for it. If addresses are limited, it is not reserved, because it would take too many of
- * them.
- */
-void umf_map_reserve(umf_map_t *map) {
-    void *flat = NULL;
-    if (umf_os_address_limit() != SIZE_MAX ||
-        umf_os_map(&flat, FLAT_SLOTS * sizeof(umf_map_entry_t), PROT_READ,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
-        return;
-    }
-    umf_os_advise(flat, FLAT_SLOTS * sizeof(umf_map_entry_t), MADV_NOHUGEPAGE);
-    umf_os_advise(flat, FLAT_SLOTS * sizeof(umf_map_entry_t), MADV_DONTDUMP);
-    map->flat = flat;
-    map->flat_slots = FLAT_SLOTS;
-}
-
-/* The place of a table in the flat one, made writable. NULL: there is none. */
-static _Atomic umf_map_entry_t *flat_table(umf_map_t *map, uintptr_t addr) {
-    size_t slot = addr >> umf_map_shift[1] & ~(size_t)(umf_map_slots[1] - 1);
-    if (slot >= map->flat_slots) {
-        return NULL;
-    }
-    void *window = (void *)umf_align_down((uintptr_t)&map->flat[slot], FLAT_WINDOW);
-    if (umf_os_protect(window, FLAT_WINDOW, PROT_READ | PROT_WRITE)) {
-        return NULL;
-    }
-    umf_os_advise(window, FLAT_WINDOW, MADV_DODUMP);
-    return &map->flat[slot];
-}
-
-static bool is_flat(const umf_map_t *map, const _Atomic umf_map_entry_t *table) {
-    return (uintptr_t)table - (uintptr_t)map->flat < map->flat_slots * sizeof(*table);
-}
-
-static umf_result_t map_init_root(umf_map_t *map) {
-    void *root = NULL;
-    int err = umf_os_map(&root, UMF_MAP_ROOT_SIZE * sizeof(umf_map_entry_t), PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (err) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    umf_os_advise(root, UMF_MAP_ROOT_SIZE * sizeof(umf_map_entry_t), MADV_NOHUGEPAGE);
-    map->root = root;
-    umf_lock_init(&map->root_lock, UMF_RANK_MAP_ROOT);
-    umf_lock_init(&map->nest_lock, UMF_RANK_MAP_NEST);
-    return UMF_RESULT_SUCCESS;
-}
-
-umf_result_t umf_map_init(umf_map_t *map) {
-    *map = (umf_map_t){.shard_mask = 0};
-    map->shards = umf_meta_alloc(sizeof(umf_map_shard_t));
-    if (!map->shards) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    umf_result_t result = map_init_root(map);
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_meta_free(map->shards, sizeof(umf_map_shard_t));
-        return result;
-    }
-    umf_lock_init(&map->shards[0].lock, UMF_RANK_MAP);
-    return UMF_RESULT_SUCCESS;
-}
-
-/* The map of an address above 48 bits; it takes the low 48 bits of the address. NULL: there is
- * none. */
-static umf_map_t *high_map(const umf_map_t *map, uintptr_t addr) {
-    umf_map_high_t *high = atomic_load_explicit(&map->high, memory_order_acquire);
-    while (high && high->number != addr >> 48) {
-        high = high->next;
-    }
-    return high ? &high->map : NULL;
-}
-
-static umf_map_high_t *high_map_make_locked(umf_map_t *map, uintptr_t addr) {
-    umf_assert_locked(&map->shards[0].lock);
-    umf_map_high_t *high = umf_meta_alloc(sizeof(*high));
-    if (!high) {
-        return NULL;
-    }
-    high->next = atomic_load_explicit(&map->high, memory_order_relaxed);
-    high->number = addr >> 48;
-    high->map = (umf_map_t){.shards = map->shards, .shard_mask = 0};
-    if (map_init_root(&high->map) != UMF_RESULT_SUCCESS) {
-        umf_meta_free(high, sizeof(*high));
-        return NULL;
-    }
-    atomic_store_explicit(&map->high, high, memory_order_release);
-    return high;
-}
-
-/* The same; makes the map if there is none. NULL: no memory. */
-static umf_map_t *high_map_made(umf_map_t *map, uintptr_t addr) {
-    umf_lock(&map->shards[0].lock);
-    umf_map_t *there = high_map(map, addr);
-    umf_map_high_t *made = there ? NULL : high_map_make_locked(map, addr);
-    umf_unlock(&map->shards[0].lock);
-    return made ? &made->map : there;
-}
-
-static void table_free(const umf_map_t *map, umf_map_entry_t w, int level) {
-    _Atomic umf_map_entry_t *table = UMF_MAP_CHILD(w);
-    for (uint32_t i = 0; i < umf_map_slots[level]; i++) {
-        umf_map_entry_t child = umf_map_load(&table[i]);
-        if (child & 1) {
-            if (level == LEVELS - 1) {
-                umf_map_list_free(umf_map_list_of(child));
-            } else {
-                table_free(map, child, level + 1);
-            }
-        }
-    }
-    if (!is_flat(map, table)) {
-        umf_map_free((void *)table, umf_map_slots[level] * sizeof(umf_map_entry_t));
-    }
-}
-
-/* Frees everything but the shards. */
-static void map_fini_root(umf_map_t *map) {
-    for (size_t page = 0; page < UMF_MAP_ROOT_SIZE / 512; page++) {
-        if (!(map->touched[page / 64] >> page % 64 & 1)) {
-            continue;
-        }
-        for (size_t i = page * 512; i < (page + 1) * 512; i++) {
-            umf_map_entry_t w = umf_map_load(&map->root[i]);
-            if (w & 1) {
-                table_free(map, w, 1);
-            }
-        }
-    }
-    if (map->flat) {
-        umf_os_unmap((void *)map->flat, map->flat_slots * sizeof(umf_map_entry_t));
-    }
-    umf_os_unmap((void *)map->root, UMF_MAP_ROOT_SIZE * sizeof(umf_map_entry_t));
-    umf_lock_destroy(&map->nest_lock);
-    umf_lock_destroy(&map->root_lock);
-}
-
-void umf_map_fini(umf_map_t *map) {
-    umf_map_high_t *high = atomic_load_explicit(&map->high, memory_order_relaxed);
-    while (high) {
-        umf_map_high_t *next = high->next;
-        map_fini_root(&high->map);
-        umf_meta_free(high, sizeof(*high));
-        high = next;
-    }
-    map_fini_root(map);
-    umf_map_list_free_unused(&map->shards[0]);
-    umf_lock_destroy(&map->shards[0].lock);
-    umf_meta_free(map->shards, sizeof(umf_map_shard_t));
-    *map = (umf_map_t){.shard_mask = 0};
-}
 
 /* --- reading --- */
 
 umf_map_entry_t umf_map_find_slow(const umf_map_t *map, uintptr_t addr) {
     if (umf_unlikely(addr >> 48)) {
-        map = high_map(map, addr);
-        addr = LOW_BITS(addr);
+        map = umf_map_high(map, addr);
+        addr = UMF_MAP_LOW_BITS(addr);
         if (!map) {
             return UMF_MAP_ENTRY_EMPTY;
         }
     }
     const _Atomic umf_map_entry_t *slot = &map->root[addr >> umf_map_shift[0]];
-    for (int level = 1; level < LEVELS; level++) {
+    for (int level = 1; level < UMF_MAP_LEVELS; level++) {
         umf_map_entry_t w = umf_map_load(slot);
         if (!(w & 1)) {
             return w;
@@ -280,7 +73,7 @@ static _Atomic umf_map_entry_t *table_below_root(umf_map_t *map, _Atomic umf_map
     }
     umf_lock(&map->root_lock);
     map->touched[addr >> 39 >> 6] |= 1ull << (addr >> 39 & 63);
-    _Atomic umf_map_entry_t *flat = umf_map_load(slot) & 1 ? NULL : flat_table(map, addr);
+    _Atomic umf_map_entry_t *flat = umf_map_load(slot) & 1 ? NULL : umf_map_flat_table(map, addr);
     _Atomic umf_map_entry_t *table =
         flat ? table_publish(slot, flat, umf_map_slots[1]) : table_below(slot, 0);
     umf_unlock(&map->root_lock);
@@ -291,7 +84,7 @@ static _Atomic umf_map_entry_t *table_below_root(umf_map_t *map, _Atomic umf_map
  * results before and after. false: no memory. */
 static bool map_cut(umf_map_t *map, uintptr_t addr) {
     _Atomic umf_map_entry_t *slot = &map->root[addr >> umf_map_shift[0]];
-    for (int level = 0; level < LEVELS - 1 && !umf_map_is_whole(addr, level); level++) {
+    for (int level = 0; level < UMF_MAP_LEVELS - 1 && !umf_map_is_whole(addr, level); level++) {
         _Atomic umf_map_entry_t *table =
             level == 0 ? table_below_root(map, slot, addr) : table_below(slot, level);
         if (!table) {
@@ -305,7 +98,7 @@ static bool map_cut(umf_map_t *map, uintptr_t addr) {
 /* The slot of a page. NULL: it has no table. */
 static _Atomic umf_map_entry_t *page_slot(const umf_map_t *map, uintptr_t addr) {
     _Atomic umf_map_entry_t *slot = &map->root[addr >> umf_map_shift[0]];
-    for (int level = 1; level < LEVELS; level++) {
+    for (int level = 1; level < UMF_MAP_LEVELS; level++) {
         umf_map_entry_t w = umf_map_load(slot);
         if (!(w & 1)) {
             return NULL;
@@ -438,7 +231,7 @@ static umf_result_t table_change(const map_change_t *change, _Atomic umf_map_ent
 static umf_result_t slot_change(const map_change_t *change, const _Atomic umf_map_entry_t *slot,
                                 int level, uintptr_t base, uintptr_t last) {
     umf_map_entry_t w = umf_map_load(slot);
-    if (w & 1 && level < LEVELS - 1) {
+    if (w & 1 && level < UMF_MAP_LEVELS - 1) {
         return table_change(change, UMF_MAP_CHILD(w), level + 1, base, last);
     }
     if (change->action == ACTION_CHECK || change->action == ACTION_INSERT) {
@@ -512,19 +305,19 @@ umf_result_t umf_map_insert(umf_map_t *map, uintptr_t base, size_t size, umf_map
         base >> 48 != last >> 48) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    map = umf_unlikely(base >> 48) ? high_map_made(map, base) : map;
-    return map ? map_insert(map, LOW_BITS(base), size, under, entry)
+    map = umf_unlikely(base >> 48) ? umf_map_high_made(map, base) : map;
+    return map ? map_insert(map, UMF_MAP_LOW_BITS(base), size, under, entry)
                : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 /* For a range that was inserted, or to check one. */
 static umf_result_t map_change(umf_map_t *map, map_action_t action, uintptr_t base, size_t size,
                                umf_map_entry_t from, umf_map_entry_t to) {
-    map_change_t change = {base >> 48 ? high_map(map, base) : map, action, from, to};
+    map_change_t change = {base >> 48 ? umf_map_high(map, base) : map, action, from, to};
     if (!change.map) {
         return from ? UMF_RESULT_ERROR_INVALID_ARGUMENT : UMF_RESULT_SUCCESS;
     }
-    return range_change(&change, LOW_BITS(base), size);
+    return range_change(&change, UMF_MAP_LOW_BITS(base), size);
 }
 
 void umf_map_remove(umf_map_t *map, uintptr_t base, size_t size, umf_map_entry_t entry,
@@ -557,8 +350,8 @@ static bool page_split(umf_map_t *map, uintptr_t mid, umf_map_entry_t low, umf_m
 
 umf_result_t umf_map_split(umf_map_t *map, uintptr_t base, size_t size, size_t first,
                            umf_map_entry_t low, umf_map_entry_t high, umf_map_entry_t under) {
-    map = base >> 48 ? high_map(map, base) : map;
-    base = LOW_BITS(base);
+    map = base >> 48 ? umf_map_high(map, base) : map;
+    base = UMF_MAP_LOW_BITS(base);
     uintptr_t mid = base + first, pages = umf_align_up(mid, PAGE);
     if (!map_cut(map, mid) || (mid < pages && !page_split(map, mid, low, high, under))) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
