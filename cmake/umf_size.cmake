@@ -3,7 +3,7 @@
 
 set(umf_cold_sources ${UMF_SOURCES})
 foreach(hot IN ITEMS
-    "base/(thread_slot|lock|meta)" "system/checksum" "cache/(depot|magazine[a-z_]*)" "ds/[a-z_]+" "track/[a-z_]+"
+    "base/(thread_slot[a-z_]*|lock|meta)" "system/checksum" "cache/(depot|magazine[a-z_]*)" "ds/[a-z_]+" "track/[a-z_]+"
     "object/(content|event|listener|recorded)" "object/provider/tracked_(memory|provider)" "core/(pool|pool_ext|pool_life|provider|properties)"
     "ext/record/(events|live|objects)" "ext/record/stack/(stacks|walk)" "ctl/stats" "ipc/(export|export_mark|import|ipc|mapping|mapping_[a-z]+|wire)"
     "ext/movement/(copy|cpu|memory_kind|move|quick|route|staged_copy|transfer)" "ext/staging/queue" "ext/suspend/store_copy"

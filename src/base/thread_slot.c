@@ -16,52 +16,27 @@
  * no thread waits for it. The table itself leaks: a few hundred bytes for each thread of the
  * parent.
  */
-#include "base/thread_slot.h"
-
 #include <assert.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "system/os.h"
+#include "base/thread_slot_own.h"
 #include "system/pause.h"
 
 #define LOCAL_OWNERS_MAX ((size_t)1 << 20)
 #define LOCAL_WORD_BITS 64
 #define LOCAL_WORDS (LOCAL_OWNERS_MAX / LOCAL_WORD_BITS)
 
-/* The table comes along with the blocks, because thread-local memory is scarce. */
-typedef struct slot_array_t {
-    struct umf_thread_slot_table_t *table;
-    _Atomic(umf_thread_slot_t *) blocks[UMF_THREAD_SLOT_COUNT_MIN]; /* or more */
-} slot_array_t;
-
-typedef struct umf_thread_slot_table_t {
-    _Atomic(umf_thread_slot_t *)
-        *blocks;                /* Sync: THREAD_SLOT lock, or its own thread for reading */
-    uint32_t count;             /* likewise */
-    uint32_t end;               /* no block has this index or one above. Sync: its own thread */
-    umf_thread_slot_t *exiting; /* Sync: THREAD_SLOT lock */
-    unsigned fork_count;        /* when `exiting` was set. Sync: THREAD_SLOT lock */
-    bool is_ending;             /* Sync: THREAD_SLOT lock */
-    bool has_exit;              /* the end of its thread is noticed. Sync: THREAD_SLOT lock */
-    umf_thread_slot_tls_t *tls; /* Immutable, as the next */
-    unsigned made_fork_count;
-    slot_array_t first; /* has `blocks` until they grow */
-} umf_thread_slot_table_t;
-
 const union umf_thread_slot_empty_t umf_thread_slot_empty;
 
-#define LOCAL_EMPTY ((umf_thread_slot_t *)(uintptr_t)&umf_thread_slot_empty.head)
-
-static slot_array_t slot_none; /* Immutable after start */
+static umf_thread_slot_array_t slot_none; /* Immutable after start */
 
 /* Filled at run time: as initialised data the loader would have to relocate each pointer. */
 __attribute__((constructor(101))) static void slot_fill_none(void) {
     for (size_t i = 0; i < UMF_THREAD_SLOT_COUNT_MIN; i++) {
-        atomic_init(&slot_none.blocks[i], LOCAL_EMPTY);
+        atomic_init(&slot_none.blocks[i], UMF_THREAD_SLOT_EMPTY);
     }
 }
 
@@ -75,8 +50,8 @@ __attribute__((constructor(101))) static void slot_fill_none(void) {
 
 UMF_THREAD_SLOT_TLS umf_thread_slot_tls_t umf_thread_slot_tls = {LOCAL_TLS_NONE};
 
-static slot_array_t *array_of(_Atomic(umf_thread_slot_t *) *blocks) {
-    return UMF_CONTAINER_OF(blocks, slot_array_t, blocks);
+static umf_thread_slot_array_t *array_of(_Atomic(umf_thread_slot_t *) *blocks) {
+    return UMF_CONTAINER_OF(blocks, umf_thread_slot_array_t, blocks);
 }
 
 umf_thread_slot_table_t *umf_thread_slot_own_table(void) {
@@ -91,7 +66,11 @@ uint64_t umf_thread_slot_number_slow(void) {
     return umf_thread_slot_tls.number;
 }
 
-UMF_LOCK_STATIC(slot_lock, UMF_RANK_THREAD_SLOT);
+umf_lock_t umf_thread_slot_lock = {.rank = UMF_RANK_THREAD_SLOT};
+
+__attribute__((constructor)) static void slot_lock_register(void) {
+    umf_lock_register(&umf_thread_slot_lock);
+}
 
 /* Indices in use, one bit each. Sync: THREAD_SLOT lock. No word below `slot_first_word` has a free
  * bit.
@@ -103,7 +82,7 @@ static enum { KEY_NONE, KEY_READY, KEY_FAILED } slot_key_state; /* Sync: THREAD_
 static pthread_key_t slot_key;
 
 static size_t slot_array_size(uint32_t count) {
-    return offsetof(slot_array_t, blocks) + count * sizeof(_Atomic(umf_thread_slot_t *));
+    return offsetof(umf_thread_slot_array_t, blocks) + count * sizeof(_Atomic(umf_thread_slot_t *));
 }
 
 /* --- owners --- */
@@ -132,9 +111,9 @@ static void slot_index_put_locked(uint32_t index) {
 }
 
 umf_result_t umf_thread_slot_index_get(uint32_t *index) {
-    umf_lock(&slot_lock);
+    umf_lock(&umf_thread_slot_lock);
     bool is_found = slot_index_get_locked(index);
-    umf_unlock(&slot_lock);
+    umf_unlock(&umf_thread_slot_lock);
     if (!is_found) {
         UMF_LOG_ERROR("%zu pools exist: no more are possible, destroy some first",
                       LOCAL_OWNERS_MAX - 1);
@@ -144,9 +123,9 @@ umf_result_t umf_thread_slot_index_get(uint32_t *index) {
 }
 
 void umf_thread_slot_index_put(uint32_t index) {
-    umf_lock(&slot_lock);
+    umf_lock(&umf_thread_slot_lock);
     slot_index_put_locked(index);
-    umf_unlock(&slot_lock);
+    umf_unlock(&umf_thread_slot_lock);
 }
 
 umf_result_t umf_thread_slot_owner_init(umf_thread_slot_owner_t *owner, uint32_t index, size_t size,
@@ -176,23 +155,19 @@ static void slot_link_locked(umf_thread_slot_owner_t *owner, umf_thread_slot_t *
     owner->first = block;
 }
 
-static void slot_unlink_locked(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block) {
+void umf_thread_slot_unlink_locked(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block) {
     *(block->prev ? &block->prev->next : &owner->first) = block->next;
     if (block->next) {
         block->next->prev = block->prev;
     }
 }
 
-static umf_thread_slot_t *table_block(const umf_thread_slot_table_t *table, uint32_t index) {
-    return atomic_load_explicit(&table->blocks[index], memory_order_relaxed);
-}
-
 /* Takes a block out of its thread's table. */
 static void slot_detach_locked(umf_thread_slot_t *block) {
     umf_thread_slot_table_t *table = block->thread;
     uint32_t index = block->owner->index;
-    if (table_block(table, index) == block) {
-        atomic_store_explicit(&table->blocks[index], LOCAL_EMPTY, memory_order_relaxed);
+    if (umf_thread_slot_table_block(table, index) == block) {
+        atomic_store_explicit(&table->blocks[index], UMF_THREAD_SLOT_EMPTY, memory_order_relaxed);
     }
 }
 
@@ -210,14 +185,14 @@ static bool slot_is_exiting_locked(const umf_thread_slot_owner_t *owner) {
  * one `thread_exit`. */
 static void slot_wait_exits_locked(const umf_thread_slot_owner_t *owner) {
     for (unsigned round = 0; slot_is_exiting_locked(owner); round++) {
-        umf_unlock(&slot_lock);
+        umf_unlock(&umf_thread_slot_lock);
         umf_pause(round);
-        umf_lock(&slot_lock);
+        umf_lock(&umf_thread_slot_lock);
     }
 }
 
 void umf_thread_slot_owner_close(umf_thread_slot_owner_t *owner) {
-    umf_lock(&slot_lock);
+    umf_lock(&umf_thread_slot_lock);
     slot_wait_exits_locked(owner);
     for (umf_thread_slot_t *block = owner->first; block; block = block->next) {
         if (block->thread) {
@@ -225,18 +200,18 @@ void umf_thread_slot_owner_close(umf_thread_slot_owner_t *owner) {
             block->thread = NULL;
         }
     }
-    umf_unlock(&slot_lock);
+    umf_unlock(&umf_thread_slot_lock);
 }
 
 void umf_thread_slot_owner_fini(umf_thread_slot_owner_t *owner) {
     umf_thread_slot_owner_close(owner);
-    umf_lock(&slot_lock);
+    umf_lock(&umf_thread_slot_lock);
     umf_thread_slot_t *block = owner->first;
     owner->first = NULL;
     if (owner->owns_index) {
         slot_index_put_locked(owner->index);
     }
-    umf_unlock(&slot_lock);
+    umf_unlock(&umf_thread_slot_lock);
     while (block) {
         umf_thread_slot_t *next = block->next;
         umf_meta_free(block, owner->size);
@@ -246,11 +221,11 @@ void umf_thread_slot_owner_fini(umf_thread_slot_owner_t *owner) {
 
 void umf_thread_slot_each(umf_thread_slot_owner_t *owner,
                           void (*visit)(umf_thread_slot_t *block, void *arg), void *arg) {
-    umf_lock(&slot_lock);
+    umf_lock(&umf_thread_slot_lock);
     for (umf_thread_slot_t *block = owner->first; block; block = block->next) {
         visit(block, arg);
     }
-    umf_unlock(&slot_lock);
+    umf_unlock(&umf_thread_slot_lock);
 }
 
 /* --- the end of a thread --- */
@@ -261,13 +236,13 @@ static void slot_exit_locked(umf_thread_slot_table_t *table, umf_thread_slot_t *
     slot_detach_locked(block);
     table->exiting = block;
     table->fork_count = umf_fork_count();
-    umf_unlock(&slot_lock);
+    umf_unlock(&umf_thread_slot_lock);
     if (owner->thread_exit) {
         owner->thread_exit(owner, block);
     }
-    umf_lock(&slot_lock);
+    umf_lock(&umf_thread_slot_lock);
     table->exiting = NULL;
-    slot_unlink_locked(owner, block);
+    umf_thread_slot_unlink_locked(owner, block);
     umf_meta_free(block, owner->size);
 }
 
@@ -285,15 +260,15 @@ static void table_free_grown(umf_thread_slot_table_t *table) {
 static void table_on_thread_exit(void *arg) {
     umf_thread_slot_table_t *table = arg;
     umf_thread_slot_tls.is_ending = true;
-    umf_lock(&slot_lock);
+    umf_lock(&umf_thread_slot_lock);
     table->is_ending = true; /* from here on no other thread takes a block from the table */
     for (uint32_t index = 0; index < table->end; index++) {
-        umf_thread_slot_t *block = table_block(table, index);
-        if (block != LOCAL_EMPTY) {
+        umf_thread_slot_t *block = umf_thread_slot_table_block(table, index);
+        if (block != UMF_THREAD_SLOT_EMPTY) {
             slot_exit_locked(table, block);
         }
     }
-    umf_unlock(&slot_lock);
+    umf_unlock(&umf_thread_slot_lock);
     umf_thread_slot_tls = (umf_thread_slot_tls_t){LOCAL_TLS_NONE, .is_ending = true,
                                                   .number = umf_thread_slot_tls.number};
     table_free_grown(table);
@@ -302,25 +277,29 @@ static void table_on_thread_exit(void *arg) {
 
 /* If the library can be unloaded, threads that end later must not call into it. */
 __attribute__((destructor)) static void slot_unload(void) {
-    umf_lock(&slot_lock);
+    umf_lock(&umf_thread_slot_lock);
     if (slot_key_state == KEY_READY) {
         pthread_key_delete(slot_key);
         slot_key_state = KEY_FAILED;
     }
-    umf_unlock(&slot_lock);
+    umf_unlock(&umf_thread_slot_lock);
+}
+
+bool umf_thread_slot_may_be_read_locked(const umf_thread_slot_table_t *table) {
+    return table->has_exit && !table->is_ending && slot_key_state == KEY_READY;
 }
 
 /* --- making a block --- */
 
 static bool slot_key_get(void) {
-    umf_lock(&slot_lock);
+    umf_lock(&umf_thread_slot_lock);
     bool is_failed = false;
     if (slot_key_state == KEY_NONE) {
         is_failed = pthread_key_create(&slot_key, table_on_thread_exit) != 0;
         slot_key_state = is_failed ? KEY_FAILED : KEY_READY;
     }
     bool is_ready = slot_key_state == KEY_READY;
-    umf_unlock(&slot_lock);
+    umf_unlock(&umf_thread_slot_lock);
     if (is_failed) {
         UMF_LOG_WARN(
             "no thread-specific key is left: what ending threads have cached is given back "
@@ -348,9 +327,9 @@ static umf_thread_slot_table_t *table_get(void) {
     /* Set before the key is used: that may allocate and return here if we are malloc. */
     umf_thread_slot_tls.blocks = table->blocks;
     if (slot_key_get() && pthread_setspecific(slot_key, table) == 0) {
-        umf_lock(&slot_lock);
+        umf_lock(&umf_thread_slot_lock);
         table->has_exit = true;
-        umf_unlock(&slot_lock);
+        umf_unlock(&umf_thread_slot_lock);
     }
     return table;
 }
@@ -361,19 +340,19 @@ static bool table_grow(umf_thread_slot_table_t *table, uint32_t index) {
     while (count <= index) {
         count *= 2;
     }
-    slot_array_t *array = umf_meta_alloc(slot_array_size(count));
+    umf_thread_slot_array_t *array = umf_meta_alloc(slot_array_size(count));
     if (!array) {
         return false;
     }
     for (uint32_t i = table->count; i < count; i += UMF_THREAD_SLOT_COUNT_MIN) {
         memcpy(&array->blocks[i], slot_none.blocks, sizeof(slot_none.blocks));
     }
-    umf_lock(&slot_lock);
+    umf_lock(&umf_thread_slot_lock);
     memcpy(array, array_of(table->blocks), slot_array_size(table->count));
     table_free_grown(table);
     table->blocks = umf_thread_slot_tls.blocks = array->blocks;
     table->count = umf_thread_slot_tls.count = count;
-    umf_unlock(&slot_lock);
+    umf_unlock(&umf_thread_slot_lock);
     return true;
 }
 
@@ -385,15 +364,16 @@ static umf_thread_slot_t *slot_create(umf_thread_slot_owner_t *owner,
     }
     block->owner = owner;
     block->thread = table;
-    umf_lock(&slot_lock);
-    umf_thread_slot_t *found = table_block(table, owner->index);
-    if (umf_likely(found == LOCAL_EMPTY)) {
+    umf_lock(&umf_thread_slot_lock);
+    umf_thread_slot_t *found = umf_thread_slot_table_block(table, owner->index);
+    if (umf_likely(found == UMF_THREAD_SLOT_EMPTY)) {
         slot_link_locked(owner, block);
         atomic_store_explicit(&table->blocks[owner->index], block, memory_order_relaxed);
         table->end = owner->index < table->end ? table->end : owner->index + 1;
     }
-    umf_unlock(&slot_lock);
-    if (umf_unlikely(found != LOCAL_EMPTY)) { /* another thread had hidden it for a moment */
+    umf_unlock(&umf_thread_slot_lock);
+    if (umf_unlikely(found !=
+                     UMF_THREAD_SLOT_EMPTY)) { /* another thread had hidden it for a moment */
         umf_meta_free(block, owner->size);
         block = found;
     }
@@ -407,128 +387,4 @@ umf_thread_slot_t *umf_thread_slot_make(umf_thread_slot_owner_t *owner) {
     }
     umf_thread_slot_t *block = umf_thread_slot_get(owner->index);
     return block->owner ? block : slot_create(owner, table);
-}
-
-/* --- blocks that others take --- */
-
-umf_thread_slot_t *umf_thread_slot_pin(const umf_thread_slot_owner_t *owner) {
-    umf_thread_slot_enter();
-    umf_thread_slot_t *block = umf_thread_slot_get(owner->index);
-    bool is_own = block->owner != NULL;
-    if (is_own) {
-        __atomic_store_n(&block->pins, block->pins + 1, __ATOMIC_RELAXED);
-    }
-    umf_thread_slot_leave();
-    return is_own ? block : NULL;
-}
-
-void umf_thread_slot_unpin(umf_thread_slot_t *block) {
-    __atomic_store_n(&block->pins, block->pins - 1, __ATOMIC_RELEASE);
-}
-
-/* Its thread was left behind in the parent process. */
-static bool table_is_dead(const umf_thread_slot_table_t *table) {
-    return table->made_fork_count != umf_fork_count() && table != umf_fork_survivor();
-}
-
-/* Can the thread's `inside` be read? Without an exit handler the thread may have ended,
- * and its thread-local memory gone. */
-static bool table_may_be_asked_locked(const umf_thread_slot_table_t *table) {
-    return table->has_exit && !table->is_ending && slot_key_state == KEY_READY;
-}
-
-static bool slot_may_be_taken_locked(const umf_thread_slot_owner_t *owner,
-                                     const umf_thread_slot_t *block) {
-    const umf_thread_slot_table_t *table = block->thread;
-    return table && table != umf_thread_slot_own_table() &&
-           (table_is_dead(table) || table_may_be_asked_locked(table)) &&
-           table_block(table, owner->index) == block;
-}
-
-/* Replaces the blocks in the tables of their threads. false: there are none. */
-static bool slot_hide_locked(umf_thread_slot_owner_t *owner,
-                             bool (*may_take)(const umf_thread_slot_t *, void *), void *arg) {
-    bool is_any = false;
-    for (umf_thread_slot_t *block = owner->first; block; block = block->next) {
-        if (slot_may_be_taken_locked(owner, block) && may_take(block, arg)) {
-            atomic_store_explicit(&block->thread->blocks[owner->index], LOCAL_EMPTY,
-                                  memory_order_relaxed);
-            block->is_taken = is_any = true;
-        }
-    }
-    return is_any;
-}
-
-#define INSIDE_ROUNDS                                                                              \
-    200 /* a thread is inside for some nanoseconds, unless it has lost its CPU                     \
-         */
-
-static bool slot_is_in_use(const umf_thread_slot_t *block) {
-    const umf_thread_slot_table_t *table = block->thread;
-    if (table_is_dead(table)) {
-        return false; /* whatever its thread was doing in the parent */
-    }
-    bool is_inside = true;
-    for (int i = 0; is_inside && i < INSIDE_ROUNDS; i++) {
-        is_inside = __atomic_load_n(&table->tls->is_inside, __ATOMIC_ACQUIRE);
-    }
-    return is_inside || __atomic_load_n(&block->pins, __ATOMIC_ACQUIRE) != 0;
-}
-
-/* Returns the blocks that are in use, or all, to their threads. */
-static void slot_show_locked(umf_thread_slot_owner_t *owner, bool all) {
-    for (umf_thread_slot_t *block = owner->first; block; block = block->next) {
-        if (block->is_taken && block->thread && (all || slot_is_in_use(block))) {
-            block->is_taken = false;
-            atomic_store_explicit(&block->thread->blocks[owner->index], block,
-                                  memory_order_release);
-        } else if (block->is_taken) {
-            block->thread = NULL;
-        }
-    }
-}
-
-/* A taken block that no thread empties, or that a thread left behind by fork was emptying. It stays
- * in the list of its owner until it is empty, so that umf_thread_slot_each counts its content. */
-static umf_thread_slot_t *slot_next_taken_locked(const umf_thread_slot_owner_t *owner) {
-    uint32_t mine = umf_fork_count() + 1;
-    umf_thread_slot_t *block = owner->first;
-    while (block && !(block->is_taken && block->visited != mine)) {
-        block = block->next;
-    }
-    if (block) {
-        block->visited = mine;
-    }
-    return block;
-}
-
-static bool slot_empty_one(umf_thread_slot_owner_t *owner,
-                           void (*visit)(umf_thread_slot_owner_t *, umf_thread_slot_t *)) {
-    umf_lock(&slot_lock);
-    umf_thread_slot_t *block = slot_next_taken_locked(owner);
-    umf_unlock(&slot_lock);
-    if (!block) {
-        return false;
-    }
-    visit(owner, block);
-    umf_lock(&slot_lock);
-    slot_unlink_locked(owner, block);
-    umf_unlock(&slot_lock);
-    umf_meta_free(block, owner->size);
-    return true;
-}
-
-size_t umf_thread_slot_take_from_others(
-    umf_thread_slot_owner_t *owner, bool (*may_take)(const umf_thread_slot_t *, void *),
-    void (*visit)(umf_thread_slot_owner_t *, umf_thread_slot_t *), void *arg) {
-    umf_lock(&slot_lock);
-    if (slot_hide_locked(owner, may_take, arg)) {
-        slot_show_locked(owner, !umf_os_fence_all());
-    }
-    umf_unlock(&slot_lock);
-    size_t taken = 0;
-    while (slot_empty_one(owner, visit)) {
-        taken++;
-    }
-    return taken;
 }
