@@ -45,7 +45,8 @@ static bool each_replayed(const umf_reader_replay_t *replay, const umf_reader_t 
                           groups_t *groups) {
     const umf_reader_live_t *live;
     for (size_t at = 0; (live = umf_reader_replay_next(replay, &at)) != NULL;) {
-        if (!is_gone(reader, live->object) && !keep(groups, live)) {
+        bool counts = !is_gone(reader, live->object) && !umf_reader_is_older(reader, live->thread);
+        if (counts && !keep(groups, live)) {
             return false;
         }
     }

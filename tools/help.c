@@ -75,8 +75,8 @@ static const help_t helps[] = {
      " [-o FILE] [--seconds N] [--stacks] [--leaks] [--size BYTES]\n"
      "                     PID | -- PROGRAM ARGS...",
      "  record PID | -- PROGRAM ARGS...\n"
-     "             what happens from now on, into a file, until Ctrl-C; or of a program that is\n"
-     "             started, from its beginning to its end, with its exit status\n"
+     "             what lives now and happens from now on, into a file, until Ctrl-C; or of a\n"
+     "             program that is started, from its beginning to its end, with its exit status\n"
      "             -o FILE      by default umf-PID.umfrec\n"
      "             --seconds N  no longer than that\n"
      "             --stacks     with the callers of allocations\n"

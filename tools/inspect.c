@@ -86,9 +86,21 @@ static bool may_replace(const char *path) {
     return false;
 }
 
+/* Without it the file can still be read. */
+static uint64_t add_older(int fd, const umf_reader_t *snapshot, const char *path) {
+    umf_reader_error_t error;
+    uint64_t bytes = 0;
+    umf_reader_t *reader = umf_reader_open_fd(fd, path, &error);
+    if (!reader || !umf_reader_older_write(reader, snapshot, fd, &bytes, &error)) {
+        print_message("%s", error.text);
+    }
+    umf_reader_close(reader);
+    return bytes;
+}
+
 /* Written under another name first, so that a file that exists is replaced by a whole one. The name
  * is new, and cannot be known before: others may write to the folder. */
-static int save(int from, const char *path, off_t *bytes) {
+static int save(int from, const umf_reader_t *snapshot, const char *path, off_t *bytes) {
     char fresh[4200];
     if (!may_replace(path)) {
         return 1;
@@ -100,6 +112,9 @@ static int save(int from, const char *path, off_t *bytes) {
         return failed_file("cannot be written", path);
     }
     int status = copy_all(from, to, bytes) ? 0 : failed_file("cannot be written", path);
+    if (status == 0 && snapshot) {
+        *bytes += (off_t)add_older(to, snapshot, path);
+    }
     umf_reader_names_t names = {0};
     if (status == 0 && record_names(to, path, &names)) { /* without them it can still be read */
         *bytes += (off_t)names.bytes;
@@ -154,7 +169,8 @@ int umfctl_snapshot(void) {
         return 1;
     }
     const char *path = path_for(attach.pid, "umfsnap", name, sizeof(name));
-    int status = attach_ask(&attach, &request, &fd) ? save(fd, path, &bytes) : failed(attach.error);
+    int status =
+        attach_ask(&attach, &request, &fd) ? save(fd, NULL, path, &bytes) : failed(attach.error);
     if (status == 0) {
         describe(path, bytes, attach.pid);
     }
@@ -207,7 +223,8 @@ static void wait_for_end(const attach_t *attach, double seconds, const sigset_t 
     sigprocmask(SIG_SETMASK, before, NULL);
 }
 
-static int record(attach_t *attach, bool leaks, double seconds, int *fd) {
+/* `snapshot`: NULL, or gets the state just after the beginning, NULL if there is none. */
+static int record(attach_t *attach, bool leaks, double seconds, int *fd, umf_reader_t **snapshot) {
     umf_attach_request_t request = attach_request(UMF_ATTACH_RECORD, NULL);
     umf_attach_request_t stop = attach_request(UMF_ATTACH_STOP, NULL);
     request.size = umfctl_words.size;
@@ -215,6 +232,12 @@ static int record(attach_t *attach, bool leaks, double seconds, int *fd) {
     request.leaks = leaks;
     if (!attach_ask(attach, &request, fd)) {
         return failed(attach->error);
+    }
+    if (snapshot) {
+        *snapshot = attach_snapshot(attach, UMF_ATTACH_SNAPSHOT);
+        if (!*snapshot) {
+            print_message("%s; memory that lived before the recording is not in it", attach->error);
+        }
     }
     sigset_t before;
     hold_signals(&before); /* who reads the next line may end it at once */
@@ -283,10 +306,12 @@ int umfctl_record(void) {
         return 1;
     }
     const char *path = path_for(attach.pid, "umfrec", name, sizeof(name));
-    int status = record(&attach, umfctl_words.leaks, umfctl_words.seconds, &fd);
+    umf_reader_t *snapshot = NULL;
+    int status = record(&attach, umfctl_words.leaks, umfctl_words.seconds, &fd, &snapshot);
     if (status == 0) {
-        status = save(fd, path, &bytes);
+        status = save(fd, snapshot, path, &bytes);
     }
+    umf_reader_close(snapshot);
     if (status == 0) {
         describe(path, bytes, attach.pid);
     }
@@ -313,7 +338,7 @@ static int live_descriptor(attach_t *attach, int *fd) {
     print_message(
         "shown: allocations of process %u in the next %g s that are still live at the end",
         attach->pid, seconds);
-    return record(attach, true, seconds, fd);
+    return record(attach, true, seconds, fd, NULL);
 }
 
 umf_reader_t *attach_live(uint32_t pid) {

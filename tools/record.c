@@ -156,8 +156,8 @@ void record_describe(const umf_reader_t *reader, const char *name, const char *t
     report_number("process", info->pid);
     describe_time(info);
     if (!is_snapshot) {
-        report_number("events", info->event_count);
-        report_number("threads", info->thread_count);
+        report_number("events", info->event_count - info->older_count);
+        report_number("threads", info->thread_count - (info->older_count > 0));
     }
     describe_limits(info);
     describe_part(info);

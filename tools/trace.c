@@ -71,6 +71,10 @@ static bool see_all(trace_t *trace, umf_reader_error_t *error) {
     return is_seen;
 }
 
+static bool has_older(const umf_reader_t *reader) {
+    return umf_reader_info(reader)->flags & UMF_RECORD_HAS_OLDER && !umf_reader_has_times(reader);
+}
+
 /* --- pools ------------------------------------------------------------------------------------ */
 
 /* UMF_RECORD_UNKNOWN: not known. */
@@ -92,7 +96,8 @@ static figures_t figures_of(trace_t *trace, uint32_t number) {
                            UMF_RECORD_UNKNOWN};
     }
     /* An older pool has memory whose events are not in the recording. */
-    uint64_t held = trace->is_created[number] ? use->held : UMF_RECORD_UNKNOWN;
+    uint64_t held =
+        trace->is_created[number] || has_older(trace->reader) ? use->held : UMF_RECORD_UNKNOWN;
     return (figures_t){use->own_peak, use->use.bytes, use->use.count, held,
                        use->allocs,   use->frees,     use->refused};
 }
@@ -426,6 +431,17 @@ static const char *subject_of(const trace_t *trace, const umf_reader_event_t *ev
                : umf_reader_label(trace->reader, event->object, text, size);
 }
 
+/* 0: not known. */
+static uint32_t thread_of(const trace_t *trace, const umf_reader_event_t *event) {
+    return event->is_older ? 0 : umf_reader_thread(trace->reader, event->thread);
+}
+
+static const char *kind_of(const umf_reader_event_t *event) {
+    return !event->is_older                  ? kind_names[event->kind]
+           : event->kind == UMF_RECORD_ALLOC ? "lived before"
+                                             : "held before";
+}
+
 static void event_as_line(const trace_t *trace, const umf_reader_event_t *event) {
     char line[256], when[32], bytes[32] = "", label[RECORD_LABEL];
     record_time(event->ns, when, sizeof(when));
@@ -433,7 +449,7 @@ static void event_as_line(const trace_t *trace, const umf_reader_event_t *event)
         report_bytes_text(event->size, bytes, sizeof(bytes));
     }
     snprintf(line, sizeof(line), "%12s %8" PRIu32 " %-16s %10s %12" PRIx64 " %.16s", when,
-             umf_reader_thread(trace->reader, event->thread), kind_names[event->kind], bytes,
+             thread_of(trace, event), kind_of(event), bytes,
              event->kind == UMF_RECORD_MARK ? 0 : event->address,
              subject_of(trace, event, label, sizeof(label)));
     report_line(line);
@@ -448,8 +464,8 @@ static void event_as_members(const trace_t *trace, const umf_reader_event_t *eve
     bool is_mark = event->kind == UMF_RECORD_MARK;
     const report_member_t members[] = {
         {"ns", value(REPORT_NUMBER, (uint64_t)(event->ns > 0 ? event->ns : 0))},
-        {"thread", value(REPORT_NUMBER, umf_reader_thread(trace->reader, event->thread))},
-        {"kind", text_value(kind_names[event->kind])},
+        {"thread", value(REPORT_NUMBER, thread_of(trace, event))},
+        {"kind", text_value(kind_of(event))},
         {is_mark ? "text" : "object", text_value(subject_of(trace, event, label, sizeof(label)))},
         {"size", value(REPORT_BYTES, event->size)},
         {"queue", value(REPORT_NUMBER, event->queue)},

@@ -74,7 +74,9 @@ typedef enum umf_record_flag_t {
     /// The section ::UMF_RECORD_LIVE.
     UMF_RECORD_HAS_LIVE = 2,
     /// It has ended in an orderly way.
-    UMF_RECORD_HAS_ENDED = 4
+    UMF_RECORD_HAS_ENDED = 4,
+    /// Memory that lived before the recording began, as blocks of ::UMF_RECORD_THREAD_OLDER.
+    UMF_RECORD_HAS_OLDER = 8
 } umf_record_flag_t;
 
 /// @brief The header, at the beginning of the file.
@@ -258,6 +260,11 @@ typedef struct umf_record_event_t {
 #define UMF_RECORD_BLOCK_SIZE 65536u
 /// @brief Events of a block.
 #define UMF_RECORD_BLOCK_EVENTS 2046u
+
+/// @brief The thread of blocks whose allocations were made before the recording began, at a time
+/// that is not known; the events have the time of the beginning, sizes of blocks, and no stack. A
+/// program that started the recording of another process has added them, such as `umfctl record`.
+#define UMF_RECORD_THREAD_OLDER UINT32_MAX
 
 /// @brief A block: events of one thread, in the order of their time. Blocks are taken round robin,
 /// and again from the first when all are used: the oldest events are overwritten. Numbers grow by

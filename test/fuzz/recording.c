@@ -2,9 +2,12 @@
  * Recordings and snapshots: any file is refused with a reason, or read; results are in
  * range, and sums agree.
  */
+#define _GNU_SOURCE
 #include "fuzz/support.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "reader/reader.h"
 
@@ -119,6 +122,53 @@ static void read_replay(const umf_reader_t *reader) {
     umf_reader_replay_free(replay);
 }
 
+/* A recording without events of the process of the snapshot, with the same objects. */
+static int recording_make(const umf_reader_t *snapshot) {
+    const umf_reader_info_t *info = umf_reader_info(snapshot);
+    uint64_t objects = (sizeof(umf_record_header_t) + 63) / 64 * 64;
+    uint64_t bytes = (uint64_t)info->object_count * sizeof(umf_record_object_t);
+    uint64_t blocks = objects + (bytes + 63) / 64 * 64;
+    umf_record_header_t header = {
+        .magic = {'U', 'M', 'F', 'R', 'E', 'C', '\r', '\n'},
+        .version = UMF_RECORD_VERSION,
+        .kind = UMF_RECORD_FILE_RECORDING,
+        .pid = info->pid,
+        .ticks_per_second = 1000000000,
+        .file_size = blocks,
+        .sections = {[UMF_RECORD_OBJECTS] = {objects, info->object_count, info->object_count,
+                                             sizeof(umf_record_object_t), 0},
+                     [UMF_RECORD_BLOCKS] = {blocks, 0, 0, sizeof(umf_record_block_t), 0}},
+    };
+    int fd = memfd_create("recording", MFD_CLOEXEC);
+    FUZZ_CHECK(fd >= 0 && pwrite(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header));
+    for (uint32_t i = 0; i < info->object_count; i++) {
+        FUZZ_CHECK(pwrite(fd, umf_reader_object(snapshot, i), sizeof(umf_record_object_t),
+                          (off_t)(objects + i * sizeof(umf_record_object_t))) > 0);
+    }
+    FUZZ_CHECK(ftruncate(fd, (off_t)blocks) == 0);
+    return fd;
+}
+
+/* Memory of a snapshot from before a recording, and names, are added to the recording. */
+static void add_to_recording(const umf_reader_t *snapshot) {
+    umf_reader_names_t names;
+    uint64_t bytes;
+    int fd = recording_make(snapshot);
+    umf_reader_t *recording = umf_reader_open_fd(fd, "made", NULL);
+    FUZZ_CHECK(recording);
+    bool is_added = umf_reader_older_write(recording, snapshot, fd, &bytes, NULL);
+    FUZZ_CHECK(is_added || bytes == 0);
+    umf_reader_close(recording);
+    recording = umf_reader_open_fd(fd, "made", NULL);
+    FUZZ_CHECK(recording && umf_reader_names_write(recording, fd, &names, NULL));
+    FUZZ_CHECK(!is_added || umf_reader_info(recording)->flags & UMF_RECORD_HAS_OLDER);
+    FUZZ_CHECK(umf_reader_info(recording)->event_count == umf_reader_info(recording)->older_count);
+    read_events(recording);
+    read_replay(recording);
+    umf_reader_close(recording);
+    close(fd);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     umf_reader_error_t error = {""};
     umf_reader_t *reader = umf_reader_open_bytes(data, size, "input", &error);
@@ -130,6 +180,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     read_events(reader);
     read_replay(reader);
     const umf_reader_info_t *info = umf_reader_info(reader);
+    if (info->kind == UMF_RECORD_FILE_SNAPSHOT) {
+        add_to_recording(reader);
+    }
     umf_reader_part_t part = {info->first_ns / 2 + info->last_ns / 2, INT64_MAX, NULL};
     int64_t mark;
     (void)umf_reader_find_mark(reader, "step", &mark, NULL);

@@ -47,10 +47,13 @@ class Sample:
         check(word == "ready", word)
         self.pid = int(number)
 
-    def grow(self):
-        self.process.stdin.write("grow\n")
+    def say(self, word, answer):
+        self.process.stdin.write(word + "\n")
         self.process.stdin.flush()
-        check(self.process.stdout.readline() == "grown\n")
+        check(self.process.stdout.readline() == answer + "\n")
+
+    def grow(self):
+        self.say("grow", "grown")
 
     def __enter__(self):
         return self
@@ -162,6 +165,27 @@ def record(sample, *words):
     said = recorder.stderr.readline()
     check("is being recorded" in said, said)
     return recorder
+
+
+def test_memory_from_before_a_recording(sample):
+    """It begins with what lives already, whose frees are known then."""
+    recorder = record(sample, "-o", "older.umfrec")
+    sample.grow()
+    sample.say("drop", "dropped")
+    recorder.send_signal(signal.SIGINT)
+    check(recorder.communicate(timeout=60) and recorder.returncode == 0)
+    text = run("trace", "older.umfrec")
+    check(re.search(r"^ +small #\d+ +100 KiB +100 KiB +128 KiB +100 +0 +0$", text, re.M), text)
+    check(re.search(r"^ +large #\d+ +15 MiB +14 MiB +16 MiB +14 +10 +1$", text, re.M), text)
+    check(re.search(r"^ +threads +1$", text, re.M), text)
+    check("before the recording" not in text, text)
+    events = run("trace", "--events", "older.umfrec").splitlines()
+    check(len([line for line in events if " lived before " in line]) == 105, events)
+    check(len([line for line in events if " held before " in line]) >= 4, events)
+    text = run("leaks", "older.umfrec")
+    check(re.search(r"^ +allocations +10$", text, re.M), text)
+    part = run("trace", "older.umfrec", "--from", "0.000001")
+    check(re.search(r"^ +small #\d+ +0 bytes +0 bytes +- +0 +0 +0$", part, re.M), part)
 
 
 def test_leaks_of_a_process():

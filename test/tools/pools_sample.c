@@ -1,8 +1,8 @@
 /*
  * A program to look at: pools with known content. It says "ready" and its number, then obeys the
- * lines that it reads: "grow" allocates more, "end" ends it. Each word on the command line is the
- * creation text of a further pool, with 51 allocations: 50 of 1,000 bytes and one of 1 MiB, and
- * a request that is refused.
+ * lines that it reads: "grow" allocates more, "drop" frees one of the first blocks, "end" ends it.
+ * Each word on the command line is the creation text of a further pool, with 51 allocations: 50 of
+ * 1,000 bytes and one of 1 MiB, and a request that is refused.
  */
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +45,8 @@ static int fill_in_part(umf_memory_pool_handle_t pool) {
 int main(int argc, char **argv) {
     umf_memory_pool_handle_t small = make("disjoint:name=small over os");
     umf_memory_pool_handle_t large = make("coalescing:name=large over linux_vmm");
-    if (!small || !large || fill(small, 1000, 100) || fill(large, 1 << 20, 5)) {
+    void *first = large ? umfPoolMalloc(large, 1 << 20) : NULL;
+    if (!small || !first || fill(small, 1000, 100) || fill(large, 1 << 20, 4)) {
         return 1;
     }
     for (int i = 1; i < argc; i++) {
@@ -61,6 +62,11 @@ int main(int argc, char **argv) {
         if (strcmp(line, "grow\n") == 0) {
             fill(large, 1 << 20, 10);
             puts("grown");
+            fflush(stdout);
+        } else if (strcmp(line, "drop\n") == 0) {
+            umfFree(first);
+            first = NULL;
+            puts("dropped");
             fflush(stdout);
         }
     }

@@ -128,6 +128,7 @@ static uint32_t object(umf_record_object_kind_t kind, uint32_t parent, const cha
     umf_record_object_t *at = (umf_record_object_t *)section(UMF_RECORD_OBJECTS) + number;
     *at = (umf_record_object_t){.kind = kind,
                                 .parent = parent,
+                                .birth = number,
                                 .handle = 0x1000u * number,
                                 .live = UMF_RECORD_UNKNOWN,
                                 .live_count = UMF_RECORD_UNKNOWN,

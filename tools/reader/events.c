@@ -154,6 +154,7 @@ static bool list_threads(umf_reader_t *reader, umf_reader_error_t *error) {
 static void find_times(umf_reader_t *reader) {
     for (size_t i = 0; i < reader->block_count; i++) {
         const reader_block_t *block = &reader->blocks[i];
+        reader->info.older_count += umf_reader_is_older(reader, block->thread) ? block->count : 0;
         int64_t first = umf_reader_ns(reader, block->events[0].ticks);
         int64_t last = umf_reader_ns(reader, block->events[block->count - 1].ticks);
         umf_reader_info_t *info = &reader->info;
@@ -184,6 +185,10 @@ bool reader_load_blocks(umf_reader_t *reader, umf_reader_error_t *error) {
 
 uint32_t umf_reader_thread(const umf_reader_t *reader, uint32_t index) {
     return index < reader->info.thread_count ? reader->threads[index] : 0;
+}
+
+bool umf_reader_is_older(const umf_reader_t *reader, uint32_t thread) {
+    return umf_reader_thread(reader, thread) == UMF_RECORD_THREAD_OLDER;
 }
 
 /* --- by time ---------------------------------------------------------------------------------- */
@@ -294,7 +299,9 @@ bool umf_reader_next(umf_reader_cursor_t *cursor, umf_reader_event_t *event) {
                                           .object = reader_object_of(cursor->reader, from->what),
                                           .stack = reader_stack_of(cursor->reader, from->what),
                                           .thread = place->thread,
-                                          .queue = UMF_RECORD_EVENT_QUEUE(from->what)};
+                                          .queue = UMF_RECORD_EVENT_QUEUE(from->what),
+                                          .is_older =
+                                              umf_reader_is_older(cursor->reader, place->thread)};
         }
         advance(cursor);
         if (is_known) {

@@ -67,6 +67,7 @@ typedef struct umf_reader_info_t {
     uint32_t object_count;     /* numbers are 1 to object_count - 1 */
     uint32_t stack_count;      /* likewise */
     uint32_t thread_count;     /* indices are 0 to thread_count - 1 */
+    uint64_t older_count;      /* events of memory that lived before the recording began */
     uint32_t module_count;
 } umf_reader_info_t;
 
@@ -149,6 +150,7 @@ typedef struct umf_reader_event_t {
     uint32_t stack;  /* below stack_count */
     uint32_t thread; /* index, below thread_count */
     uint32_t queue;
+    bool is_older; /* made before the recording began; `ns` is the beginning */
 } umf_reader_event_t;
 
 typedef struct umf_reader_cursor_t umf_reader_cursor_t;
@@ -158,6 +160,17 @@ typedef struct umf_reader_cursor_t umf_reader_cursor_t;
 umf_reader_cursor_t *umf_reader_iterate(const umf_reader_t *reader, umf_reader_error_t *error);
 bool umf_reader_next(umf_reader_cursor_t *cursor, umf_reader_event_t *event);
 void umf_reader_cursor_free(umf_reader_cursor_t *cursor);
+
+/*
+ * Adds memory that lived before a recording began to its file, by a snapshot of the same process
+ * that was taken after the beginning. It comes before the names. The descriptor is that of the file
+ * that was read, open for reading and writing; `bytes`: that were added. False: `error` says why,
+ * and the file has the content that it had.
+ */
+bool umf_reader_older_write(const umf_reader_t *recording, const umf_reader_t *snapshot, int fd,
+                            uint64_t *bytes, umf_reader_error_t *error);
+/* Is the thread with this index that of memory from before the recording? */
+bool umf_reader_is_older(const umf_reader_t *reader, uint32_t thread);
 
 /* --- live allocations ------------------------------------------------------------------------- */
 

@@ -222,10 +222,12 @@ static bool allocate(umf_reader_replay_t *replay, const umf_reader_event_t *even
     if (!put_in(replay, &change->what)) {
         return false;
     }
-    replay->sites[change->what.site].known.allocs++;
-    replay->sites[change->what.site].known.alloc_bytes += event->size;
-    replay->objects[event->object].known.allocs++;
-    replay->total.allocs++;
+    if (!event->is_older) {
+        replay->sites[change->what.site].known.allocs++;
+        replay->sites[change->what.site].known.alloc_bytes += event->size;
+        replay->objects[event->object].known.allocs++;
+        replay->total.allocs++;
+    }
     return true;
 }
 
