@@ -304,10 +304,17 @@ void umf_remote_page_peers(umf_remote_handle_t remote, int change);
 
 /* Is it a context of this process? Logs if not. */
 bool umf_remote_check(umf_remote_handle_t remote, const char *function);
+/* Is the context of this process, and not of a parent? Logs if not. */
+bool umf_remote_is_of_this_process(umf_remote_handle_t remote, const char *function);
+/* All contexts end: the library is torn down. */
+void umf_remote_teardown(void);
+
+/* --- memory.c --------------------------------------------------------------------------------- */
+
 /* Reads the bytes of a handle. false: they are none. `address` has REMOTE_ADDRESS_MAX bytes. */
 bool umf_remote_handle_read(const void *bytes, size_t size, remote_handle_bytes_t *handle,
                             unsigned char *address);
-/* All contexts end: the library is torn down. */
-void umf_remote_teardown(void);
+/* The context ends, and its open ranges with it. */
+void umf_remote_memories_end(umf_remote_handle_t remote);
 
 #endif
