@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <dlfcn.h>
@@ -554,14 +555,30 @@ TEST_F(Scalable, UsableSizeIsUsable) {
     }
 }
 
-// --- objects of up to 128 KiB, in magazines of their own ---
+// --- objects of up to 128 KiB, and of the usual sizes up to 1 MiB, in magazines of their own ---
 
 class LargeBins : public Scalable {
   protected:
     static constexpr size_t SMALL_MOST = 8128, BIN_MOST = 128 * 1024;
-    const std::vector<size_t> sizes = {
-        8127,  SMALL_MOST, SMALL_MOST + 1, 8192,  16384 - 257,    16384 - 256, 16384 - 255,
-        16384, 16385,      24576 - 256,    65536, BIN_MOST - 256, BIN_MOST,    BIN_MOST + 1};
+    const std::vector<size_t> sizes = {8127,
+                                       SMALL_MOST,
+                                       SMALL_MOST + 1,
+                                       8192,
+                                       16384 - 257,
+                                       16384 - 256,
+                                       16384 - 255,
+                                       16384,
+                                       16385,
+                                       24576 - 256,
+                                       65536,
+                                       BIN_MOST - 256,
+                                       BIN_MOST,
+                                       BIN_MOST + 1,
+                                       BIN_MOST / 4 * 5,
+                                       BIN_MOST * 7 / 2,
+                                       MiB - 1,
+                                       MiB,
+                                       MiB + 1};
 
     size_t room(char *p) {
         size_t usable = 0;
@@ -650,13 +667,13 @@ TEST_F(LargeBins, ReallocKeepsTheContent) {
     for (size_t from : sizes) {
         for (size_t to : sizes) {
             char *p = alloc(from);
-            for (size_t i = 0; i < from; i++) {
+            for (size_t i = 0; i < from; i += 29) {
                 p[i] = static_cast<char>(i * 7 % 253);
             }
             p = static_cast<char *>(umfPoolRealloc(pool, p, to));
             ASSERT_NE(p, nullptr);
             ASSERT_GE(room(p), to);
-            for (size_t i = 0; i < std::min(from, to); i++) {
+            for (size_t i = 0; i < std::min(from, to); i += 29) {
                 ASSERT_EQ(p[i], static_cast<char>(i * 7 % 253)) << from << " to " << to;
             }
             EXPECT_EQ(count(), 1u);
@@ -667,11 +684,35 @@ TEST_F(LargeBins, ReallocKeepsTheContent) {
     EXPECT_EQ(fake.live_bytes(), 0u);
 }
 
+// A free block of such a size stays with its thread, as `stats.thread_cache` shows; one of another
+// size goes to oneTBB.
+TEST_F(LargeBins, ThreadsKeepBlocksOfUsualSizes) {
+    ASSERT_EQ(create(), OK);
+    size_t before = 0;
+    auto kept_by = [&](size_t size) {
+        size_t now = 0;
+        EXPECT_EQ(umfPoolFree(pool, alloc(size)), OK);
+        EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.thread_cache", &now, sizeof(now), pool),
+                  OK);
+        return now - std::exchange(before, now);
+    };
+    EXPECT_EQ(kept_by(BIN_MOST + 9000), 0u);
+    for (size_t size = BIN_MOST; size < MiB; size *= 2) {
+        for (size_t parts = 5; parts <= 8; parts++) {
+            EXPECT_GE(kept_by(size / 4 * parts), size / 4 * parts);
+        }
+    }
+    EXPECT_EQ(kept_by(MiB + 1), 0u);
+    EXPECT_EQ(count(), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live_bytes(), 0u);
+}
+
 // What one thread frees, another that frees none is given.
 TEST_F(LargeBins, ObjectsThatWaitServeAllThreads) {
     ASSERT_EQ(create(), OK);
     OtherThread other;
-    for (size_t size : {SMALL_MOST + 1, size_t{65536}, BIN_MOST}) {
+    for (size_t size : {SMALL_MOST + 1, size_t{65536}, BIN_MOST, BIN_MOST * 2}) {
         std::vector<char *> list(100);
         auto round = [&] {
             for (char *&p : list) {

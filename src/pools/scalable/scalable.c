@@ -1,10 +1,11 @@
 /*
  * The scalable pool.
  *
- * Magazines (cache/magazine.h) serve objects of up to 128 KiB without entering anything else. Their
- * sizes are the size classes of oneTBB. Everything else comes from a memory pool of oneTBB (tbb.h),
- * which takes its memory from the provider through two hooks (below.c). Blocks so large that oneTBB
- * would pass each request on to the provider do not go through it (blocks.c).
+ * Magazines (cache/magazine.h) serve objects of up to 128 KiB, and larger ones of the usual sizes
+ * up to 1 MiB, without entering anything else. Their sizes are the size classes of oneTBB.
+ * Everything else comes from a memory pool of oneTBB (tbb.h), which takes its memory from the
+ * provider through two hooks (below.c). Blocks so large that oneTBB would pass each request on to
+ * the provider do not go through it (blocks.c).
  *
  * oneTBB trusts every pointer that it is given. Therefore each span has a record of where objects
  * start and which of them users own (records.h). All other pointers (interior, foreign or freed
@@ -132,9 +133,10 @@ UMF_INLINE umf_result_t scalable_free(void *arg, void *ptr) {
 static void *scalable_malloc(void *arg, size_t size) {
     umf_scalable_pool_t *pool = arg;
     if (umf_unlikely(size > UMF_SCALABLE_SMALL_LARGEST)) {
-        return size > UMF_SCALABLE_BIN_LARGEST
-                   ? umf_scalable_block_alloc(pool, size, 0)
-                   : umf_magazine_pop(&pool->magazines, umf_scalable_large_bin_of(size));
+        uint32_t bin = size > UMF_SCALABLE_BIN_LARGEST ? umf_scalable_block_bin(size)
+                                                       : umf_scalable_large_bin_of(size);
+        return umf_unlikely(bin == UMF_SCALABLE_BIN_NONE) ? umf_scalable_block_alloc(pool, size, 0)
+                                                          : umf_magazine_pop(&pool->magazines, bin);
     }
     return umf_magazine_pop(&pool->magazines, umf_scalable_bin_of(size));
 }
