@@ -67,6 +67,17 @@ static int open_vault(const char *name, int start, umf_vault_handle_t *vault) {
     return umfVaultOpen(name, &params, vault) == UMF_RESULT_SUCCESS ? 0 : fails(name);
 }
 
+/* A driver is started only if the vault has memory of devices. */
+static umf_result_t attach(umf_vault_handle_t vault, uint64_t generation,
+                           umf_vault_view_handle_t *view) {
+    umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
+    umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
+    umf_result_t result = umfVaultStat(vault, &stat);
+    params.generation = generation;
+    params.devices = stat.devices ? "cuda_vmm" : NULL;
+    return result == UMF_RESULT_SUCCESS ? umfVaultAttach(vault, &params, view) : result;
+}
+
 /* --- ls and stat ------------------------------------------------------------------------------ */
 
 static void stat_members(const char *name, const umf_vault_stat_t *stat) {
@@ -74,6 +85,9 @@ static void stat_members(const char *name, const umf_vault_stat_t *stat) {
         {"current", {.unit = REPORT_NUMBER, .number = stat->current}},
         {"generations", {.unit = REPORT_NUMBER, .number = stat->generations}},
         {"bytes", {.unit = REPORT_BYTES, .number = stat->bytes}},
+        {"device_bytes", {.unit = REPORT_BYTES, .number = stat->device_bytes}},
+        {"devices", {.unit = REPORT_NUMBER, .number = stat->devices}},
+        {"device", {.unit = REPORT_TEXT, .text = stat->device}},
         {"readers", {.unit = REPORT_NUMBER, .number = stat->readers}},
         {"writer", {.unit = REPORT_NUMBER, .number = stat->writer}},
         {"limit", {.unit = REPORT_BYTES, .number = stat->limit ? stat->limit : REPORT_UNLIMITED}},
@@ -93,6 +107,12 @@ static void stat_line(const char *name, const umf_vault_stat_t *stat) {
              stat->readers, writer);
     line[80] = '\0';
     report_line(line);
+    if (stat->devices) {
+        snprintf(line, sizeof(line), "  %-20s %s in %" PRIu32 " device%s, the first is %s", "",
+                 report_bytes_text(stat->device_bytes, bytes, sizeof(bytes)), stat->devices,
+                 stat->devices == 1 ? "" : "s", stat->device);
+        report_line(line);
+    }
 }
 
 static int show_vault(const char *name, const umf_vault_stat_t *stat, void *arg) {
@@ -147,7 +167,7 @@ static int stat_of(umf_vault_handle_t vault, const char *name) {
     if (stat.current == 0) {
         return 0;
     }
-    if (umfVaultAttach(vault, NULL, &view) != UMF_RESULT_SUCCESS) {
+    if (attach(vault, 0, &view) != UMF_RESULT_SUCCESS) {
         return fails(name);
     }
     report_section("entries", "Entries", 12);
@@ -183,10 +203,8 @@ static int verify_entry(const umf_vault_entry_t *entry, void *arg) {
 }
 
 static int verify_of(umf_vault_handle_t vault, const char *name, uint64_t generation) {
-    umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
     verify_t verify = {0};
-    params.generation = generation;
-    if (umfVaultAttach(vault, &params, &verify.view) != UMF_RESULT_SUCCESS) {
+    if (attach(vault, generation, &verify.view) != UMF_RESULT_SUCCESS) {
         return fails(name);
     }
     umfVaultViewGeneration(verify.view, &generation);
@@ -297,11 +315,9 @@ static int copy_into(umf_vault_view_handle_t view, umf_vault_handle_t to, uint64
 }
 
 static int copy(umf_vault_handle_t vault, const char *name, uint64_t generation) {
-    umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
     umf_vault_view_handle_t view;
     umf_vault_handle_t to;
-    params.generation = generation;
-    if (umfVaultAttach(vault, &params, &view) != UMF_RESULT_SUCCESS) {
+    if (attach(vault, generation, &view) != UMF_RESULT_SUCCESS) {
         return fails(name);
     }
     int status = open_vault(words.operands[2], 1, &to);

@@ -680,6 +680,51 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*vm_take)(void *provider, void *piece, int fd, size_t size, int is_writable);
 
     /// @}
+    /// @name Memory of a device that outlives its provider
+    /// For vaults, too: with `vm_give` and `vm_take`, ranges and pages. All or none of these are
+    /// there. Absent: the memory is that of memory files, which a process maps without a driver.
+    /// @{
+
+    /// @brief Tells of which device the memory is.
+    ///
+    /// @param provider the provider
+    /// @param id [out] 16 bytes that name the device, the same in all processes
+    /// @param number [out] number of the device in this process
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the memory cannot be kept,
+    ///         logged with the cause
+    umf_result_t (*vm_device)(void *provider, unsigned char id[16], int *number);
+
+    /// @brief Maps memory of `vm_give` of any process read-only, side by side, all or none of it.
+    ///
+    /// @param provider the provider
+    /// @param at where in a range of `range_reserve` the first one begins; nothing is mapped there
+    /// @param fds descriptors, which stay the caller's and may be anything
+    /// @param sizes of their memory, multiples of the granularity
+    /// @param count length of both
+    /// @param id the device that the memory is of
+    /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if a descriptor is not
+    ///         memory of the device and of that size; or an error of the provider. Logged
+    umf_result_t (*vm_show)(void *provider, void *at, const int *fds, const size_t *sizes,
+                            size_t count, const unsigned char id[16]);
+
+    /// @brief Unmaps memory of `vm_show`. Does not wait for queued work.
+    ///
+    /// @param provider the provider
+    /// @param at where it begins
+    /// @param size bytes of one or more that are side by side
+    /// @return ::UMF_RESULT_SUCCESS; otherwise an error of the provider, and it stays mapped
+    umf_result_t (*vm_hide)(void *provider, void *at, size_t size);
+
+    /// @brief Unmaps memory that `vm_take` mapped read-only, and gives its addresses back. Any
+    ///        provider of the kind may be asked. Does not wait for queued work.
+    ///
+    /// @param provider the provider
+    /// @param piece first address of the piece
+    /// @param size size of the piece
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*vm_drop)(void *provider, void *piece, size_t size);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -688,7 +733,8 @@ typedef struct umf_memory_provider_ext_ops_t {
         sizeof(umf_memory_provider_ext_ops_t), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,     \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,    \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL     \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,    \
+            NULL, NULL, NULL, NULL                                                                 \
     }
 
 /// @brief A kind of provider.

@@ -29,7 +29,15 @@
  *
  * The memory of a commit is sealed: the kernel refuses every write to it, by whatever process and
  * through whatever descriptor. So the memory of a draft must come from a provider whose files can
- * be sealed (linux_vmm).
+ * be sealed (linux_vmm), or be memory of a GPU.
+ *
+ * Memory of GPUs: a pool of the draft over cuda_vmm. A reader says so
+ * (umf_vault_attach_params_t::devices) and gets it mapped for reading at addresses of its own;
+ * ::UMF_VAULT_PRIVATE entries are copied when it attaches. Calls that unmap such memory wait for
+ * the work that is queued on its device. No kernel seals it: whoever has a descriptor of it, which
+ * is every reader, can map it for writing; the mappings here protect against mistakes. The service
+ * loads no driver. Level Zero cannot give the memory of level_zero_vmm to other processes, so that
+ * is not supported.
  *
  * A vault with the name `file:<folder>` keeps its generations in a folder instead, each in a file,
  * without a service: they outlive a boot, and can be copied to other machines. Everything else is
@@ -150,11 +158,16 @@ typedef struct umf_vault_attach_params_t {
     const void *identity;
     /// Its size in bytes.
     size_t identity_size;
+    /// The provider that maps memory of devices, as umf/text.h describes it: "cuda_vmm" is one of
+    /// the device that the memory is of, "cuda_vmm:device=1" one of another device that reaches it.
+    /// The first one of a device is made here, and kept until the vault is closed. NULL: a
+    /// generation with such memory is refused, so nobody starts a driver without knowing.
+    const char *devices;
 } umf_vault_attach_params_t;
 
 /// @brief The default: the current generation, which must be there.
 #define UMF_VAULT_ATTACH_PARAMS_INIT                                                               \
-    { sizeof(umf_vault_attach_params_t), 0, 0, NULL, 0 }
+    { sizeof(umf_vault_attach_params_t), 0, 0, NULL, 0, NULL }
 
 /// @brief An entry of a generation.
 typedef struct umf_vault_entry_t {
@@ -172,11 +185,13 @@ typedef struct umf_vault_entry_t {
     unsigned flags;
     /// Its name, with a NUL; valid as `ptr`.
     const char *key;
+    /// Number of the GPU in this process that `ptr` is for; -1: memory of the host.
+    int device;
 } umf_vault_entry_t;
 
 /// @brief Only the size set.
 #define UMF_VAULT_ENTRY_INIT                                                                       \
-    { sizeof(umf_vault_entry_t), NULL, 0, NULL, 0, 0, NULL }
+    { sizeof(umf_vault_entry_t), NULL, 0, NULL, 0, 0, NULL, -1 }
 
 /// @brief State of a vault.
 typedef struct umf_vault_stat_t {
@@ -198,11 +213,17 @@ typedef struct umf_vault_stat_t {
     uint64_t event;
     /// Process of the client that writes a draft; 0: none, or of a folder.
     uint32_t writer;
+    /// How many devices have memory of it.
+    uint32_t devices;
+    /// Bytes of `bytes` that are memory of devices.
+    uint64_t device_bytes;
+    /// The first of them, by its UUID ("GPU-..."); "": none.
+    char device[48];
 } umf_vault_stat_t;
 
 /// @brief Only the size set.
 #define UMF_VAULT_STAT_INIT                                                                        \
-    { sizeof(umf_vault_stat_t), 0, 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(umf_vault_stat_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "" }
 
 /// @brief Types of events.
 typedef enum umf_vault_event_type_t {
@@ -255,7 +276,8 @@ umf_result_t umfVaultOpen(const char *name, const umf_vault_params_t *params,
 /// @brief Closes a vault: its drafts are aborted, its views detached. No other thread may use them.
 ///
 /// @param hVault the vault
-/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT; as ::umfVaultDetach if a
+///         device has memory of it: then the vault stays
 umf_result_t umfVaultClose(umf_vault_handle_t hVault);
 
 /// @brief Begins a draft. A vault has one at a time, of all processes.
@@ -275,10 +297,12 @@ umf_result_t umfVaultBegin(umf_vault_handle_t hVault, const umf_vault_draft_para
 ///
 /// @param hDraft the draft, which owns the pool: it must not be destroyed by the caller. It is
 ///        destroyed when the draft ends
-/// @param text a pool as umf/text.h describes it, over linux_vmm
+/// @param text a pool as umf/text.h describes it, over linux_vmm or cuda_vmm. Each pool may have
+///        another device; an arena cannot be kept
 /// @param hPool [out] the pool; written only on success
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_NOT_SUPPORTED if the provider's memory cannot
-///         be kept in a vault; otherwise as ::umfPoolCreateFromText
+///         be kept in a vault, as any but linux_vmm's in a folder; otherwise as
+///         ::umfPoolCreateFromText
 umf_result_t umfVaultDraftPool(umf_vault_draft_handle_t hDraft, const char *text,
                                umf_memory_pool_handle_t *hPool);
 
@@ -359,8 +383,12 @@ umf_result_t umfVaultAbort(umf_vault_draft_handle_t hDraft);
 /// @param hView [out] to be detached by ::umfVaultDetach; written only on success
 /// @return ::UMF_RESULT_SUCCESS;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid, if there is no such
-///         generation, if it has another identity, or if it is broken;
-///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if it did not come in time;
+///         generation, if it has another identity, or if it is broken, as when memory of a device
+///         is of another size or device than its table says; with ::UMF_REASON_ABSENT if this
+///         process does not see the device;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if it has memory of devices and `devices` is NULL;
+///         an error of the provider of `devices`; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if it did not
+///         come in time;
 ///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; otherwise as ::umfVaultOpen. After a failure
 ///         nothing is mapped.
 umf_result_t umfVaultAttach(umf_vault_handle_t hVault, const umf_vault_attach_params_t *params,
@@ -415,7 +443,9 @@ umf_result_t umfVaultViewGeneration(umf_vault_view_handle_t hView, uint64_t *gen
 /// @brief Unmaps a view. Its entries are not valid any more.
 ///
 /// @param hView the view, which no other thread may use
-/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT; of memory of a device also an
+///         error of the driver if the work that is queued could not be waited for, as while a
+///         stream is captured: then the view stays
 umf_result_t umfVaultDetach(umf_vault_view_handle_t hView);
 
 /// @brief State of a vault.

@@ -17,9 +17,15 @@ static uint64_t sum_step(uint64_t lane, uint64_t word) {
     return lane ^ lane >> 32;
 }
 
-uint64_t umf_sum(const void *data, size_t size) {
+void umf_sum_begin(umf_sum_t *sum, size_t size) {
+    for (unsigned i = 0; i < SUM_LANES; i++) {
+        sum->lanes[i] = size + 1 + i;
+    }
+}
+
+void umf_sum_add(umf_sum_t *sum, const void *data, size_t size) {
     const char *bytes = data;
-    uint64_t a = size + 1, b = size + 2, c = size + 3, d = size + 4;
+    uint64_t a = sum->lanes[0], b = sum->lanes[1], c = sum->lanes[2], d = sum->lanes[3];
     size_t left = size;
     for (; left >= SUM_LANES * SUM_WORD; left -= SUM_LANES * SUM_WORD) {
         a = sum_step(a, sum_word(bytes));
@@ -36,5 +42,17 @@ uint64_t umf_sum(const void *data, size_t size) {
         c = sum_step(c, sum_word(rest + 2 * SUM_WORD));
         d = sum_step(d, sum_word(rest + 3 * SUM_WORD));
     }
-    return umf_sum_mix(umf_sum_mix(a ^ umf_sum_mix(b)) ^ umf_sum_mix(c ^ umf_sum_mix(d)));
+    *sum = (umf_sum_t){{a, b, c, d}};
+}
+
+uint64_t umf_sum_end(const umf_sum_t *sum) {
+    return umf_sum_mix(umf_sum_mix(sum->lanes[0] ^ umf_sum_mix(sum->lanes[1])) ^
+                       umf_sum_mix(sum->lanes[2] ^ umf_sum_mix(sum->lanes[3])));
+}
+
+uint64_t umf_sum(const void *data, size_t size) {
+    umf_sum_t sum;
+    umf_sum_begin(&sum, size);
+    umf_sum_add(&sum, data, size);
+    return umf_sum_end(&sum);
 }

@@ -30,6 +30,15 @@ static inline uint64_t umf_sum_mix(uint64_t v) {
  * zeros matter. */
 uint64_t umf_sum(const void *data, size_t size);
 
+/* The same of bytes that come in parts: all but the last one are multiples of 32 bytes. */
+typedef struct umf_sum_t {
+    uint64_t lanes[4];
+} umf_sum_t;
+
+void umf_sum_begin(umf_sum_t *sum, size_t size); /* of all parts */
+void umf_sum_add(umf_sum_t *sum, const void *data, size_t size);
+uint64_t umf_sum_end(const umf_sum_t *sum);
+
 /* The sum of fields, with `check`, which is one of them, taken as 0. */
 static inline uint64_t umf_sum_of_fields(void *fields, size_t size, uint64_t *check) {
     uint64_t kept = *check;

@@ -3,7 +3,7 @@
 #     test/gpu/run.sh <folder> [--tests] [--sanitize] [--bench] [--python] [--sleep GIB[,GIB...]] [--folder PATH] [--software] [--pack FOLDER]
 #
 # <folder> is a build folder, or a bare one with copies of umf_gpu_*, umf_conformance_suspend*_test,
-# umf_umem_*_test, umf-bench-gpu and the libraries side by side: --pack makes such a one out of a build folder, stripped
+# umf_umem_*_test, umfd, umf-bench-gpu and the libraries side by side: --pack makes such a one out of a build folder, stripped
 # and with this script, and runs nothing. With a Python package in the build folder that goes along, into python.
 #
 # The parts, all but --sanitize and --python if none is named: --tests; --sanitize, compute-sanitizer's memcheck
@@ -72,6 +72,7 @@ if [ -n "$pack" ]; then
     [ ! -e "$build/lib/umem/libumem.so.0" ] ||
         cp -L "$build"/test/umf_umem_*_test "$build/lib/umem/libumem.so.0" "$pack"
     [ ! -x "$build/benchmark/umf-bench-gpu" ] || cp "$build/benchmark/umf-bench-gpu" "$pack"
+    [ ! -x "$build/umfd/umfd" ] || cp "$build/umfd/umfd" "$pack"
     cp -L "$build/test/fakes/libcuda.so.1" "$pack/software"
     if [ -d "$build/python/umf" ]; then
         mkdir -p "$pack/python"
@@ -88,6 +89,9 @@ if [ -n "$pack" ]; then
     exit
 fi
 
+if [ -x "$build/umfd" ] && [ -f "$build/umfd" ]; then
+    export UMF_TEST_UMFD=$build/umfd
+fi
 export LD_LIBRARY_PATH="$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 driver=libcuda.so.1
 if [ -n "$software" ]; then

@@ -16,8 +16,10 @@
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_level_zero_vmm.h>
+#include <umf/reason.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
+#include <umf/vault.h>
 
 #include "fakes/calls.h"
 #include "fakes/log_file.h"
@@ -101,6 +103,28 @@ TEST_F(Vmm, RefusesAnArena) {
     EXPECT_EQ(umfPoolCreateFromTextOver("coalescing", provider, &pool), OK);
     EXPECT_EQ(umfPoolDestroy(pool), OK);
     EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
+}
+
+// A vault keeps descriptors, and Level Zero makes none of this memory.
+TEST_F(Vmm, AVaultKeepsNoneOfItsMemory) {
+    char place[] = "/tmp/umf_vmm_vault_XXXXXX";
+    ASSERT_NE(mkdtemp(place), nullptr);
+    umf_vault_handle_t vault = nullptr;
+    umf_vault_draft_handle_t draft = nullptr;
+    umf_memory_pool_handle_t pool;
+    umf_result_t opened = umfVaultOpen((std::string("file:") + place).c_str(), nullptr, &vault);
+    if (opened == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        rmdir(place);
+        GTEST_SKIP() << "this build has no vaults";
+    }
+    ASSERT_EQ(opened, UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfVaultBegin(vault, nullptr, &draft), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfVaultDraftPool(draft, "proxy over level_zero_vmm", &pool),
+              UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_NE(std::string(umfLastErrorText()).find("descriptors"), std::string::npos);
+    EXPECT_EQ(umfVaultClose(vault), UMF_RESULT_SUCCESS);
+    unlink((std::string(place) + "/lock").c_str());
+    EXPECT_EQ(rmdir(place), 0);
 }
 
 TEST_F(Vmm, Params) {

@@ -26,6 +26,7 @@ std::vector<uint64_t> table_of(uint32_t role, unsigned flags, uint64_t digest) {
     umf_vault_slab_t slab = {};
     slab.size = uint64_t(1) << 50;
     slab.role = role;
+    slab.kind = UMF_VAULT_KIND_HOST;
     slab.serial = role == UMF_VAULT_CLASS_ZERO ? 0 : 1;
     umf_table_source_t entry = {};
     entry.key = "key";

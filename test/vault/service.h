@@ -32,7 +32,8 @@ class Vaults : public ::testing::Test {
         ASSERT_NE(mkdtemp(folder), nullptr);
         place = folder;
         setenv("UMF_VAULT_DIR", folder, 1);
-        setenv("UMF_UMFD", UMF_TEST_UMFD, 1);
+        const char *copied = getenv("UMF_TEST_UMFD"); // beside the programs (test/gpu/run.sh)
+        setenv("UMF_UMFD", copied ? copied : UMF_TEST_UMFD, 1);
         // If this process is killed or crashes, a child removes the place; without place and
         // clients the service ends.
         int ends[2];

@@ -19,6 +19,7 @@ static void add_slabs(const umfd_context_t *c, uint32_t generation, uint64_t nex
         }
         umf_vault_slab_t info = {
             .serial = slab->serial, .size = slab->size, .role = slab->role, .kind = slab->kind};
+        memcpy(info.device, slab->device, sizeof(info.device));
         memcpy(reply->body + reply->head.body, &info, sizeof(info));
         reply->head.body += (uint32_t)sizeof(info);
         reply->fds[reply->fd_count++] = c->daemon->slabs[i];
@@ -98,6 +99,30 @@ umf_vault_answer_t umfd_detach(const umfd_context_t *c) {
     return UMF_VAULT_OK;
 }
 
+/* Bytes of devices, and how many devices: those that an earlier slab has not. */
+static void stat_devices(const umfd_state_t *state, uint32_t vault,
+                         umf_vault_stat_message_t *stat) {
+    unsigned char seen[64][UMF_VAULT_DEVICE_SIZE];
+    for (uint32_t i = 0; i < state->slab_top; i++) {
+        const umfd_slab_t *slab = &state->slabs[i];
+        if (atomic_load_explicit(&slab->state, memory_order_relaxed) != UMFD_LIVE ||
+            slab->vault != vault || slab->kind != UMF_VAULT_KIND_DEVICE) {
+            continue;
+        }
+        stat->device_bytes += slab->size;
+        uint32_t n = 0;
+        while (n < stat->devices && memcmp(seen[n], slab->device, sizeof(seen[n])) != 0) {
+            n++;
+        }
+        if (n == stat->devices && n < sizeof(seen) / sizeof(seen[0])) {
+            memcpy(seen[stat->devices++], slab->device, sizeof(seen[n]));
+        }
+    }
+    if (stat->devices) {
+        memcpy(stat->device, seen[0], sizeof(stat->device));
+    }
+}
+
 static void stat_fill(const umfd_context_t *c, uint32_t vault, umf_vault_stat_message_t *stat) {
     umfd_state_t *state = c->state;
     *stat = (umf_vault_stat_message_t){.restarts = c->daemon->starts,
@@ -113,6 +138,7 @@ static void stat_fill(const umfd_context_t *c, uint32_t vault, umf_vault_stat_me
     stat->keep = record->keep;
     stat->uid = record->uid;
     stat->bytes = umfd_bytes_of(state, vault);
+    stat_devices(state, vault, stat);
     umfd_set_t of_vault = {0};
     for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
         if (umfd_phase_of(state, i) != (umfd_phase_t)UMFD_FREE &&

@@ -116,6 +116,26 @@ static umf_vault_answer_t seal(int fd, uint64_t size, int *kept) {
     return *kept == -1 ? UMF_VAULT_DESCRIPTORS : UMF_VAULT_OK;
 }
 
+/* What a driver makes is a file of its device. The daemon knows no driver, so readers find out what
+ * is behind it; but nothing that could hold other descriptors is kept. */
+static umf_vault_answer_t keep_device(int fd, int *kept) {
+    struct stat about;
+    if (fstat(fd, &about) != 0 || (!S_ISCHR(about.st_mode) && !S_ISREG(about.st_mode))) {
+        return UMF_VAULT_FOREIGN;
+    }
+    *kept = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    return *kept == -1 ? UMF_VAULT_DESCRIPTORS : UMF_VAULT_OK;
+}
+
+static bool is_right(const umf_vault_slab_t *slab) {
+    static const unsigned char none[UMF_VAULT_DEVICE_SIZE];
+    bool has_device = memcmp(slab->device, none, sizeof(none)) != 0;
+    bool is_kind = slab->kind == UMF_VAULT_KIND_HOST ||
+                   (slab->kind == UMF_VAULT_KIND_DEVICE && slab->role != UMF_VAULT_CLASS_TABLE);
+    return is_kind && has_device == (slab->kind == UMF_VAULT_KIND_DEVICE) && slab->size != 0 &&
+           slab->role < UMF_VAULT_CLASSES && slab->role != UMF_VAULT_CLASS_ZERO;
+}
+
 static umfd_slab_t *slab_given(const umfd_context_t *c, uint32_t draft, uint32_t ordinal) {
     for (uint32_t i = 0; i < c->state->slab_top; i++) {
         umfd_slab_t *slab = &c->state->slabs[i];
@@ -152,7 +172,9 @@ static umf_vault_answer_t slab_add(const umfd_context_t *c, uint32_t draft, uint
         return UMF_VAULT_DESCRIPTORS;
     }
     int kept;
-    umf_vault_answer_t answer = seal(fd, requested->size, &kept);
+    umf_vault_answer_t answer = requested->kind == UMF_VAULT_KIND_DEVICE
+                                    ? keep_device(fd, &kept)
+                                    : seal(fd, requested->size, &kept);
     if (answer != UMF_VAULT_OK) {
         return answer;
     }
@@ -161,6 +183,7 @@ static umf_vault_answer_t slab_add(const umfd_context_t *c, uint32_t draft, uint
     memset(slab, 0, sizeof(*slab));
     slab->role = requested->role;
     slab->kind = requested->kind;
+    memcpy(slab->device, requested->device, sizeof(slab->device));
     slab->size = requested->size;
     slab->vault = state->generations[draft].vault;
     slab->draft = state->generations[draft].number;
@@ -199,8 +222,7 @@ static umf_vault_answer_t give(const umfd_context_t *c) {
         umf_vault_slab_t slab;
         memcpy(&slab, request->body + i * sizeof(slab), sizeof(slab));
         c->words[2] = first + i;
-        if (slab.kind != UMF_VAULT_KIND_HOST || slab.size == 0 || slab.role >= UMF_VAULT_CLASSES ||
-            slab.role == UMF_VAULT_CLASS_ZERO) {
+        if (!is_right(&slab)) {
             return UMF_VAULT_INVALID;
         }
         const umfd_slab_t *given = slab_given(c, draft, first + i);

@@ -17,7 +17,7 @@
 #define UMFD_GENERATIONS 256u
 #define UMFD_GROUPS 32u
 #define UMFD_EVENTS 1024u
-#define UMFD_STATE_MAGIC UINT64_C(0x31455441545346) /* "FSTATE1" */
+#define UMFD_STATE_MAGIC UINT64_C(0x32455441545346) /* "FSTATE2" */
 
 /* One bit for each generation record. */
 typedef struct umfd_set_t {
@@ -68,6 +68,7 @@ typedef struct umfd_slab_t {
     uint64_t draft;   /* number of the generation it was given to */
     uint32_t ordinal; /* among the slabs of that draft */
     uint32_t reserved;
+    unsigned char device[UMF_VAULT_DEVICE_SIZE];
 } umfd_slab_t;
 
 typedef struct umfd_lease_t {

@@ -10,6 +10,7 @@
 #include "base/memory_file.h"
 #include "base/meta.h"
 #include "ext/vault/content.h"
+#include "ext/vault/device.h"
 #include "ext/vault/folder/folder.h"
 #include "system/os.h"
 #include "system/socket.h"
@@ -72,8 +73,9 @@ static void slab_close(umf_vault_draft_slab_t *slab) {
     slab->fd = -1;
 }
 
-static bool is_sealed(int fd) {
-    int seals = fcntl(fd, F_GET_SEALS);
+/* Memory of a device is never sealed. */
+static bool is_sealed(const umf_vault_draft_slab_t *slab) {
+    int seals = slab->kind == UMF_VAULT_KIND_HOST ? fcntl(slab->fd, F_GET_SEALS) : -1;
     return seals != -1 && (seals & F_SEAL_WRITE) != 0;
 }
 
@@ -86,7 +88,7 @@ static umf_result_t slabs_restore(umf_vault_draft_handle_t draft) {
         if (!slab->is_away || slab->is_shown) {
             continue;
         }
-        bool was_sealed = is_sealed(slab->fd);
+        bool was_sealed = is_sealed(slab);
         umf_result_t result = umf_vault_slab_map(slab, was_sealed);
         if (result == UMF_RESULT_SUCCESS && !was_sealed) {
             slab_close(slab);
@@ -116,6 +118,13 @@ static umf_result_t ask(umf_vault_draft_handle_t draft, umf_link_call_t *call, c
                                         : result;
 }
 
+static umf_vault_slab_t slab_info(const umf_vault_draft_slab_t *slab) {
+    umf_vault_slab_t info = {
+        .serial = slab->serial, .size = slab->size, .role = slab->role, .kind = slab->kind};
+    memcpy(info.device, slab->device, sizeof(info.device));
+    return info;
+}
+
 /* Hands adjacent slabs of the draft over. */
 static umf_result_t slabs_give(umf_vault_draft_handle_t draft, size_t first, uint32_t count) {
     umf_vault_slab_t body[UMF_VAULT_GIVE_MAX];
@@ -126,8 +135,8 @@ static umf_result_t slabs_give(umf_vault_draft_handle_t draft, size_t first, uin
     } answer;
     for (uint32_t i = 0; i < count; i++) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, first + i);
-        body[i] =
-            (umf_vault_slab_t){.size = slab->size, .role = slab->role, .kind = UMF_VAULT_KIND_HOST};
+        body[i] = slab_info(slab);
+        body[i].serial = 0;
         fds[i] = slab->fd;
     }
     umf_link_call_t call = {.message = {.op = UMF_VAULT_GIVE, .words = {0, first}},
@@ -161,6 +170,11 @@ static bool is_to_give(const umf_vault_draft_slab_t *slab) {
 static umf_result_t give_all(umf_vault_draft_handle_t draft) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     size_t total = draft->slabs.count;
+    for (unsigned i = 0; i < draft->pool_count && result == UMF_RESULT_SUCCESS; i++) {
+        if (draft->kinds[i] == UMF_VAULT_KIND_DEVICE) {
+            result = umf_vault_settle(draft->pools[i]->provider);
+        }
+    }
     for (size_t i = 0; i < total && result == UMF_RESULT_SUCCESS; i++) {
         umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         if (is_to_give(slab) && !slab->is_away) {
@@ -206,10 +220,7 @@ static umf_result_t table_make(umf_vault_draft_handle_t draft, const umf_vault_c
     for (size_t i = 0; i < draft->slabs.count; i++) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         if (slab->is_used) {
-            content->table_slabs[slab->index] = (umf_vault_slab_t){.serial = slab->serial,
-                                                                   .size = slab->size,
-                                                                   .role = slab->role,
-                                                                   .kind = UMF_VAULT_KIND_HOST};
+            content->table_slabs[slab->index] = slab_info(slab);
         }
     }
     *size = umf_table_size(content->entries, content->count, content->slabs, draft->identity_size) +
@@ -293,6 +304,27 @@ static umf_result_t commit_at_daemon(umf_vault_draft_handle_t draft,
     return result;
 }
 
+/* A process that is killed leaves its memory to the driver, but one that closes the vault unmaps
+ * it, when the pools are gone: with a provider of the vault. */
+static umf_result_t device_of(umf_vault_draft_handle_t draft, const umf_vault_draft_slab_t *slab,
+                              umf_vault_device_t **device) {
+    *device = NULL;
+    return slab->kind == UMF_VAULT_KIND_DEVICE
+               ? umf_vault_device_get(draft->vault, UMF_VAULT_DEVICES, slab->device, device)
+               : UMF_RESULT_SUCCESS;
+}
+
+/* Providers that written_add finds. */
+static umf_result_t devices_open(umf_vault_draft_handle_t draft) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (size_t i = 0; i < draft->slabs.count && result == UMF_RESULT_SUCCESS; i++) {
+        const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
+        umf_vault_device_t *device;
+        result = slab->pool ? device_of(draft, slab, &device) : result;
+    }
+    return result;
+}
+
 /* What stays mapped here after the commit. */
 static umf_vault_written_t *written_make(umf_vault_draft_handle_t draft) {
     size_t count = 0;
@@ -315,7 +347,9 @@ static void written_add(umf_vault_draft_handle_t draft, umf_vault_written_t *wri
     for (size_t i = 0; i < draft->slabs.count; i++) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         if (slab->is_shown) {
-            written->ranges[n++] = (umf_vault_range_t){slab->base, slab->size};
+            umf_vault_range_t *range = &written->ranges[n++];
+            *range = (umf_vault_range_t){.base = slab->base, .size = slab->size};
+            device_of(draft, slab, &range->device);
         }
     }
     umf_lock(&draft->vault->lock);
@@ -340,14 +374,17 @@ static umf_result_t commit_steps(umf_vault_draft_handle_t draft, umf_vault_conte
     if (draft->vault->is_folder) {
         return umf_vault_folder_commit(draft, content);
     }
-    result = give_all(draft);
+    result = devices_open(draft);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = give_all(draft);
+    }
     if (result == UMF_RESULT_SUCCESS) {
         result = keep_all(draft);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        if (params->digest) {
-            umf_vault_content_sum(content);
-        }
+        result = params->digest ? umf_vault_content_sum(content) : result;
+    }
+    if (result == UMF_RESULT_SUCCESS) {
         result = table_give(draft, content, params->digest != 0);
     }
     return result == UMF_RESULT_SUCCESS ? commit_at_daemon(draft, params) : result;

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "ext/vault/device.h"
 
 typedef struct sorted_t {
     umf_table_source_t source;
@@ -21,6 +22,7 @@ void umf_vault_content_fini(umf_vault_content_t *content) {
     umf_meta_free(content->entries, content->room);
     umf_meta_free(content->table_slabs, content->table_slabs_room);
     umf_meta_free(content->bases, (content->slabs + 1) * sizeof(*content->bases));
+    umf_meta_free(content->providers, (content->slabs + 1) * sizeof(*content->providers));
 }
 
 static umf_result_t content_sort(umf_vault_draft_handle_t draft, umf_vault_content_t *content) {
@@ -87,24 +89,39 @@ umf_result_t umf_vault_content_init(umf_vault_draft_handle_t draft, umf_vault_co
     content->table_slabs_room = (content->slabs + 1) * sizeof(umf_vault_slab_t);
     content->table_slabs = umf_meta_alloc(content->table_slabs_room);
     content->bases = umf_meta_alloc((content->slabs + 1) * sizeof(*content->bases));
-    if (!content->table_slabs || !content->bases) {
+    content->providers = umf_meta_alloc((content->slabs + 1) * sizeof(*content->providers));
+    if (!content->table_slabs || !content->bases || !content->providers) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     for (size_t i = 0; i < draft->slabs.count; i++) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         if (slab->is_used) {
             content->bases[slab->index] = slab->base;
+            if (slab->pool && slab->kind == UMF_VAULT_KIND_DEVICE) {
+                content->providers[slab->index] = slab->pool->provider;
+            }
         }
     }
     return UMF_RESULT_SUCCESS;
 }
 
-void umf_vault_content_sum(const umf_vault_content_t *content) {
-    for (uint32_t i = 0; i < content->count; i++) {
+static umf_result_t entry_sum(const umf_vault_content_t *content, umf_table_source_t *entry) {
+    const char *at = content->bases[entry->slab] + entry->offset;
+    if (content->providers[entry->slab]) {
+        return umf_vault_device_digest(content->providers[entry->slab], at, (size_t)entry->size,
+                                       &entry->digest);
+    }
+    entry->digest = umf_table_digest(at, (size_t)entry->size);
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vault_content_sum(const umf_vault_content_t *content) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (uint32_t i = 0; i < content->count && result == UMF_RESULT_SUCCESS; i++) {
         umf_table_source_t *entry = &content->entries[i];
         if (entry->digest == 0 && !(entry->flags & UMF_VAULT_ZERO) && !entry->is_kept) {
-            entry->digest =
-                umf_table_digest(content->bases[entry->slab] + entry->offset, (size_t)entry->size);
+            result = entry_sum(content, entry);
         }
     }
+    return result;
 }

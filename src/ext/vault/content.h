@@ -11,7 +11,8 @@ typedef struct umf_vault_content_t {
     size_t room;
     umf_vault_slab_t *table_slabs;
     size_t table_slabs_room;
-    const char **bases; /* of the slabs in the table */
+    const char **bases;                      /* of the slabs in the table */
+    umf_memory_provider_handle_t *providers; /* of slabs of a device; NULL: the host */
 } umf_vault_content_t;
 
 /* Sorts the entries and numbers the slabs that have some, in the order of the draft. After a
@@ -20,6 +21,6 @@ umf_result_t umf_vault_content_init(umf_vault_draft_handle_t draft, umf_vault_co
 void umf_vault_content_fini(umf_vault_content_t *content);
 /* The sums of the content as it is now. Those of `from` stay: private memory of it may differ here.
  */
-void umf_vault_content_sum(const umf_vault_content_t *content);
+umf_result_t umf_vault_content_sum(const umf_vault_content_t *content);
 
 #endif

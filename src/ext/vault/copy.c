@@ -44,10 +44,13 @@ static bool map_again(copy_t *copy, uint32_t i) {
         umf_os_map_again(copy->view->bases[i], size, &again) != 0) {
         return false;
     }
-    copy->indices[i] = umf_vault_draft_slab_of_view(
-        copy->draft,
-        (umf_vault_draft_slab_t){
-            .base = again, .size = size, .role = slab->role, .fd = -1, .is_again = true});
+    copy->indices[i] =
+        umf_vault_draft_slab_of_view(copy->draft, (umf_vault_draft_slab_t){.base = again,
+                                                                           .size = size,
+                                                                           .role = slab->role,
+                                                                           .kind = slab->kind,
+                                                                           .fd = -1,
+                                                                           .is_again = true});
     if (copy->indices[i] == UINT32_MAX) {
         umf_os_unmap(again, size);
         return false;
@@ -168,6 +171,11 @@ UMF_API_EXT_1 umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft,
                                         umf_vault_view_handle_t hView, const char *prefix) {
     if (!umf_vault_draft_check(hDraft, __func__) || !umf_vault_view_check(hView, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (hView->parts) {
+        return UMF_FAIL(UMF_REASON_UNSUPPORTED, UMF_RESULT_ERROR_NOT_SUPPORTED,
+                        "generation %llu of vault %s has memory of a device, which is not copied",
+                        (unsigned long long)hView->generation, hView->vault->link.name);
     }
     copy_t copy = {.draft = hDraft, .view = hView, .table = &hView->table};
     find_range(&copy, prefix ? prefix : "");

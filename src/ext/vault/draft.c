@@ -1,13 +1,11 @@
 /* Drafts: begin, pools, entries, abort. commit.c has the commit. */
 #include "ext/vault/draft.h"
 
-#include <ctype.h>
 #include <string.h>
-
-#include <umf/text.h>
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "ext/vault/device.h"
 #include "ext/vault/folder/folder.h"
 #include "system/os.h"
 
@@ -93,7 +91,7 @@ static bool claim_place(umf_vault_handle_t vault, umf_vault_draft_handle_t draft
 static umf_result_t attach_from(umf_vault_draft_handle_t draft, uint64_t from) {
     umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
     params.generation = from;
-    return from ? umf_vault_attach(draft->vault, &params, &draft->from) : UMF_RESULT_SUCCESS;
+    return from ? umf_vault_attach(draft->vault, &params, true, &draft->from) : UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t begin_at_daemon(umf_vault_draft_handle_t draft,
@@ -145,76 +143,6 @@ UMF_API_EXT_1 umf_result_t umfVaultBegin(umf_vault_handle_t hVault,
     return UMF_RESULT_SUCCESS;
 }
 
-/* --- pools ------------------------------------------------------------------------------------ */
-
-/* Whether the provider in the text of a pool has settings: the last word "over" outside of quotes
- * is in front of it. */
-static bool provider_has_settings(const char *text) {
-    const char *provider = text;
-    bool is_quoted = false;
-    for (const char *at = text; *at; at++) {
-        if (is_quoted && *at == '\\' && at[1]) {
-            at++;
-        } else if (*at == '"') {
-            is_quoted = !is_quoted;
-        } else if (!is_quoted && at > text && isspace((unsigned char)at[-1]) &&
-                   strncmp(at, "over", 4) == 0 && isspace((unsigned char)at[4])) {
-            provider = at + 4;
-        }
-    }
-    return strchr(provider, ':') != NULL;
-}
-
-/* The same pool over memory files that can be sealed. */
-static umf_result_t pool_make(const char *text, umf_memory_pool_handle_t *pool) {
-    size_t size = strlen(text) + sizeof(":seal=later");
-    char *changed = umf_meta_alloc(size);
-    if (!changed) {
-        UMF_LOG_ERROR("no memory for the text of a pool");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    snprintf(changed, size, "%s%cseal=later", text, provider_has_settings(text) ? ',' : ':');
-    umf_result_t result = umfPoolCreateFromText(changed, pool);
-    umf_meta_free(changed, size);
-    if (result != UMF_RESULT_SUCCESS && umfPoolCreateFromText(text, pool) == UMF_RESULT_SUCCESS) {
-        UMF_LOG_ERROR("'%s': a vault cannot keep memory of this provider; linux_vmm has memory "
-                      "that can be sealed",
-                      text);
-        umfPoolDestroy(*pool);
-        result = UMF_RESULT_ERROR_NOT_SUPPORTED;
-    }
-    return result;
-}
-
-UMF_API_EXT_1 umf_result_t umfVaultDraftPool(umf_vault_draft_handle_t hDraft, const char *text,
-                                             umf_memory_pool_handle_t *hPool) {
-    if (!umf_vault_draft_check(hDraft, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (!text || !hPool) {
-        UMF_LOG_ERROR("text or hPool is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (hDraft->pool_count == UMF_VAULT_POOLS_MAX) {
-        UMF_LOG_ERROR("a draft has at most %d pools", UMF_VAULT_POOLS_MAX);
-        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-    }
-    umf_memory_pool_handle_t pool;
-    umf_result_t result = pool_make(text, &pool);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    const umf_memory_provider_ext_ops_t *ext = pool->provider->ext;
-    if (!pool->tracked || !ext->vm_find || !ext->vm_claim || !ext->vm_give || !ext->vm_take) {
-        UMF_LOG_ERROR("'%s': a vault cannot keep memory of this pool", text);
-        umfPoolDestroy(pool);
-        return UMF_RESULT_ERROR_NOT_SUPPORTED;
-    }
-    hDraft->pools[hDraft->pool_count++] = pool;
-    *hPool = pool;
-    return UMF_RESULT_SUCCESS;
-}
-
 /* --- entries ---------------------------------------------------------------------------------- */
 
 static uint32_t class_of(unsigned flags) {
@@ -262,6 +190,12 @@ uint32_t umf_vault_draft_slab_for(umf_vault_draft_handle_t draft, umf_memory_poo
     }
     *slab = (umf_vault_draft_slab_t){
         .pool = pool, .base = piece->base, .size = piece->size, .role = role, .fd = -1};
+    unsigned place = 0;
+    while (draft->pools[place] != pool) {
+        place++;
+    }
+    slab->kind = draft->kinds[place];
+    memcpy(slab->device, draft->devices[place], sizeof(slab->device));
     return (uint32_t)draft->slabs.count - 1;
 }
 
@@ -356,15 +290,19 @@ static uint32_t slab_of_from(umf_vault_draft_handle_t draft, uint32_t index) {
     void *base = draft->from->bases[index];
     for (size_t i = 0; i < draft->slabs.count; i++) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
-        if (!slab->pool && slab->base == base) {
+        bool is_it = from->serial ? slab->serial == from->serial : slab->base == base;
+        if (!slab->pool && !slab->is_again && is_it && slab->role == from->role) {
             return (uint32_t)i;
         }
     }
-    return umf_vault_draft_slab_of_view(draft, (umf_vault_draft_slab_t){.base = base,
-                                                                        .size = (size_t)from->size,
-                                                                        .serial = from->serial,
-                                                                        .role = from->role,
-                                                                        .fd = -1});
+    umf_vault_draft_slab_t slab = {.base = base,
+                                   .size = (size_t)from->size,
+                                   .serial = from->serial,
+                                   .role = from->role,
+                                   .kind = from->kind,
+                                   .fd = -1};
+    memcpy(slab.device, from->device, sizeof(slab.device));
+    return umf_vault_draft_slab_of_view(draft, slab);
 }
 
 UMF_API_EXT_1 umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const char *prefix) {
@@ -406,6 +344,14 @@ void umf_vault_draft_free(umf_vault_draft_handle_t draft, bool keeps_shown) {
     umf_vault_handle_t vault = draft->vault;
     if (vault->is_folder) {
         umf_vault_folder_end(vault);
+    }
+    for (size_t i = 0; i < draft->slabs.count && !keeps_shown; i++) {
+        umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
+        if (slab->is_shown && slab->kind == UMF_VAULT_KIND_DEVICE) {
+            umf_vault_settle(slab->pool->provider);
+            slab->pool->provider->ext->vm_drop(slab->pool->provider->self, slab->base, slab->size);
+            slab->is_shown = false;
+        }
     }
     for (unsigned i = 0; i < draft->pool_count; i++) {
         umfPoolDestroy(draft->pools[i]);

@@ -13,7 +13,8 @@ typedef struct umf_vault_draft_slab_t {
     void *base;
     size_t size;
     uint64_t serial; /* 0: the daemon does not have it */
-    uint32_t role;
+    uint32_t role, kind;
+    unsigned char device[UMF_VAULT_DEVICE_SIZE];
     int fd;         /* -1: none */
     bool is_away;   /* claimed, and not mapped writable any more */
     bool is_shown;  /* mapped read-only; the addresses are the draft's */
@@ -45,6 +46,8 @@ struct umf_vault_draft_t {
     unsigned epoch, forks;
     umf_vault_view_handle_t from; /* NULL: none */
     umf_memory_pool_handle_t pools[UMF_VAULT_POOLS_MAX];
+    umf_vault_kind_t kinds[UMF_VAULT_POOLS_MAX]; /* of their memory */
+    unsigned char devices[UMF_VAULT_POOLS_MAX][UMF_VAULT_DEVICE_SIZE];
     unsigned pool_count;
     umf_vault_array_t slabs, entries, bytes;
     unsigned tables; /* how many were given */

@@ -446,6 +446,9 @@ umf_result_t umf_link_result(const umf_link_t *link, const umf_vault_message_t *
                "%s: the service in %s speaks version %llu of the protocol, this library version "
                "%d: end the older one of both",
                what, link->folder, words[0], UMF_VAULT_VERSION);
+    case UMF_VAULT_FOREIGN:
+        REFUSE(UNSUPPORTED, INVALID_ARGUMENT,
+               "%s: the descriptor of slab %llu cannot be that of a device", what, words[2]);
     default:
         REFUSE(NONE, INVALID_ARGUMENT, "%s: the service refuses the request", what);
     }

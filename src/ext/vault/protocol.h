@@ -18,7 +18,7 @@
 #include <umf/vault.h>
 
 #define UMF_VAULT_MAGIC UINT32_C(0x56464d55) /* "UMFV" */
-#define UMF_VAULT_VERSION 1
+#define UMF_VAULT_VERSION 2
 #define UMF_VAULT_BODY_MAX 32768u
 #define UMF_VAULT_FDS_MAX 250u  /* descriptors of one message; the kernel allows 253 */
 #define UMF_VAULT_GIVE_MAX 64u  /* slabs that one request hands over */
@@ -62,6 +62,7 @@ typedef enum umf_vault_answer_t {
     UMF_VAULT_PENDING,     /* the other members of the group have not committed yet */
     UMF_VAULT_ENDED,       /* the draft, or its group, has ended */
     UMF_VAULT_OLD,         /* the daemon has another version. words: its version */
+    UMF_VAULT_FOREIGN,     /* the descriptor of a slab cannot be that of a device */
 } umf_vault_answer_t;
 
 typedef struct umf_vault_message_t {
@@ -86,17 +87,28 @@ typedef enum umf_vault_class_t {
     UMF_VAULT_CLASSES,
 } umf_vault_class_t;
 
-#define UMF_VAULT_KIND_HOST 1u
+typedef enum umf_vault_kind_t {
+    UMF_VAULT_KIND_HOST = 1, /* a memory file */
+    UMF_VAULT_KIND_DEVICE,   /* a descriptor of a driver, which the daemon does not know */
+} umf_vault_kind_t;
+
+#define UMF_VAULT_DEVICE_SIZE 16
 
 typedef struct umf_vault_slab_t {
     uint64_t serial; /* of requests: 0 */
     uint64_t size;
     uint32_t role, kind;
+    unsigned char device[UMF_VAULT_DEVICE_SIZE]; /* its UUID; zero: the host */
 } umf_vault_slab_t;
+
+static_assert(sizeof(umf_vault_slab_t) == 40, "messages travel, tables are kept");
 
 typedef struct umf_vault_stat_message_t {
     uint64_t current, generations, bytes, readers, limit, restarts, entered;
+    uint64_t device_bytes; /* of `bytes` */
     uint32_t has_draft, draft_pid, uid, keep;
+    uint32_t devices, reserved;
+    unsigned char device[UMF_VAULT_DEVICE_SIZE]; /* the first one */
 } umf_vault_stat_message_t;
 
 /* Where the daemon of this user is: a folder, mode 0700, with the socket. */

@@ -10,8 +10,7 @@ int umf_table_compare(const char *a, size_t a_size, const char *b, size_t b_size
 }
 
 uint64_t umf_table_digest(const void *content, size_t size) {
-    uint64_t sum = umf_sum(content, size);
-    return sum ? sum : 1;
+    return umf_table_digest_of(umf_sum(content, size));
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -115,6 +114,9 @@ static const char *check_slabs(const umf_table_t *table) {
         if (slab->role > UMF_VAULT_CLASS_ZERO || slab->size == 0 ||
             slab->size > UINT64_C(1) << 56 || (slab->serial == 0) != is_zero) {
             return "a slab has no size, or an unknown class";
+        }
+        if (slab->kind != UMF_VAULT_KIND_HOST && slab->kind != UMF_VAULT_KIND_DEVICE) {
+            return "a slab is of an unknown kind of memory";
         }
     }
     return NULL;

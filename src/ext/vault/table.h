@@ -15,7 +15,7 @@
 #include "ext/vault/protocol.h"
 #include "system/common.h"
 
-#define UMF_TABLE_MAGIC UINT64_C(0x31454c4241544655) /* "UFTABLE1" */
+#define UMF_TABLE_MAGIC UINT64_C(0x32454c4241544655) /* "UFTABLE2" */
 #define UMF_TABLE_ENTRIES_MAX 1000000u
 #define UMF_TABLE_SLABS_MAX 16384u
 #define UMF_TABLE_NOTE_MAX 65535u
@@ -63,6 +63,10 @@ typedef struct umf_table_source_t {
 
 /* The sum of an entry's content; never 0. */
 uint64_t umf_table_digest(const void *content, size_t size);
+/* The same of content whose umf_sum is known. */
+static inline uint64_t umf_table_digest_of(uint64_t sum) {
+    return sum ? sum : 1;
+}
 
 /* Bytes of a table without digests. The entries are sorted, without duplicates. */
 size_t umf_table_size(const umf_table_source_t *entries, uint32_t count, uint32_t slabs,

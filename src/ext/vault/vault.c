@@ -8,6 +8,7 @@
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "ext/vault/device.h"
 #include "ext/vault/folder/folder.h"
 #include "object/event.h"
 #include "system/os.h"
@@ -226,22 +227,25 @@ UMF_API_EXT_1 umf_result_t umfVaultClose(umf_vault_handle_t hVault) {
     if (!umf_vault_check(hVault, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_result_t result = umf_vault_devices_settle(hVault);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
     if (hVault->draft) {
         umfVaultAbort(hVault->draft);
     }
     while (hVault->views) {
-        umfVaultDetach(hVault->views);
+        umf_vault_view_delete(hVault->views);
     }
     while (hVault->written) {
         umf_vault_written_t *written = hVault->written;
         hVault->written = written->next;
         for (size_t i = 0; i < written->count; i++) {
-            if (written->ranges[i].size) {
-                umf_os_unmap(written->ranges[i].base, written->ranges[i].size);
-            }
+            umf_vault_range_end(&written->ranges[i]);
         }
         umf_meta_free(written, sizeof(*written) + written->count * sizeof(written->ranges[0]));
     }
+    umf_vault_devices_end(hVault);
     umf_link_close(&hVault->link);
     umf_lock_destroy(&hVault->lock);
     return umf_handle_delete(hVault, sizeof(*hVault), &umf_vault_kind, __func__);
@@ -258,6 +262,13 @@ static void stat_copy(const umf_vault_stat_message_t *from, uint64_t event, umf_
     to->restarts = from->restarts;
     to->event = event;
     to->writer = from->has_draft ? from->draft_pid : 0;
+    to->device_bytes = from->device_bytes;
+    to->devices = from->devices;
+    if (from->devices) {
+        umf_vault_device_text(from->device, to->device);
+    } else {
+        to->device[0] = 0;
+    }
 }
 
 UMF_API_EXT_1 umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat) {

@@ -9,10 +9,16 @@
 #include "ext/vault/link.h"
 #include "ext/vault/table.h"
 
+/* Memory of GPUs: device.h. */
+typedef struct umf_vault_device_t umf_vault_device_t;
+typedef struct umf_vault_part_t umf_vault_part_t;
+typedef struct umf_vault_place_t umf_vault_place_t;
+
 /* Mapped memory of a generation. */
 typedef struct umf_vault_range_t {
     void *base;
     size_t size;
+    umf_vault_device_t *device; /* NULL: of the host */
 } umf_vault_range_t;
 
 /* A generation that was written here and is still mapped. */
@@ -33,6 +39,7 @@ struct umf_vault_t {
     umf_vault_draft_handle_t draft; /* NULL: none */
     umf_vault_view_handle_t views;
     umf_vault_written_t *written;
+    umf_vault_device_t *devices; /* they stay until the vault is closed */
 };
 
 struct umf_vault_view_t {
@@ -40,7 +47,9 @@ struct umf_vault_view_t {
     umf_vault_handle_t vault;
     uint64_t generation;
     unsigned forks, epoch;
-    void **bases; /* by index of the slab in the table */
+    void **bases;              /* by index of the slab in the table */
+    umf_vault_place_t *places; /* by index of the slab; NULL: nothing of devices is mapped */
+    umf_vault_part_t *parts;
     void *table_at, *range;
     size_t table_size, range_size;
     umf_vault_view_handle_t next; /* of its vault. Sync: its lock, as prev */
@@ -71,9 +80,15 @@ void umf_vault_mark(umf_vault_handle_t vault, uint64_t generation, const char *w
 
 /* --- view.c --- */
 
-umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_params_t *params,
-                              umf_vault_view_handle_t *view);
 void umf_vault_view_end(umf_vault_view_handle_t view);
+/* Ends and frees it; its devices are settled before. */
+void umf_vault_view_delete(umf_vault_view_handle_t view);
+
+/* --- attach.c --- */
+
+/* `reads_table`: of devices nothing is mapped. */
+umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_params_t *params,
+                              bool reads_table, umf_vault_view_handle_t *view);
 /* The result of an attach whose time is over, or that was answered. */
 umf_result_t umf_vault_attach_result(umf_vault_handle_t vault, const umf_vault_message_t *answer,
                                      uint64_t timeout_ms);

@@ -3,7 +3,7 @@
 
 #include "base/last_error.h"
 #include "base/log.h"
-#include "ext/vault/vault.h"
+#include "ext/vault/device.h"
 
 static bool has_digest(const umf_table_t *table, uint32_t i) {
     return table->digests && table->digests[i];
@@ -11,10 +11,10 @@ static bool has_digest(const umf_table_t *table, uint32_t i) {
 
 static umf_result_t entry_verify(umf_vault_view_handle_t view, uint32_t i) {
     const umf_table_t *table = &view->table;
-    const umf_table_entry_t *entry = &table->entries[i];
-    const char *content = (const char *)view->bases[entry->slab] + entry->offset;
-    if (umf_table_digest(content, (size_t)entry->size) == table->digests[i]) {
-        return UMF_RESULT_SUCCESS;
+    uint64_t digest;
+    umf_result_t result = umf_vault_view_digest(view, i, &digest);
+    if (result != UMF_RESULT_SUCCESS || digest == table->digests[i]) {
+        return result;
     }
     return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
                     "entry %s of generation %llu of vault %s has other content than at its commit: "

@@ -1,6 +1,9 @@
 /* Cuda_vmm provider: virtual memory of the CUDA driver. See vmm/vmm.h. */
+#include <ctype.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "providers/cuda/copy.h"
@@ -121,15 +124,69 @@ static umf_result_t cuda_vmm_start(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_para
     return result;
 }
 
-static umf_result_t cuda_vmm_init(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *requested) {
-    if (!umf_handle_check(requested, &umf_cuda_vmm_params_kind.handle, "umfMemoryProviderCreate")) {
+/* 32 digits, as nvidia-smi prints them: "GPU-" in front, or not, and hyphens between. */
+static bool uuid_parse(const char *text, unsigned char id[16]) {
+    unsigned digits = 0;
+    text += strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0 ? 4 : 0;
+    for (; *text; text++) {
+        const char *all = "0123456789abcdef", *digit = strchr(all, tolower((unsigned char)*text));
+        if (*text == '-') {
+            continue;
+        }
+        if (!digit || digits == 32) {
+            return false;
+        }
+        id[digits / 2] = (unsigned char)(id[digits / 2] << 4 | (digit - all));
+        digits++;
+    }
+    return digits == 32;
+}
+
+static umf_result_t device_by_uuid(const umf_cuda_driver_t *driver, const char *text, int *device) {
+    unsigned char id[16] = {0};
+    int count = 0;
+    CUuuid uuid;
+    if (!uuid_parse(text, id)) {
+        UMF_LOG_ERROR("'%s' is no UUID of a GPU: nvidia-smi -L prints them", text);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    if (!driver->cuInit || !driver->cuDeviceGetCount || !driver->cuDeviceGetUuid) {
+        UMF_LOG_ERROR("this CUDA driver is too old to find a device by its UUID: use its number");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    CUresult result = driver->cuInit(0);
+    result = result == CUDA_SUCCESS ? driver->cuDeviceGetCount(&count) : result;
+    for (int i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        result = driver->cuDeviceGetUuid(&uuid, i);
+        if (result == CUDA_SUCCESS && memcmp(&uuid, id, sizeof(id)) == 0) {
+            *device = i;
+            return UMF_RESULT_SUCCESS;
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        return umf_cuda_result(result, "looking for a device");
+    }
+    return UMF_FAIL(UMF_REASON_ABSENT, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                    "no device of the %d of this process is %s; CUDA_VISIBLE_DEVICES may hide it",
+                    count, text);
+}
+
+static umf_result_t cuda_vmm_init(umf_cuda_vmm_t *cuda, const umf_cuda_vmm_params_t *given) {
+    if (!umf_handle_check(given, &umf_cuda_vmm_params_kind.handle, "umfMemoryProviderCreate")) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_cuda_vmm_params_t chosen = *given;
+    const umf_cuda_vmm_params_t *requested = &chosen;
     char why[256];
     const umf_cuda_driver_t *driver = cuda_vmm_driver(why, sizeof(why));
     if (!driver) {
         UMF_LOG_ERROR("%s", why);
         return UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    }
+    umf_result_t result =
+        chosen.uuid[0] ? device_by_uuid(driver, chosen.uuid, &chosen.device) : UMF_RESULT_SUCCESS;
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
     cuda->context.driver = requested->per_thread_stream ? umf_cuda_driver_per_thread() : driver;
     cuda->share = requested->share;
@@ -173,6 +230,12 @@ static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .host_node = umf_cuda_vmm_host_node,
     .peer_alloc = umf_cuda_vmm_peer_alloc,
     .peer_free = umf_cuda_vmm_peer_free,
+    .vm_give = umf_vmm_give,
+    .vm_take = umf_vmm_take,
+    .vm_device = umf_cuda_vmm_device,
+    .vm_show = umf_vmm_show,
+    .vm_hide = umf_vmm_hide,
+    .vm_drop = umf_vmm_drop,
 };
 
 UMF_API_EXT_1 const umf_memory_provider_ops_t *umfCUDAVmmMemoryProviderOps(void) {

@@ -85,6 +85,19 @@ static umf_result_t cuda_vmm_allow(void *backend, uintptr_t base, size_t size) {
     return umf_cuda_result(result, "letting devices at memory");
 }
 
+static umf_result_t cuda_vmm_allow_read(void *backend, uintptr_t base, size_t size) {
+    const umf_cuda_vmm_t *cuda = backend;
+    CUmemAccessDesc access[UMF_COUNT_OF(cuda->access)];
+    CUresult result;
+    for (uint32_t i = 0; i < cuda->context.access_count; i++) {
+        access[i] = cuda->access[i];
+        access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
+    }
+    UMF_CUDA_CALL(&cuda->context, result,
+                  cuMemSetAccess((CUdeviceptr)base, size, access, cuda->context.access_count));
+    return umf_cuda_result(result, "letting devices read memory");
+}
+
 static umf_result_t cuda_vmm_unmap(void *backend, uintptr_t base, size_t size) {
     const umf_cuda_vmm_t *cuda = backend;
     CUresult result;
@@ -151,6 +164,55 @@ static umf_result_t cuda_vmm_import(void *backend, int fd, size_t size, umf_phys
     return umf_cuda_result(result, "importing physical memory");
 }
 
+/* A driver that does not tell of which device memory is leaves that to the access of the device. */
+static umf_result_t cuda_vmm_check(void *backend, umf_physical_t physical,
+                                   const unsigned char *id) {
+    const umf_cuda_vmm_t *cuda = backend;
+    const umf_cuda_driver_t *driver = cuda->context.driver;
+    CUmemAllocationProp properties = {0};
+    CUuuid uuid;
+    CUresult result;
+    if (!driver->cuMemGetAllocationPropertiesFromHandle || !driver->cuDeviceGetUuid) {
+        return UMF_RESULT_SUCCESS;
+    }
+    UMF_CUDA_CALL(&cuda->context, result,
+                  cuMemGetAllocationPropertiesFromHandle(&properties,
+                                                         (CUmemGenericAllocationHandle)physical));
+    if (result != CUDA_SUCCESS) {
+        umf_cuda_tell(result, "asking for the device of memory");
+        return UMF_RESULT_SUCCESS;
+    }
+    bool is_it = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                 driver->cuDeviceGetUuid(&uuid, properties.location.id) == CUDA_SUCCESS &&
+                 memcmp(&uuid, id, sizeof(uuid)) == 0;
+    if (!is_it) {
+        UMF_LOG_ERROR("memory is of device %d (type %d), not of the one that was said",
+                      properties.location.id, (int)properties.location.type);
+    }
+    return is_it ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+umf_result_t umf_cuda_vmm_device(void *provider, unsigned char id[16], int *number) {
+    const umf_cuda_vmm_t *cuda = provider;
+    CUuuid uuid;
+    if (cuda->context.memory_type != UMF_MEMORY_TYPE_DEVICE ||
+        cuda->share != UMF_CUDA_VMM_SHARE_FD) {
+        UMF_LOG_ERROR("only memory of a device with share=fd can be kept; of the host linux_vmm "
+                      "has some");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    if (!cuda->context.driver->cuDeviceGetUuid) {
+        UMF_LOG_ERROR("this CUDA driver is too old to name a device, it has no cuDeviceGetUuid_v2");
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
+    CUresult result = cuda->context.driver->cuDeviceGetUuid(&uuid, cuda->context.device);
+    if (result == CUDA_SUCCESS) {
+        memcpy(id, &uuid, sizeof(uuid));
+        *number = cuda->context.device;
+    }
+    return umf_cuda_result(result, "asking for the name of a device");
+}
+
 _Static_assert(sizeof(CUmemFabricHandle) == UMF_VMM_TOKEN_SIZE, "a token is a fabric handle");
 
 static umf_result_t cuda_vmm_export_fabric(void *backend, umf_physical_t physical,
@@ -193,6 +255,8 @@ static const umf_vmm_backend_t cuda_vmm_backend = {
     BACKEND_COMMON,
     .export_fd = cuda_vmm_export,
     .import = cuda_vmm_import,
+    .allow_read = cuda_vmm_allow_read,
+    .check = cuda_vmm_check,
     .kind = 2,
 };
 

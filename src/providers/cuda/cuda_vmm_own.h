@@ -29,6 +29,9 @@ CUmemAllocationHandleType umf_cuda_vmm_handle_type(umf_cuda_vmm_share_t share);
 /* Whether memory can be shared in the way that the parameters request. Logs if not. */
 umf_result_t umf_cuda_vmm_try_share(umf_cuda_vmm_t *cuda, size_t granularity);
 
+/* Operation vm_device of umf_memory_provider_ext_ops_t. */
+umf_result_t umf_cuda_vmm_device(void *provider, unsigned char id[16], int *number);
+
 /* cuda_vmm_peer.c: operations of umf_memory_provider_ext_ops_t */
 umf_result_t umf_cuda_vmm_host_node(void *provider, unsigned *node);
 umf_result_t umf_cuda_vmm_peer_alloc(void *provider, int device, size_t size, void **ptr);

@@ -372,7 +372,8 @@ umf_result_t umf_vmm_take(void *provider, void *base, int fd, size_t size, int i
     if (is_writable) {
         return vmm_take_writable(vmm, piece, fd);
     }
-    umf_result_t result = vmm->ops->show(vmm, piece->base, piece->size, fd);
+    umf_result_t result = vmm->ops->show ? vmm->ops->show(vmm, piece->base, piece->size, fd)
+                                         : umf_vmm_show(vmm, base, &fd, &size, 1, NULL);
     piece->is_given = result == UMF_RESULT_SUCCESS;
     return result;
 }

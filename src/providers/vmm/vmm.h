@@ -9,8 +9,8 @@
  *
  * The back end supplies a few operations; everything else is written once: vmm.c, pieces.c for
  * detaching and attaching physical memory, pending.c for memory that queued work still uses,
- * ranges.c for pools that place pages themselves, share.c and import.c for other processes, ops.c
- * for the tables.
+ * ranges.c for pools that place pages themselves, show.c for memory that is mapped read-only,
+ * share.c and import.c for other processes, ops.c for the tables.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_VMM_H
 #define UMF_SRC_PROVIDERS_VMM_VMM_H
@@ -71,6 +71,10 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*import)(void *backend, int fd, size_t size, umf_physical_t *physical);
     /* NULL, or maps the memory behind a descriptor read-only, where addresses are reserved. */
     umf_result_t (*show)(void *backend, uintptr_t base, size_t size, int fd);
+    /* Of devices, without show: as allow, for reading only; and whether physical memory is of the
+     * device with this id. INVALID_ARGUMENT: it is not. */
+    umf_result_t (*allow_read)(void *backend, uintptr_t base, size_t size);
+    umf_result_t (*check)(void *backend, umf_physical_t physical, const unsigned char *id);
     /* NULL, or sharing by tokens instead of descriptors: bytes that name physical memory. */
     umf_result_t (*export_token)(void *backend, umf_physical_t physical, unsigned char *token);
     umf_result_t (*import_token)(void *backend, const unsigned char *token, size_t size,
@@ -146,6 +150,12 @@ umf_result_t umf_vmm_claim(void *provider, void *const *pieces, const size_t *al
 umf_result_t umf_vmm_release(void *provider, void *const *pieces, size_t count);
 umf_result_t umf_vmm_give(void *provider, const void *ptr, int *fd, size_t *size);
 umf_result_t umf_vmm_take(void *provider, void *piece, int fd, size_t size, int is_writable);
+
+/* Memory that is mapped read-only: show.c. `id`: of its device; NULL: it is not checked. */
+umf_result_t umf_vmm_show(void *provider, void *at, const int *fds, const size_t *sizes,
+                          size_t count, const unsigned char *id);
+umf_result_t umf_vmm_hide(void *provider, void *at, size_t size);
+umf_result_t umf_vmm_drop(void *provider, void *piece, size_t size);
 
 /* Those for pools that place pages: ranges.c. */
 umf_result_t umf_vmm_range_reserve(void *provider, size_t *size, size_t *granularity, void **base);

@@ -154,6 +154,17 @@ CUresult fake_cuDeviceGetPCIBusId(char *id, int length, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
+CUresult fake_cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+    ENTER_STARTED(FAKE_cuDeviceGetUuid)
+    if (!is_device(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    char name[sizeof(*uuid) + 1];
+    snprintf(name, sizeof(name), "software GPU %03d", device + get().control.first_uuid);
+    memcpy(uuid, name, sizeof(*uuid));
+    return CUDA_SUCCESS;
+}
+
 CUresult fake_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
     ENTER_STARTED(FAKE_cuDeviceCanAccessPeer)
     if (!is_device(device) || !is_device(peer)) {

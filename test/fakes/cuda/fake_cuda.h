@@ -67,6 +67,7 @@ typedef struct fake_cuda_t {
     int lacks_dmabuf;                        /* devices make no DMA buffers */
     int lacks_managed;                       /* devices have no managed memory */
     int lacks_peers;                         /* no device reaches another */
+    int first_uuid;                          /* number in the UUID of the first device */
     unsigned long late;                      /* seed of the delays of streams with threads, 0: they
                                               * have none; to turn before streams have work */
 

@@ -55,6 +55,7 @@ struct Physical {
     bool rdma;
     uintptr_t name; // for the oracle, from the second mapping at once on; 0: none
     bool has_dmabuf = false;
+    int place = -1; // its device, also of imported memory, which this process does not pay for
 };
 
 struct Mapping {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -20,6 +22,18 @@ struct FabricHandle { // fits into CUmemFabricHandle
 };
 constexpr uint64_t fabric_magic = 0x756d666661627269;
 static_assert(sizeof(FabricHandle) <= sizeof(CUmemFabricHandle), "a fabric handle has 64 bytes");
+
+// Names of the files, with the device: that is how an importer knows them.
+static const std::string physical_name = "fake_cuda_physical_";
+
+static int place_of_file(int fd, bool *is_memory) {
+    char target[128] = "";
+    std::string path = "/proc/self/fd/" + std::to_string(fd);
+    *is_memory = readlink(path.c_str(), target, sizeof(target) - 1) > 0;
+    size_t at = std::string(target).find(physical_name);
+    *is_memory = *is_memory && at != std::string::npos;
+    return *is_memory ? atoi(target + at + physical_name.size()) : -1;
+}
 
 extern "C" {
 
@@ -96,12 +110,13 @@ CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     if (!of_host && !take(device, size)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    int fd = driver::make_file("fake_cuda_physical", size);
+    int fd = driver::make_file((physical_name + std::to_string(device)).c_str(), size);
     if (fd < 0) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool exportable = wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     Physical *made = new Physical{size, device, fd, 1, exportable, fabric, false, rdma, 0};
+    made->place = device;
     get().physicals.insert(made);
     get().control.objects++;
     get().control.rdma_made += rdma;
@@ -272,6 +287,21 @@ CUresult fake_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
     return CUDA_SUCCESS;
 }
 
+CUresult fake_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
+                                                     CUmemGenericAllocationHandle handle) {
+    ENTER_STARTED(FAKE_cuMemGetAllocationPropertiesFromHandle)
+    Physical *physical = physical_of(handle);
+    if (!physical) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *properties = {};
+    properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties->location.type =
+        physical->place < 0 ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE;
+    properties->location.id = std::max(physical->place, 0);
+    return CUDA_SUCCESS;
+}
+
 // The content of now: a file stands for the buffer, and it is not shared with the memory.
 CUresult fake_cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_t size,
                                             CUmemRangeHandleType type, unsigned long long flags) {
@@ -345,7 +375,9 @@ CUresult fake_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
             copy = open_of(wanted.pid, wanted.fd);
         }
     }
-    if (copy < 0 || fstat(copy, &status) != 0 || status.st_size == 0) {
+    bool is_memory = false;
+    int place = copy < 0 ? -1 : place_of_file(copy, &is_memory);
+    if (!is_memory || fstat(copy, &status) != 0 || status.st_size == 0) {
         if (copy >= 0) {
             close(copy);
         }
@@ -354,6 +386,7 @@ CUresult fake_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
     // The exporter pays for the memory.
     Physical *made = new Physical{
         static_cast<size_t>(status.st_size), -1, copy, 1, false, false, false, false, 0};
+    made->place = place;
     get().physicals.insert(made);
     get().control.objects++;
     *handle = reinterpret_cast<CUmemGenericAllocationHandle>(made);

@@ -1,0 +1,400 @@
+/* Attach: a generation is mapped into this process. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/aligned_map.h"
+#include "base/last_error.h"
+#include "base/log.h"
+#include "base/meta.h"
+#include "ext/vault/device.h"
+#include "ext/vault/folder/folder.h"
+#include "system/os.h"
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+#define HUGE_PAGE ((size_t)2 << 20)
+
+static size_t rounded(uint64_t size) {
+    size_t page = umf_os_page_size();
+    return ((size_t)size + page - 1) & ~(page - 1);
+}
+
+/* --- mapping ---------------------------------------------------------------------------------- */
+
+umf_result_t umf_vault_view_broken(umf_vault_view_handle_t view, const char *why) {
+    return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                    "generation %llu of vault %s is broken: %s",
+                    (unsigned long long)view->generation, view->vault->link.name, why);
+}
+
+static umf_result_t out_of_memory(int error, const char *what) {
+    errno = error;
+    UMF_LOG_PERROR("%s failed", what);
+    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+/* Whether the file behind a descriptor keeps its content and size: it is sealed against all
+ * writers. */
+static bool is_sealed(int fd, uint64_t size) {
+    uint64_t dev, ino, real;
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals != -1 && (seals & SEALS) == SEALS && umf_os_file_id(fd, &dev, &ino, &real) == 0 &&
+           real == size;
+}
+
+/* The addresses of all slabs, one after the other; large ones begin at a huge page. */
+static umf_result_t reserve(umf_vault_view_handle_t view) {
+    const umf_table_t *table = &view->table;
+    size_t size = 0, alignment = umf_os_page_size();
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        size_t at = 0;
+        for (uint32_t i = 0; i < table->head->slabs; i++) {
+            if (table->slabs[i].kind != UMF_VAULT_KIND_HOST) {
+                continue;
+            }
+            size_t needed = rounded(table->slabs[i].size);
+            if (needed >= HUGE_PAGE) {
+                at = (at + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+                alignment = HUGE_PAGE;
+            }
+            if (needed > ((size_t)1 << 47) || at > ((size_t)1 << 47)) {
+                return umf_vault_view_broken(
+                    view, "its slabs are larger than the addresses of a process");
+            }
+            view->bases[i] = pass ? (char *)view->range + at : NULL;
+            at += needed;
+        }
+        size = at;
+        if (pass == 0 && size > 0) {
+            int error = umf_os_reserve_aligned(size, alignment, &view->range);
+            if (error != 0) {
+                return out_of_memory(error, "reserving the addresses of a view");
+            }
+            view->range_size = size;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vault_view_map(umf_vault_view_handle_t view, uint32_t i, int fd, uint64_t offset) {
+    const umf_vault_slab_t *slab = &view->table.slabs[i];
+    bool is_zero = slab->role == UMF_VAULT_CLASS_ZERO;
+    int prot = slab->role == UMF_VAULT_CLASS_SHARED ? PROT_READ : PROT_READ | PROT_WRITE;
+    int flags = slab->role == UMF_VAULT_CLASS_SHARED ? MAP_SHARED : MAP_PRIVATE | MAP_NORESERVE;
+    void *base = view->bases[i];
+    int error = umf_os_map(&base, rounded(slab->size), prot,
+                           flags | MAP_FIXED | (is_zero ? MAP_ANONYMOUS : 0), is_zero ? -1 : fd,
+                           is_zero ? 0 : (size_t)offset);
+    return error ? out_of_memory(error, "mapping a slab of a vault") : UMF_RESULT_SUCCESS;
+}
+
+/* The slabs of a table that are mapped. */
+typedef struct mapped_t {
+    bool *is_mapped;
+    uint32_t next; /* where the next one is searched first */
+} mapped_t;
+
+/* A descriptor that becomes the view's is -1 afterwards. */
+static umf_result_t map_found(umf_vault_view_handle_t view, uint32_t i, int *fd) {
+    const umf_vault_slab_t *slab = &view->table.slabs[i];
+    if (slab->kind != UMF_VAULT_KIND_HOST) {
+        int taken = *fd;
+        if (!view->places) { /* only its table is read */
+            return UMF_RESULT_SUCCESS;
+        }
+        *fd = -1;
+        return umf_vault_part_take(view, i, taken);
+    }
+    if (!is_sealed(*fd, slab->size)) {
+        return umf_vault_view_broken(
+            view, "a slab has another size than its table says, or is not sealed");
+    }
+    return umf_vault_view_map(view, i, *fd, 0);
+}
+
+/* One slab that the daemon sent, where the table has it. Slabs that the table does not have are
+ * those of keys that were replaced before the commit. */
+static umf_result_t map_slab(umf_vault_view_handle_t view, const umf_vault_slab_t *slab, int *fd,
+                             mapped_t *mapped) {
+    uint32_t count = view->table.head->slabs;
+    for (uint32_t n = 0; n < count; n++) {
+        uint32_t i = mapped->next; /* both have them in about the same order */
+        const umf_vault_slab_t *requested = &view->table.slabs[i];
+        mapped->next = i + 1 < count ? i + 1 : 0;
+        if (requested->serial != slab->serial || mapped->is_mapped[i]) {
+            continue;
+        }
+        mapped->is_mapped[i] = true;
+        return map_found(view, i, fd);
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vault_view_table(umf_vault_view_handle_t view, size_t size) {
+    const char *wrong = umf_table_check(view->table_at, size, &view->table);
+    if (wrong) {
+        return umf_vault_view_broken(view, wrong);
+    }
+    for (uint32_t i = 0; i < view->table.head->slabs && view->vault->is_folder; i++) {
+        if (view->table.slabs[i].kind != UMF_VAULT_KIND_HOST) {
+            return umf_vault_view_broken(view, "a file has no memory of a device");
+        }
+    }
+    view->bases = umf_meta_alloc(view->table.head->slabs * sizeof(void *) + 1);
+    return view->bases ? reserve(view) : out_of_memory(ENOMEM, "remembering slabs");
+}
+
+static umf_result_t map_table(umf_vault_view_handle_t view, const umf_vault_slab_t *info, int fd) {
+    view->table_at = NULL;
+    if (!is_sealed(fd, info->size) || info->size > SIZE_MAX / 2) {
+        return umf_vault_view_broken(view, "its table is not sealed");
+    }
+    size_t size = (size_t)info->size;
+    int error = umf_os_map(&view->table_at, rounded(size), PROT_READ, MAP_SHARED, fd, 0);
+    if (error != 0) {
+        view->table_at = NULL;
+        return out_of_memory(error, "mapping the table of a generation");
+    }
+    view->table_size = rounded(size);
+    return umf_vault_view_table(view, size);
+}
+
+/* The slabs of one answer. */
+static umf_result_t map_slabs(umf_vault_view_handle_t view, const char *body, uint32_t count,
+                              int *fds, mapped_t *mapped) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (uint32_t i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
+        umf_vault_slab_t slab;
+        memcpy(&slab, body + i * sizeof(slab), sizeof(slab));
+        result = map_slab(view, &slab, &fds[i], mapped);
+    }
+    return result == UMF_RESULT_SUCCESS ? umf_vault_parts_show(view) : result;
+}
+
+/* What comes from no daemon, and whether everything else came. */
+static umf_result_t map_rest(umf_vault_view_handle_t view, const bool *is_mapped) {
+    for (uint32_t i = 0; i < view->table.head->slabs; i++) {
+        const umf_vault_slab_t *slab = &view->table.slabs[i];
+        if (slab->role != UMF_VAULT_CLASS_ZERO) {
+            if (!is_mapped[i]) {
+                return umf_vault_view_broken(view, "a slab of its table is missing");
+            }
+            continue;
+        }
+        bool is_of_host = slab->kind == UMF_VAULT_KIND_HOST;
+        if (!is_of_host && !view->places) {
+            continue;
+        }
+        umf_result_t result =
+            is_of_host ? umf_vault_view_map(view, i, -1, 0) : umf_vault_part_zero(view, i);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* --- attach ----------------------------------------------------------------------------------- */
+
+typedef struct attach_t {
+    umf_vault_handle_t vault;
+    umf_vault_view_handle_t view;
+    uint64_t generation;
+    umf_link_call_t call;
+    bool reads_table; /* of devices nothing is mapped */
+    const char *devices;
+    int fds[UMF_VAULT_FDS_MAX];
+    char body[UMF_VAULT_BODY_MAX];
+} attach_t;
+
+static umf_result_t attach_ask(attach_t *attach, uint16_t op, uint64_t generation, uint64_t next) {
+    attach->call = (umf_link_call_t){.message = {.op = op, .words = {generation, next}},
+                                     .answer = attach->body,
+                                     .passed = attach->fds,
+                                     .is_bound = op == UMF_VAULT_SLABS};
+    return umf_link_call(&attach->vault->link, &attach->call);
+}
+
+void umf_vault_view_add(umf_vault_view_handle_t view) {
+    umf_vault_handle_t vault = view->vault;
+    umf_lock(&vault->lock);
+    view->next = vault->views;
+    if (view->next) {
+        view->next->prev = view;
+    }
+    vault->views = view;
+    umf_unlock(&vault->lock);
+}
+
+/* The view is listed before another thread can send the daemon that its generation is not needed.
+ */
+static umf_result_t attach_attempt(void *arg, umf_vault_message_t *answer) {
+    attach_t *attach = arg;
+    umf_vault_view_handle_t view = attach->view;
+    umf_link_lock_take(&attach->vault->gate);
+    umf_result_t result = attach_ask(attach, UMF_VAULT_ATTACH, attach->generation, 0);
+    *answer = attach->call.message;
+    if (result == UMF_RESULT_SUCCESS && answer->answer == UMF_VAULT_OK) {
+        view->generation = answer->words[0];
+        view->forks = attach->vault->link.forks;
+        view->epoch = attach->vault->link.epoch;
+        umf_vault_view_add(view);
+    }
+    umf_link_lock_end(&attach->vault->gate);
+    return result;
+}
+
+static bool body_is_right(const attach_t *attach) {
+    return attach->call.message.body == attach->call.passed_count * sizeof(umf_vault_slab_t);
+}
+
+static void attach_close(attach_t *attach) {
+    for (unsigned i = 0; i < attach->call.passed_count; i++) {
+        if (attach->fds[i] != -1) {
+            umf_os_close(attach->fds[i]);
+        }
+    }
+    attach->call.passed_count = 0;
+}
+
+static umf_result_t map_answers(umf_vault_view_handle_t view, attach_t *attach) {
+    umf_vault_slab_t info;
+    if (!body_is_right(attach) || attach->call.passed_count == 0) {
+        return umf_vault_view_broken(view, "the service sends no table");
+    }
+    memcpy(&info, attach->body, sizeof(info));
+    umf_result_t result = map_table(view, &info, attach->fds[0]);
+    if (result == UMF_RESULT_SUCCESS && !attach->reads_table) {
+        result = umf_vault_parts_reserve(view, attach->devices);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    uint32_t slabs = view->table.head->slabs;
+    mapped_t mapped = {.is_mapped = umf_meta_alloc(slabs + 1)};
+    if (!mapped.is_mapped) {
+        return out_of_memory(ENOMEM, "remembering slabs");
+    }
+    result = map_slabs(view, attach->body + sizeof(info), attach->call.passed_count - 1,
+                       attach->fds + 1, &mapped);
+    uint64_t next = attach->call.message.words[2];
+    while (result == UMF_RESULT_SUCCESS && next) {
+        attach_close(attach);
+        result = attach_ask(attach, UMF_VAULT_SLABS, view->generation, next);
+        if (result == UMF_RESULT_SUCCESS) {
+            result =
+                umf_link_result(&view->vault->link, &attach->call.message, view->vault->link.name);
+        }
+        if (result == UMF_RESULT_SUCCESS) {
+            uint64_t following = attach->call.message.words[2];
+            result = !body_is_right(attach) || (following && following <= next)
+                         ? umf_vault_view_broken(view, "the service sends no slabs")
+                         : map_slabs(view, attach->body, attach->call.passed_count, attach->fds,
+                                     &mapped);
+            next = following;
+        }
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = map_rest(view, mapped.is_mapped);
+    }
+    umf_meta_free(mapped.is_mapped, slabs + 1);
+    return result;
+}
+
+static umf_result_t identity_check(umf_vault_view_handle_t view,
+                                   const umf_vault_attach_params_t *params) {
+    size_t size = view->table.head->identity;
+    if (!params->identity ||
+        (size == params->identity_size && memcmp(view->table.bytes, params->identity, size) == 0)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    UMF_LOG_ERROR("generation %llu of vault %s has another identity: %zu bytes that begin with "
+                  "'%.*s', wanted are %zu that begin with '%.*s'",
+                  (unsigned long long)view->generation, view->vault->link.name, size,
+                  (int)(size < 64 ? size : 64), view->table.bytes, params->identity_size,
+                  (int)(params->identity_size < 64 ? params->identity_size : 64),
+                  (const char *)params->identity);
+    umf_last_reason_set(UMF_REASON_IDENTITY);
+    return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+umf_result_t umf_vault_attach_result(umf_vault_handle_t vault, const umf_vault_message_t *answer,
+                                     uint64_t timeout_ms) {
+    if (answer->answer == UMF_VAULT_NONE && timeout_ms) {
+        return UMF_FAIL(UMF_REASON_TIMEOUT, UMF_RESULT_ERROR_OUT_OF_RESOURCES,
+                        "vault %s has no such generation after %llu ms", vault->link.name,
+                        (unsigned long long)timeout_ms);
+    }
+    return umf_link_result(&vault->link, answer, vault->link.name);
+}
+
+/* `*is_attached`: the view is listed, so that the caller ends it after a failure. */
+static umf_result_t attach_by_service(umf_vault_view_handle_t made,
+                                      const umf_vault_attach_params_t *params, bool reads_table,
+                                      bool *is_attached) {
+    umf_vault_handle_t vault = made->vault;
+    attach_t *attach = umf_meta_alloc(sizeof(*attach));
+    if (!attach) {
+        return out_of_memory(ENOMEM, "a view");
+    }
+    attach->vault = vault;
+    attach->view = made;
+    attach->generation = params->generation;
+    attach->devices = params->devices;
+    attach->reads_table = reads_table;
+    umf_vault_message_t answer;
+    umf_result_t result =
+        umf_vault_until(vault, attach_attempt, attach, UMF_VAULT_NONE, params->timeout_ms, &answer);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_vault_attach_result(vault, &answer, params->timeout_ms);
+    }
+    *is_attached = result == UMF_RESULT_SUCCESS;
+    if (*is_attached) {
+        result = map_answers(made, attach);
+    }
+    attach_close(attach);
+    umf_meta_free(attach, sizeof(*attach));
+    return result;
+}
+
+umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_params_t *params,
+                              bool reads_table, umf_vault_view_handle_t *view) {
+    umf_vault_view_handle_t made = umf_handle_new(sizeof(*made), &umf_vault_view_kind);
+    if (!made) {
+        return out_of_memory(ENOMEM, "a view");
+    }
+    made->vault = vault;
+    bool is_attached = false;
+    umf_result_t result = vault->is_folder
+                              ? umf_vault_folder_attach(made, params, &is_attached)
+                              : attach_by_service(made, params, reads_table, &is_attached);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = identity_check(made, params);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        if (is_attached) {
+            umf_vault_view_end(made);
+        }
+        umf_handle_delete(made, sizeof(*made), &umf_vault_view_kind, __func__);
+        return result;
+    }
+    umf_vault_mark(vault, made->generation, "attached");
+    *view = made;
+    return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1 umf_result_t umfVaultAttach(umf_vault_handle_t hVault,
+                                          const umf_vault_attach_params_t *params,
+                                          umf_vault_view_handle_t *hView) {
+    static const umf_vault_attach_params_t defaults = UMF_VAULT_ATTACH_PARAMS_INIT;
+    params = params ? params : &defaults;
+    if (!umf_vault_check(hVault, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!hView || params->struct_size < sizeof(*params)) {
+        UMF_LOG_ERROR("hView is NULL, or struct_size of the parameters is too small");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return umf_vault_attach(hVault, params, false, hView);
+}
