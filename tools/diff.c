@@ -356,7 +356,7 @@ int umfctl_diff(void) {
     }
     int status = show(&diff);
     for (size_t side = 0; side < 2; side++) {
-        umf_reader_close(diff.readers[side]);
+        record_close(diff.readers[side]);
     }
     free_list(&diff.pools);
     free_list(&diff.places);

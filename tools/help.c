@@ -19,6 +19,7 @@ typedef struct help_t {
     "nothing of them; the others need an attach socket: UMF_RECORD_ATTACH=yes, or '--':\n"
 
 #define PART                                                                                       \
+    "  --debuginfod        of these: debug information from the servers of DEBUGINFOD_URLS\n"      \
     "  --from, --to WHEN   of these: a part, from and to seconds since the start, or a mark\n"     \
     "  --pool NAME         of these: one pool, such as weights, or 'weights #3'\n"
 
@@ -105,9 +106,10 @@ static const help_t helps[] = {
      PART "\n"
           "Example:\n"
           "  umfctl trace --html run.html run.umfrec\n"},
-    {NULL, "names", " FILE",
-     "  names FILE adds names of functions to the file, so that it can be read on a machine\n"
-     "             without the program; record and snapshot have done so already\n",
+    {NULL, "names", " [--debuginfod] FILE",
+     "  names FILE adds functions and source lines to the file, so that it can be read on a\n"
+     "             machine without the program; record and snapshot have done so already\n"
+     "             --debuginfod also from the servers of DEBUGINFOD_URLS\n",
      "Example, of a program that ended:\n"
      "  UMF_RECORD=run.umfrec,stacks ./server; umfctl names run.umfrec\n"},
     {NULL, "leaks", " [--largest] [--fail [--allow-destroyed]] [--suppressions FILE] FILE",

@@ -340,7 +340,7 @@ int umfctl_leaks(void) {
         return 1;
     }
     int status = show(&leaks);
-    umf_reader_close(leaks.reader);
+    record_close(leaks.reader);
     free(leaks.groups.items);
     free(leaks.ended.items);
     return status;

@@ -14,8 +14,11 @@
 bool record_names(int fd, const char *path, umf_reader_names_t *names) {
     umf_reader_error_t error;
     umf_reader_t *reader = umf_reader_open_fd(fd, path, &error);
+    if (reader) {
+        record_lines_begin(reader);
+    }
     bool is_written = reader && umf_reader_names_write(reader, fd, names, &error);
-    umf_reader_close(reader);
+    record_close(reader);
     if (!is_written) {
         record_failed(&error);
     }

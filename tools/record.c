@@ -13,6 +13,30 @@ int record_failed(const umf_reader_error_t *error) {
     return print_message("%s", error->text);
 }
 
+/* --- source lines ----------------------------------------------------------------------------- */
+
+void record_lines_begin(umf_reader_t *reader) {
+    static bool is_said;
+    const char *servers = getenv("DEBUGINFOD_URLS");
+    if (umfctl_words.debuginfod && !(servers && *servers) && !is_said) {
+        print_message("--debuginfod: no server is named; set DEBUGINFOD_URLS");
+        is_said = true;
+    }
+    if (umfctl_words.debuginfod) {
+        umf_reader_use_servers(reader);
+    }
+}
+
+void record_close(umf_reader_t *reader) {
+    static bool is_said;
+    if (reader && umf_reader_lines_are_missing(reader) && !is_said) {
+        print_message("stacks are without source lines and inlined functions: libdw.so.1 is not "
+                      "installed (package libdw1, elfutils-libs)");
+        is_said = true;
+    }
+    umf_reader_close(reader);
+}
+
 /* --- a part of a file ------------------------------------------------------------------------- */
 
 static bool find_time(const umf_reader_t *reader, const char *word, int64_t *ns,
@@ -30,6 +54,9 @@ static bool find_time(const umf_reader_t *reader, const char *word, int64_t *ns,
 
 static umf_reader_t *select_part(umf_reader_t *reader, const char *from, const char *to) {
     umf_reader_error_t error;
+    if (reader) {
+        record_lines_begin(reader);
+    }
     umf_reader_part_t part = {INT64_MIN, INT64_MAX, umfctl_words.pool};
     bool has_part = from || to || part.pool;
     if (reader && has_part &&

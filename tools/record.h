@@ -17,6 +17,11 @@ umf_reader_t *record_select(umf_reader_t *reader);
 /* Says why on stderr; returns the exit status. */
 int record_failed(const umf_reader_error_t *error);
 
+/* Closes it, and says on stderr, once, if source lines are missing because of a library. */
+void record_close(umf_reader_t *reader);
+/* Takes the options of source lines; record_open has done so. */
+void record_lines_begin(umf_reader_t *reader);
+
 /* Adds names of code to the file. False: stderr says why. */
 bool record_names(int fd, const char *path, umf_reader_names_t *names);
 bool record_names_of(const char *path, umf_reader_names_t *names);

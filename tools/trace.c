@@ -503,7 +503,7 @@ int umfctl_trace(void) {
                  : umfctl_words.events ? list_events(&trace)
                                        : summary(&trace);
     umf_reader_replay_free(trace.replay);
-    umf_reader_close(trace.reader);
+    record_close(trace.reader);
     free(trace.marks);
     free(trace.is_created);
     return status;

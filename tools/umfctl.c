@@ -63,6 +63,7 @@ static const struct {
     {"--collapsed", " trace diff ", NULL, &umfctl_words.collapsed, NULL},
     {"--speedscope", " trace ", NULL, &umfctl_words.speedscope, NULL},
     {"--pprof", " trace ", NULL, &umfctl_words.pprof, NULL},
+    {"--debuginfod", " trace leaks diff names ", &umfctl_words.debuginfod, NULL, NULL},
     {"--each", " metrics ", &umfctl_words.each, NULL, NULL},
     {"--from", " trace leaks diff ", NULL, &umfctl_words.from, NULL},
     {"--to", " trace leaks diff ", NULL, &umfctl_words.to, NULL},

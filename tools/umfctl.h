@@ -46,6 +46,7 @@ typedef struct umfctl_words_t {
     bool events, largest, fail, allow_destroyed;
     const char *html, *chrome, *pytorch, *collapsed, *speedscope, *pprof; /* files to write */
     bool stacks, leaks;
+    bool debuginfod;
     bool each;                    /* of metrics */
     const char *from, *to, *pool; /* the part of a file */
     const char *suppressions;

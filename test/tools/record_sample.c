@@ -204,13 +204,25 @@ static int find_module(struct dl_phdr_info *info, size_t size, void *arg) {
     return 1;
 }
 
+#ifdef WITH_LINES /* with debug information; each function begins with an inlined one */
+#define FRAME_OFFSET 48
+#define NOPS "nop\nnop\nnop\nnop\nnop\nnop\nnop\nnop\n"
+static inline __attribute__((always_inline)) void fill_rows(void) {
+    __asm__ volatile(NOPS NOPS NOPS NOPS NOPS NOPS NOPS NOPS); /* fill_rows is here */
+}
+#else
+#define FRAME_OFFSET 1
+static inline __attribute__((always_inline)) void fill_rows(void) {}
+#endif
+
 static uint64_t frame(void (*function)(void)) {
-    return MODULE_BASE + (uintptr_t)function + 1 - module.path;
+    return MODULE_BASE + (uintptr_t)function + FRAME_OFFSET - module.path;
 }
 
 #define PLACE(name)                                                                                \
     void name(void);                                                                               \
     __attribute__((noinline)) void name(void) {                                                    \
+        fill_rows();                                                                               \
         __asm__ volatile("nop\nnop\nnop" ::"i"(__LINE__));                                         \
     }
 PLACE(train_step)

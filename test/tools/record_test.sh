@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Tests what umfctl makes of recordings: record_test.sh <umfctl> <record_sample> <folder to work in>
-# [<torch/cuda/_memory_viz.py>]
+# [<torch/cuda/_memory_viz.py> [<record_sample with lines>]]
 set -euo pipefail
 
-umfctl=$1 sample=$2 work=$3 viewer=${4:-}
+umfctl=$1 sample=$2 work=$3 viewer=${4:-} lines=${5:-}
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$work"
 mkdir -p "$work"
@@ -90,6 +90,81 @@ if command -v objcopy >/dev/null && readelf -n "$sample" | grep -q 'Build ID'; t
     expect_in out '^ +program\+0x'
 else
     echo "record_test: no objcopy or no build id: names of stripped programs are not tested"
+fi
+
+# --- source lines and inlined functions ---
+
+# expect_lines <file>: the places of the program with debug information.
+expect_lines() {
+    expect_in "$1" "^ +fill_rows at record_sample\\.c:$inlined_line \\(.*, inlined\\)\$"
+    expect_in "$1" "^ +keep_batch at record_sample\\.c:$keep_line \\("
+}
+
+if [ -z "$lines" ] || ! "$lines" lines.umfrec demo; then
+    echo "record_test: no program with debug information: source lines are not tested"
+elif expect_status 0 "$umfctl" leaks lines.umfrec && grep -q 'libdw.so.1 is not installed' err; then
+    echo "record_test: no libdw: source lines are not tested"
+else
+    source=$here/record_sample.c
+    inlined_line=$(grep -n 'fill_rows is here' "$source" | cut -d: -f1)
+    keep_line=$(grep -n '^PLACE(keep_batch)' "$source" | cut -d: -f1)
+    expect_lines out
+    [ ! -s err ] || fail "there is a message although libdw is there: $(cat err)"
+    expect_status 0 "$umfctl" trace lines.umfrec --pytorch lines.pickle --html lines.html
+    grep -aq 'record_sample.c' lines.pickle || fail "PyTorch's snapshot has no source files"
+    expect_in lines.html "record_sample\.c:$keep_line"
+    expect_status 0 "$umfctl" names lines.umfrec
+    [ "$(awk '$1 == "lines" { print $2 }' out)" -ge 6 ] || fail "names adds no lines"
+
+    mkdir broken
+    touch broken/libdw.so.1 # which is no library
+    "$lines" nolib.umfrec demo
+    expect_status 0 env LD_LIBRARY_PATH="$PWD/broken" "$umfctl" diff nolib.umfrec clean.umfrec
+    expect_in out 'keep_batch'
+    [ "$(grep -c 'libdw.so.1 is not installed' err)" -eq 1 ] || fail "it is not said once that there are no lines"
+    expect_status 0 env LD_LIBRARY_PATH="$PWD/broken" "$umfctl" leaks lines.umfrec # has them itself
+    expect_lines out
+    [ ! -s err ] || fail "there is a message although the file has its lines: $(cat err)"
+
+    if command -v objcopy >/dev/null && readelf -n "$lines" | grep -q 'Build ID'; then
+        mkdir -p split/.debug
+        objcopy --only-keep-debug "$lines" split/.debug/names.debug
+        (cd split/.debug && objcopy --strip-all --add-gnu-debuglink=names.debug "$lines" ../program)
+        split/program split.umfrec demo
+        expect_status 0 "$umfctl" leaks split.umfrec
+        expect_lines out
+        # Some compilers write no table of the addresses of units.
+        objcopy --remove-section .debug_aranges "$lines" split/bare
+        split/bare bare_table.umfrec demo
+        expect_status 0 "$umfctl" leaks bare_table.umfrec
+        expect_lines out
+
+        # From a server, if that is asked.
+        id=$(readelf -n "$lines" | awk '/Build ID/ { print $3 }')
+        mkdir -p "served/buildid/$id"
+        mv split/.debug/names.debug "served/buildid/$id/debuginfo"
+        if [ -n "$python" ] && "$python" -c 'import ctypes; ctypes.CDLL("libdebuginfod.so.1")' 2>/dev/null; then
+            "$python" -u -m http.server --bind 127.0.0.1 --directory served 0 >served.log 2>&1 &
+            server=$!
+            trap 'kill $server 2>/dev/null || true' EXIT
+            until port=$(grep -o 'port [0-9]*' served.log); do
+                kill -0 $server 2>/dev/null || fail "no server: $(cat served.log)"
+            done
+            export DEBUGINFOD_URLS="http://127.0.0.1:${port#port }" DEBUGINFOD_CACHE_PATH="$PWD/cache"
+            expect_status 0 "$umfctl" leaks split.umfrec
+            expect_not_in out 'fill_rows'
+            expect_not_in served.log 'GET'
+            expect_status 0 "$umfctl" leaks split.umfrec --debuginfod
+            expect_lines out
+            expect_in served.log 'GET'
+            unset DEBUGINFOD_URLS
+            expect_status 0 "$umfctl" leaks split.umfrec --debuginfod
+            expect_in err 'no server is named; set DEBUGINFOD_URLS'
+            kill $server
+        else
+            echo "record_test: no libdebuginfod: servers of debug information are not tested"
+        fi
+    fi
 fi
 
 # --- names in the file: it is read without the program ---

@@ -190,13 +190,19 @@ static const char *function_at(const elf_file_t *file, uint64_t address, uint64_
     return file->names + symbol->name;
 }
 
-const char *elf_function(const elf_file_t *file, const elf_file_t *symbols, uint64_t offset,
-                         uint64_t *inside) {
+bool elf_address(const elf_file_t *file, uint64_t offset, uint64_t *address) {
     for (size_t i = 0; i < file->segment_count; i++) {
         const elf_segment_t *segment = &file->segments[i];
         if (offset >= segment->offset && offset - segment->offset < segment->size) {
-            return function_at(symbols, offset - segment->offset + segment->address, inside);
+            *address = offset - segment->offset + segment->address;
+            return true;
         }
     }
-    return NULL;
+    return false;
+}
+
+const char *elf_function(const elf_file_t *file, const elf_file_t *symbols, uint64_t offset,
+                         uint64_t *inside) {
+    uint64_t address;
+    return elf_address(file, offset, &address) ? function_at(symbols, address, inside) : NULL;
 }

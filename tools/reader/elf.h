@@ -29,6 +29,9 @@ typedef struct elf_file_t {
 void elf_load(elf_file_t *file, const char *path);
 void elf_free(elf_file_t *file);
 
+/* The address that an offset in the file is loaded at. False: it is in no segment. */
+bool elf_address(const elf_file_t *file, uint64_t offset, uint64_t *address);
+
 /* The function at an offset in the file, and how far in it that is; NULL: not known. `symbols` may
  * be another file, with the names that are not in `file`. */
 const char *elf_function(const elf_file_t *file, const elf_file_t *symbols, uint64_t offset,

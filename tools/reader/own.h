@@ -58,6 +58,7 @@ struct umf_reader_t {
 
     double ns_per_tick;
     struct symbols_t *symbols;
+    bool uses_servers;
     umf_reader_frame_t unknown; /* the frame of an address while there is no memory */
     char *notes[NOTES + 1];
 };

@@ -123,6 +123,13 @@ umf_reader_frame_t umf_reader_resolve(umf_reader_t *reader, uint64_t address);
 size_t umf_reader_resolve_all(umf_reader_t *reader, uint64_t address,
                               const umf_reader_frame_t **frames);
 
+/* Was an address looked up without libdw? Then source lines and inlined functions are missing. */
+bool umf_reader_lines_are_missing(const umf_reader_t *reader);
+
+/* From now on debug information that is not on this machine is requested from the servers of
+ * DEBUGINFOD_URLS. Without it nothing connects to a network. */
+void umf_reader_use_servers(umf_reader_t *reader);
+
 typedef struct umf_reader_names_t {
     uint64_t addresses, functions, lines; /* addresses in stacks; those with a function, a line */
     uint64_t bytes;                       /* that were written */

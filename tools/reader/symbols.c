@@ -6,21 +6,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "elf.h"
+#include "image.h"
 #include "own.h"
 
 #define NAME_MOST 2000u /* of a name that is made readable */
 
 #define IMAGE_BYTES_MOST ((uint64_t)1 << 30) /* of symbols and names of all files */
-
-/* A file that modules are from. It has many paths. */
-typedef struct image_t {
-    const char *path;
-    dev_t device;
-    ino_t inode; /* 0: there is no such file */
-    elf_file_t file, debug;
-    struct image_t *next;
-} image_t;
 
 typedef struct resolved_t {
     uint64_t address;           /* 0: not in use */
@@ -46,6 +37,8 @@ typedef struct symbols_t {
     size_t resolved_room, resolved_count;
     kept_t *kept;
     bool is_local; /* names in the recording come last */
+    lines_t *lines;
+    bool lines_are_missing;
     void *runtime;
     demangle_t *demangle;
 } symbols_t;
@@ -83,10 +76,10 @@ void reader_symbols_free(symbols_t *symbols) {
     }
     for (image_t *image = symbols->images, *next; image; image = next) {
         next = image->next;
-        elf_free(&image->file);
-        elf_free(&image->debug);
+        image_free(image);
         free(image);
     }
+    lines_end(symbols->lines);
     for (size_t i = 0; i < symbols->resolved_room; i++) {
         free(symbols->resolved[i].frames);
     }
@@ -121,69 +114,16 @@ static size_t module_at(const symbols_t *symbols, size_t count, uint64_t address
                : count;
 }
 
-/* Where distributions put the names that they have stripped. */
-static void load_by_build_id(image_t *image) {
-    char path[128] = "/usr/lib/debug/.build-id/";
-    const unsigned char *id = image->file.build_id;
-    size_t length = sizeof(image->file.build_id);
-    while (length && id[length - 1] == 0) {
-        length--;
-    }
-    for (size_t i = 0; i < length; i++) {
-        size_t end = strlen(path);
-        snprintf(path + end, sizeof(path) - end, i == 0 ? "%02x/" : "%02x", id[i]);
-    }
-    if (length) {
-        snprintf(path + strlen(path), sizeof(path) - strlen(path), ".debug");
-        elf_load(&image->debug, path);
-    }
-}
-
-/* The file that the image names, beside it, in .debug below, or below /usr/lib/debug. It must be of
- * the same build. */
-static void load_by_link(image_t *image) {
-    static const char *const places[] = {"%.*s/%s", "%.*s/.debug/%s", "/usr/lib/debug%.*s/%s"};
-    static const unsigned char none[sizeof(image->file.build_id)] = {0};
-    const char *slash = strrchr(image->path, '/');
-    char path[4096 + 128];
-    if (!slash || !image->file.debug_link[0] ||
-        memcmp(image->file.build_id, none, sizeof(none)) == 0) {
-        return;
-    }
-    for (size_t i = 0; i < 3 && !image->debug.has_all_symbols; i++) {
-        elf_free(&image->debug);
-        snprintf(path, sizeof(path), places[i], (int)(slash - image->path), image->path,
-                 image->file.debug_link);
-        elf_load(&image->debug, path);
-        if (memcmp(image->debug.build_id, image->file.build_id, sizeof(none)) != 0) {
-            elf_free(&image->debug);
-            memset(&image->debug, 0, sizeof(image->debug));
-        }
-    }
-}
-
-static void load_debug(image_t *image) {
-    load_by_build_id(image);
-    if (!image->debug.has_all_symbols) {
-        load_by_link(image);
-    }
-}
-
 static uint64_t elf_bytes(const elf_file_t *file) {
     return file->name_bytes + file->symbol_count * sizeof(*file->symbols);
 }
 
 /* Files beyond the bound have no names. */
-static void image_load(symbols_t *symbols, image_t *image) {
+static void load_within(symbols_t *symbols, image_t *image) {
     if (symbols->image_bytes >= IMAGE_BYTES_MOST) {
         return;
     }
-    if (image->path[0] == '/') {
-        elf_load(&image->file, image->path);
-    }
-    if (!image->file.has_all_symbols) {
-        load_debug(image);
-    }
+    image_load(image);
     symbols->image_bytes += elf_bytes(&image->file) + elf_bytes(&image->debug);
 }
 
@@ -211,7 +151,7 @@ static image_t *image_of(symbols_t *symbols, size_t module, const char *path) {
         *image = (image_t){.path = path, .device = file.st_dev, .inode = file.st_ino};
         image->next = symbols->images;
         symbols->images = image;
-        image_load(symbols, image);
+        load_within(symbols, image);
     }
     return symbols->image_of[module] = image;
 }
@@ -258,25 +198,70 @@ static umf_reader_frame_t bare(const umf_reader_t *reader, const umf_record_modu
                   : (umf_reader_frame_t){.module = "", .offset = address};
 }
 
-static umf_reader_frame_t look_up(const umf_reader_t *reader, symbols_t *symbols,
-                                  uint64_t address) {
-    size_t index;
-    const umf_record_module_t *module = module_of(reader, symbols, address, &index);
-    umf_reader_frame_t frame = bare(reader, module, address);
-    const image_t *image = module ? image_of(symbols, index, frame.module) : NULL;
-    if (!image || image->file.segment_count == 0) {
-        return frame;
-    } else if (!is_same_version(image, module)) {
-        frame.is_other_version = true;
-        return frame;
+/* --- source lines ----------------------------------------------------------------------------- */
+
+static void open_lines(const umf_reader_t *reader, symbols_t *symbols, image_t *image) {
+    if (!symbols->lines && !symbols->lines_are_missing) {
+        symbols->lines = lines_begin();
+        symbols->lines_are_missing = !symbols->lines;
     }
-    uint64_t inside;
-    const elf_file_t *names = image->debug.symbol_count ? &image->debug : &image->file;
-    frame.function = elf_function(&image->file, names, frame.offset - 1, &inside);
-    frame.offset = frame.function ? inside + 1 : frame.offset;
-    frame.function = readable(symbols, frame.function);
-    return frame;
+    image->has_tried_lines = true;
+    if (symbols->lines) {
+        image_open_lines(image, symbols->lines, reader->uses_servers);
+    }
 }
+
+/* The frames of an address with their lines; false: the lines are not known. */
+static bool add_lines(const umf_reader_t *reader, symbols_t *symbols, image_t *image,
+                      uint64_t offset, resolved_t *resolved) {
+    line_t found[READER_INLINED_MOST];
+    uint64_t address;
+    if (!image->has_tried_lines) {
+        open_lines(reader, symbols, image);
+    }
+    size_t count = image->lines && elf_address(&image->file, offset - 1, &address)
+                       ? lines_at(image->lines, address, found, READER_INLINED_MOST)
+                       : 0;
+    umf_reader_frame_t *frames = count > 0 ? calloc(count, sizeof(*frames)) : NULL;
+    for (size_t i = 0; frames && i < count; i++) {
+        bool is_last = i + 1 == count;
+        frames[i] = resolved->only;
+        frames[i].source = found[i].source;
+        frames[i].line = found[i].line;
+        frames[i].is_inlined = !is_last;
+        if (!is_last || !frames[i].function) {
+            frames[i].function = readable(symbols, found[i].function);
+            frames[i].offset = is_last ? frames[i].offset : 0;
+        }
+    }
+    resolved->frames = frames;
+    resolved->count = count;
+    return frames != NULL;
+}
+
+/* By the files on this machine. */
+static void look_up(const umf_reader_t *reader, symbols_t *symbols, resolved_t *resolved) {
+    size_t index;
+    const umf_record_module_t *module = module_of(reader, symbols, resolved->address, &index);
+    umf_reader_frame_t frame = bare(reader, module, resolved->address);
+    image_t *image = module ? image_of(symbols, index, frame.module) : NULL;
+    bool has_file = image && image->file.segment_count > 0;
+    frame.is_other_version = has_file && !is_same_version(image, module);
+    resolved->only = frame;
+    resolved->count = 1;
+    if (has_file && !frame.is_other_version) {
+        uint64_t inside;
+        const elf_file_t *names = image->debug.symbol_count ? &image->debug : &image->file;
+        const char *function = elf_function(&image->file, names, frame.offset - 1, &inside);
+        resolved->only.function = readable(symbols, function);
+        resolved->only.offset = function ? inside + 1 : frame.offset;
+        if (!add_lines(reader, symbols, image, frame.offset, resolved)) {
+            resolved->count = 1;
+        }
+    }
+}
+
+/* --- names in the file ------------------------------------------------------------------------ */
 
 static const char *name_text(const umf_reader_t *reader, uint32_t offset) {
     return offset ? reader->name_texts + offset : NULL;
@@ -332,12 +317,16 @@ static bool make_room(symbols_t *symbols) {
     return slots != NULL;
 }
 
+static bool has_function(const resolved_t *slot) {
+    return slot->frames || slot->only.function;
+}
+
 static void resolve(umf_reader_t *reader, symbols_t *symbols, resolved_t *slot) {
     if (!symbols->is_local && take_names(reader, symbols, slot)) {
         return;
     }
-    slot->only = look_up(reader, symbols, slot->address);
-    if (!symbols->is_local || slot->only.function || !take_names(reader, symbols, slot)) {
+    look_up(reader, symbols, slot);
+    if (symbols->is_local && !has_function(slot) && !take_names(reader, symbols, slot)) {
         slot->count = 1;
     }
 }
@@ -367,6 +356,14 @@ umf_reader_frame_t umf_reader_resolve(umf_reader_t *reader, uint64_t address) {
     const umf_reader_frame_t *frames;
     size_t count = umf_reader_resolve_all(reader, address, &frames);
     return frames[count - 1];
+}
+
+bool umf_reader_lines_are_missing(const umf_reader_t *reader) {
+    return reader->symbols && reader->symbols->lines_are_missing;
+}
+
+void umf_reader_use_servers(umf_reader_t *reader) {
+    reader->uses_servers = true;
 }
 
 void reader_resolve_here(umf_reader_t *reader) {
