@@ -4,8 +4,9 @@
 # initial-exec TLS makes libumf.so fail to load late ("cannot allocate memory in static TLS block").
 # So this is a static, position-independent build in which every global symbol carries our prefix.
 #
-# It is built once, at configure time, and shared by all build folders: UMF_DEPS_DIR holds one folder
-# for each set of options, patches and compiler. Sanitizer builds use the same, uninstrumented archive.
+# It is built once, by the build beside the library's own files, and shared by all build folders: UMF_DEPS_DIR holds one
+# folder for each set of options, patches and compiler, and each build folder a copy of it (jemalloc_build.cmake).
+# Sanitizer builds use the same, uninstrumented archive. Configuring finds the source only, or fetches it.
 #
 # Where the source comes from, first hit wins:
 #   1. UMF_JEMALLOC_SOURCE_DIR
@@ -119,50 +120,6 @@ function(umf_jemalloc_download)
     file(ARCHIVE_EXTRACT INPUT "${archive}" DESTINATION "${UMF_DEPS_DIR}")
 endfunction()
 
-function(umf_jemalloc_run dir)
-    execute_process(COMMAND ${ARGN} WORKING_DIRECTORY "${dir}" RESULT_VARIABLE failed
-        OUTPUT_VARIABLE output ERROR_VARIABLE output)
-    if(failed)
-        file(WRITE "${dir}/umf-failed.log" "${output}")
-        list(JOIN ARGN " " command)
-        message(FATAL_ERROR "jemalloc: '${command}' failed (${failed}); its output is in ${dir}/umf-failed.log")
-    endif()
-endfunction()
-
-# Every global symbol must be ours: a malloc that leaked out would replace the program's own.
-function(umf_jemalloc_check_symbols archive)
-    execute_process(COMMAND "${CMAKE_NM}" -g --defined-only -P "${archive}"
-        OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
-    string(REGEX MATCHALL "(^|\n)[^ \n]+ [A-Z]" symbols "${symbols}")
-    list(FILTER symbols EXCLUDE REGEX "^\n?umf_je_")
-    if(symbols)
-        message(FATAL_ERROR "jemalloc: global symbols without the prefix umf_je_: ${symbols}")
-    endif()
-endfunction()
-
-function(umf_jemalloc_build source prefix cc)
-    cmake_host_system_information(RESULT jobs QUERY NUMBER_OF_LOGICAL_CORES)
-
-    message(STATUS "jemalloc: building ${prefix} (once)")
-    set(work "${prefix}.work")
-    file(REMOVE_RECURSE "${work}")
-    file(COPY "${source}/" DESTINATION "${work}" PATTERN .git EXCLUDE)
-    foreach(patch IN LISTS umf_jemalloc_patches)
-        umf_jemalloc_run("${work}" patch -p1 --forward -i "${patch}")
-    endforeach()
-    umf_jemalloc_run("${work}" ${CMAKE_COMMAND} -E env "CC=${cc}" "CFLAGS=" "CPPFLAGS=" "LDFLAGS="
-        "EXTRA_CFLAGS=${umf_jemalloc_cflags}" ./configure ${umf_jemalloc_options})
-    umf_jemalloc_run("${work}" make -j${jobs} build_lib_static)
-    umf_jemalloc_check_symbols("${work}/lib/libjemalloc_pic.a")
-
-    file(REMOVE_RECURSE "${prefix}")
-    file(COPY "${work}/include/jemalloc/jemalloc.h" DESTINATION "${prefix}/include/jemalloc")
-    file(COPY "${work}/COPYING" DESTINATION "${prefix}")
-    # The archive comes last and by renaming: its presence says that the folder is complete.
-    file(RENAME "${work}/lib/libjemalloc_pic.a" "${prefix}/libumf_jemalloc.a")
-    file(REMOVE_RECURSE "${work}")
-endfunction()
-
 # All build folders share one archive, so the host's plain compiler makes it, whatever the preset uses. A compiler with
 # another C library makes its own.
 if(NOT CMAKE_CROSSCOMPILING AND NOT UMF_LIBC_IS_GLIBC)
@@ -203,13 +160,47 @@ string(SHA256 umf_jemalloc_key "${umf_jemalloc_key}")
 string(SUBSTRING "${umf_jemalloc_key}" 0 12 umf_jemalloc_key)
 set(umf_jemalloc_prefix "${UMF_DEPS_DIR}/jemalloc-${umf_jemalloc_key}")
 
-if(NOT EXISTS "${umf_jemalloc_prefix}/libumf_jemalloc.a")
-    umf_jemalloc_build("${umf_jemalloc_source}" "${umf_jemalloc_prefix}" "${umf_jemalloc_cc}")
-endif()
 file(LOCK "${UMF_DEPS_DIR}/lock" RELEASE)
 
+foreach(tool IN ITEMS make patch)
+    find_program(UMF_PROGRAM_${tool} ${tool})
+    mark_as_advanced(UMF_PROGRAM_${tool})
+    if(NOT UMF_PROGRAM_${tool} AND NOT EXISTS "${umf_jemalloc_prefix}/libumf_jemalloc.a")
+        message(FATAL_ERROR "jemalloc is built with ${tool}, which is not here. Install it, or pass"
+            " -DUMF_BUILD_LIBUMF_POOL_JEMALLOC=OFF to build without the jemalloc pool.")
+    endif()
+endforeach()
+
+# What the script needs, and a reason to run it again when one of these changes.
+set(umf_jemalloc_dir "${PROJECT_BINARY_DIR}/jemalloc")
+set(umf_jemalloc_settings "")
+foreach(name IN ITEMS UMF_DEPS_DIR UMF_PROGRAM_make UMF_PROGRAM_patch CMAKE_NM umf_jemalloc_source umf_jemalloc_prefix
+        umf_jemalloc_dir umf_jemalloc_patches umf_jemalloc_options umf_jemalloc_cflags umf_jemalloc_cc)
+    string(APPEND umf_jemalloc_settings "set(${name} [==[${${name}}]==])\n")
+endforeach()
+file(CONFIGURE OUTPUT "${umf_jemalloc_dir}/settings.cmake" CONTENT "${umf_jemalloc_settings}" @ONLY)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${umf_jemalloc_patches})
+
+set(umf_jemalloc_header "${umf_jemalloc_dir}/include/jemalloc/jemalloc.h")
+# In a folder of its own: CMake lets all sources of a target wait for a command of theirs.
+add_subdirectory("${CMAKE_CURRENT_LIST_DIR}/jemalloc" "${umf_jemalloc_dir}")
+
+file(MAKE_DIRECTORY "${umf_jemalloc_dir}/include") # exists when targets are made
 add_library(umf_jemalloc STATIC IMPORTED GLOBAL)
 set_target_properties(umf_jemalloc PROPERTIES
-    IMPORTED_LOCATION "${umf_jemalloc_prefix}/libumf_jemalloc.a"
-    INTERFACE_INCLUDE_DIRECTORIES "${umf_jemalloc_prefix}/include"
+    IMPORTED_LOCATION "${umf_jemalloc_dir}/libumf_jemalloc.a"
+    INTERFACE_INCLUDE_DIRECTORIES "${umf_jemalloc_dir}/include"
     INTERFACE_LINK_LIBRARIES Threads::Threads)
+
+# umf_wait_for_jemalloc(<source>...): those of the sources that include jemalloc.h are compiled when it is there. Ninja
+# compiles all others meanwhile; other generators know an order of whole targets only.
+if(NOT CMAKE_GENERATOR MATCHES "Ninja")
+    add_dependencies(umf_jemalloc umf_jemalloc_build)
+endif()
+function(umf_wait_for_jemalloc)
+    set(sources ${ARGN})
+    list(FILTER sources INCLUDE REGEX "/src/pools/jemalloc/")
+    if(CMAKE_GENERATOR MATCHES "Ninja")
+        set_property(SOURCE ${sources} APPEND PROPERTY OBJECT_DEPENDS "${umf_jemalloc_header}")
+    endif()
+endfunction()

@@ -36,6 +36,14 @@ if [ "$with_level_zero" = 1 ]; then
     quietly cmake --build "$work/build" --target umf
 fi
 
+# Configuring builds no jemalloc, and needs no network where its source is.
+if [ -n "$jemalloc_source" ] || [ -e "$source/build/deps/jemalloc-source/configure" ]; then
+    try -DUMF_BUILD_LIBUMF_POOL_JEMALLOC=ON -DUMF_DEPS_DIR="$work/deps" -DUMF_JEMALLOC_SOURCE_DIR="$jemalloc_source" ||
+        fail "configuring with jemalloc"
+    [ -z "$(find "$work/deps" -name '*.a')" ] || fail "configuring built jemalloc"
+    cmake --build "$work/build" --target help | grep -q umf_jemalloc_build || fail "the build has no jemalloc"
+fi
+
 rm -rf "$work/build"
 if echo 'int a[sizeof(void *) == 4 ? 1 : -1];' | "$cc" -m32 -x c -c -o "$work/32.o" - 2>/dev/null; then
     ! try -DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY -DCMAKE_C_FLAGS=-m32 -DCMAKE_CXX_FLAGS=-m32 ||
