@@ -90,6 +90,30 @@ TEST_F(SuspendArena, HasOnePageForEachRunAfterwards) {
     EXPECT_EQ(RangedVmm::pages(), 0U);
 }
 
+// A page moves as a whole: one that is larger than what lacks stays, though its place is the
+// largest.
+TEST_F(SuspendArena, MovesNoPageThatIsTooLarge) {
+    make(",watermark=0");
+    std::vector<char *> large = {take(4 * PAGE), take(4 * PAGE)};
+    suspend();
+    resume();
+    ASSERT_EQ(RangedVmm::pages(), 2U) << "four pages in one";
+    char *hole = take(5 * PAGE), *above = take(4 * PAGE), *rest = take(7 * PAGE);
+    std::vector<char *> kept = {large[1], above, take(4 * PAGE)};
+    free_all({rest});
+    kept.push_back(take(4 * PAGE)); // three free pages are left
+    free_all({hole, large[0]});
+    ASSERT_EQ(umfPoolTrimMemory(pool, 11 * PAGE), OK); // releases a page of the hole
+    kept.push_back(take(PAGE / 2));                    // in another area
+    const size_t before = held();
+    char *block = take(5 * PAGE); // in the hole, which lacks a page
+    EXPECT_EQ(held(), before);
+    EXPECT_EQ(counter(pool, "donated_memory"), PAGE);
+    EXPECT_EQ(counter(pool, "spare_memory"), 0U);
+    free_all({block});
+    free_all(kept);
+}
+
 TEST_F(SuspendArena, KeepsContentWhereItIsTold) {
     for (umf_suspend_keep_t what : {UMF_SUSPEND_KEEP_PINNED, UMF_SUSPEND_KEEP_HOST,
                                     UMF_SUSPEND_KEEP_FILE, UMF_SUSPEND_ZERO}) {

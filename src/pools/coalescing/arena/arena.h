@@ -185,9 +185,9 @@ static inline umf_arena_page_t *umf_arena_page_at(const umf_arena_t *arena, uint
     return (umf_arena_page_t *)umf_hash_get(&arena->slots, at / arena->unit);
 }
 
-/* Whole free pages of other places become spare, at least so many bytes if there are.
- * Driver lock held. Returns bytes. */
-size_t umf_arena_donate_locked(umf_arena_t *arena, size_t bytes,
+/* Whole free pages of other places become spare, at least so many bytes if there are, and at most
+ * `most`. Driver lock held. Returns bytes. */
+size_t umf_arena_donate_locked(umf_arena_t *arena, size_t bytes, size_t most,
                                const umf_arena_request_t *request);
 /* Makes a spare page. Driver lock held. */
 umf_result_t umf_arena_page_make(umf_arena_t *arena, size_t size);

@@ -108,16 +108,23 @@ static size_t list_donors_locked(umf_arena_t *arena, donor_t *donors,
     return count;
 }
 
+/* How much is taken from free segments. */
+typedef struct wanted_t {
+    size_t bytes, most; /* at least, if there is as much; at most */
+    bool is_doomed;     /* the pages are to be released, else they become spare */
+} wanted_t;
+
 /* The highest run of pages that lie wholly in the segment and may leave, below `*end`, which
- * becomes its beginning; no more pages than for so many bytes. Returns the bytes of the run. */
+ * becomes its beginning; no more pages than are wanted. Returns the bytes of the run. */
 static size_t find_run(umf_arena_t *arena, const umf_segment_t *segment, uintptr_t *end,
-                       size_t bytes, bool doomed) {
+                       const wanted_t *wanted) {
     uintptr_t low = umf_align_up(segment->base, arena->unit), top = 0, bottom = 0;
     uintptr_t at = umf_align_down(*end, arena->unit);
-    while (at > low && (!top || top - bottom < bytes)) {
+    while (at > low && (!top || top - bottom < wanted->bytes)) {
         const umf_arena_page_t *page = umf_arena_page_at(arena, at - arena->unit);
         bool is_whole = page->home >= low && page->home + page->memory.size == at;
-        if (is_whole && !page->is_fixed && (doomed || !page->is_shared)) {
+        bool may_leave = !page->is_fixed && (wanted->is_doomed || !page->is_shared);
+        if (is_whole && may_leave && page->memory.size <= wanted->most - (top - bottom)) {
             top = top ? top : at;
             bottom = page->home;
         } else if (top) {
@@ -157,14 +164,13 @@ static void leave_locked(umf_arena_t *arena, const donor_t *donor, umf_segment_t
     umf_tracked_page_left(arena->tracked, (void *)run->base, run->size);
 }
 
-/* `doomed`: the pages are to be released, else they become spare. Returns their bytes. */
-static size_t take_from_locked(umf_arena_t *arena, const donor_t *donor, size_t bytes,
-                               bool doomed) {
+/* Returns the bytes of pages. */
+static size_t take_from_locked(umf_arena_t *arena, const donor_t *donor, wanted_t wanted) {
     umf_segment_t *segment = donor->segment;
     uintptr_t end = umf_segment_end(segment);
     size_t taken = 0;
-    while (segment && taken < bytes) {
-        size_t run = find_run(arena, segment, &end, bytes - taken, doomed);
+    while (segment && wanted.bytes > 0) {
+        size_t run = find_run(arena, segment, &end, &wanted);
         size_t units = run / arena->unit;
         umf_arena_stale_t *stale = run ? umf_meta_alloc(stale_bytes(units)) : NULL;
         if (!stale || !umf_segments_reserve(donor->area, 1)) {
@@ -175,14 +181,17 @@ static size_t take_from_locked(umf_arena_t *arena, const donor_t *donor, size_t 
         bool is_rest = end > segment->base;
         umf_segment_cut(donor->area, segment, end, run);
         umf_segment_t *below = is_rest ? segment->prev : NULL;
-        leave_locked(arena, donor, segment, stale, doomed);
+        leave_locked(arena, donor, segment, stale, wanted.is_doomed);
         taken += run;
+        wanted.bytes -= run < wanted.bytes ? run : wanted.bytes;
+        wanted.most -= run;
         segment = below;
     }
     return taken;
 }
 
-static size_t take_locked(umf_arena_t *arena, size_t bytes, const umf_arena_request_t *request) {
+static size_t take_locked(umf_arena_t *arena, size_t bytes, size_t most,
+                          const umf_arena_request_t *request) {
     size_t room =
         arena->areas[UMF_ARENA_LARGE].free_count + arena->areas[UMF_ARENA_LITTLE].free_count;
     size_t taken = 0;
@@ -192,18 +201,19 @@ static size_t take_locked(umf_arena_t *arena, size_t bytes, const umf_arena_requ
     }
     size_t count = list_donors_locked(arena, donors, request);
     for (size_t i = 0; i < count && taken < bytes; i++) {
-        taken += take_from_locked(arena, &donors[i], bytes - taken, !request);
+        const wanted_t wanted = {bytes - taken, most - taken, !request};
+        taken += take_from_locked(arena, &donors[i], wanted);
     }
     umf_meta_free(donors, room * sizeof(*donors));
     return taken;
 }
 
-size_t umf_arena_donate_locked(umf_arena_t *arena, size_t bytes,
+size_t umf_arena_donate_locked(umf_arena_t *arena, size_t bytes, size_t most,
                                const umf_arena_request_t *request) {
     if (arena->params.donate == UMF_COALESCING_DONATE_OFF) {
         return 0;
     }
-    size_t taken = take_locked(arena, bytes, request);
+    size_t taken = take_locked(arena, bytes, most, request);
     arena->donated += taken;
     return taken;
 }
@@ -320,7 +330,7 @@ void umf_arena_release(umf_arena_t *arena, size_t keep) {
     umf_lock(&arena->lock);
     /* The last page is not released if that would leave less than is to be kept. */
     if (surplus >= arena->unit) {
-        take_locked(arena, surplus - (arena->unit - 1), NULL);
+        take_locked(arena, surplus - (arena->unit - 1), surplus, NULL);
     }
     note_trim_locked(arena);
     umf_unlock(&arena->lock);

@@ -167,6 +167,7 @@ typedef struct fill_t {
     size_t count, room;
     umf_segment_t *segment; /* that is filled, to here */
     uintptr_t filled;
+    const umf_segment_t *exhausted; /* no page can be donated to this one */
 } fill_t;
 
 /* The bytes that the segment may have beyond its end. */
@@ -226,20 +227,24 @@ static bool find_unfilled(fill_t *fill) {
     return false;
 }
 
-/* Fills with spare pages. Returns 0, or the size of a page that has to be made. */
-static size_t fill_locked(umf_arena_t *arena, fill_t *fill, const umf_arena_request_t *request) {
+/* Fills with spare pages. Returns 0, or the bytes that a segment lacks: then `*most` are those that
+ * it has room for. */
+static size_t fill_locked(umf_arena_t *arena, fill_t *fill, const umf_arena_request_t *request,
+                          size_t *most) {
     while (find_unfilled(fill)) {
-        size_t fit = umf_segment_end(fill->segment) - fill->filled;
-        umf_arena_page_t **link = choose_spare(arena, fit, room_behind(fill->segment), request);
+        size_t lack = umf_segment_end(fill->segment) - fill->filled;
+        size_t behind = room_behind(fill->segment);
+        umf_arena_page_t **link = choose_spare(arena, lack, behind, request);
         if (!link) {
-            return umf_arena_page_size_locked(arena, fit);
+            *most = lack + behind;
+            return lack;
         }
         use_spare_locked(arena, fill, link);
     }
     return 0;
 }
 
-/* Pages that are made new, before others are donated, for a request that lacks so many bytes. */
+/* Pages that are made new, before others are donated, for a segment that lacks so many bytes. */
 static size_t new_bytes_locked(const umf_arena_t *arena, size_t lack) {
     size_t margin = arena->live_peak / 1000 * arena->params.watermark;
     size_t most = arena->live_peak + margin;
@@ -247,31 +252,51 @@ static size_t new_bytes_locked(const umf_arena_t *arena, size_t lack) {
     return lack < room ? lack : room;
 }
 
-static void donate_locked(umf_arena_t *arena, size_t lack, const umf_arena_request_t *request) {
-    if (arena->spare_bytes < lack) {
-        size_t bytes = lack - arena->spare_bytes, made = new_bytes_locked(arena, bytes);
-        if (bytes > made) {
-            umf_arena_donate_locked(arena, bytes - made, request);
-        }
+/* What a segment lacks that spare pages do not fill. */
+typedef struct need_t {
+    size_t lack, most; /* bytes; room for pages */
+    size_t page;       /* of the next new page; 0: pages were donated */
+} need_t;
+
+/* Fills with spare pages, also with those that are donated. false: all is filled. */
+static bool need_locked(umf_arena_t *arena, fill_t *fill, const umf_arena_request_t *request,
+                        need_t *need) {
+    need->lack = fill_locked(arena, fill, request, &need->most);
+    if (!need->lack) {
+        return false;
     }
+    size_t made = new_bytes_locked(arena, need->lack);
+    bool has_donors = fill->exhausted != fill->segment && made < need->lack;
+    if (has_donors && !umf_arena_donate_locked(arena, need->lack - made, need->most, request)) {
+        fill->exhausted = fill->segment;
+        has_donors = false;
+    }
+    need->page = has_donors ? 0 : umf_arena_page_size_locked(arena, need->lack);
+    return true;
+}
+
+static bool make_page(umf_arena_t *arena, size_t size) {
+    return umf_arena_page_make(arena, size) == UMF_RESULT_SUCCESS ||
+           (size > arena->unit && umf_arena_page_make(arena, arena->unit) == UMF_RESULT_SUCCESS);
 }
 
 /* Has a page for each unfilled part. When no page can be made, more are donated. */
 static bool fill_all(umf_arena_t *arena, fill_t *fill, const umf_arena_request_t *request) {
+    need_t need;
     for (;;) {
         umf_lock(&arena->lock);
-        size_t missing = fill_locked(arena, fill, request);
+        bool is_unfilled = need_locked(arena, fill, request, &need);
         umf_unlock(&arena->lock);
-        if (!missing) {
+        if (!is_unfilled) {
             return true;
         }
-        bool is_made = umf_arena_page_make(arena, missing) == UMF_RESULT_SUCCESS ||
-                       (missing > arena->unit &&
-                        umf_arena_page_make(arena, arena->unit) == UMF_RESULT_SUCCESS);
+        if (!need.page || make_page(arena, need.page)) {
+            continue;
+        }
         umf_lock(&arena->lock);
-        size_t donated = is_made ? 0 : umf_arena_donate_locked(arena, missing, request);
+        size_t donated = umf_arena_donate_locked(arena, need.lack, need.most, request);
         umf_unlock(&arena->lock);
-        if (!is_made && !donated) {
+        if (!donated) {
             return false;
         }
     }
@@ -434,7 +459,6 @@ static bool begin(umf_arena_t *arena, fill_t *fill, const umf_arena_request_t *r
     if (is_held) {
         fill->first = fill->segment = fill->place.first;
         fill->place.area->promised += PROMISED;
-        donate_locked(arena, fill->place.lack, request);
     }
     umf_unlock(&arena->lock);
     if (!is_found) {
