@@ -725,6 +725,38 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*vm_drop)(void *provider, void *piece, size_t size);
 
     /// @}
+    /// @name Ranges in other processes
+    /// @{
+
+    /// @brief As `ext_get_ipc_handle`, of a block that lies on pages of a range. Absent, with
+    ///        `range_end_ipc_handle`: such blocks are not shared.
+    ///
+    /// As many bytes as `ext_get_ipc_handle_size` says. The description is opened and closed as any
+    /// other, with the size of the block, and leads to these pages, in their order. Called again
+    /// for a block it writes the same bytes.
+    ///
+    /// @param provider the provider
+    /// @param ptr first address of the block
+    /// @param size its bytes
+    /// @param pages those under it, in the order of their addresses; they stay there until
+    ///        `range_end_ipc_handle`
+    /// @param count length of `pages`
+    /// @param offset where the block begins in the first page
+    /// @param providerIpcData [out] the description
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*range_get_ipc_handle)(void *provider, const void *ptr, size_t size,
+                                         const umf_vm_page_t *pages, size_t count, size_t offset,
+                                         void *providerIpcData);
+
+    /// @brief From now on no process opens the descriptions of the block: its pages are about to
+    ///        leave, or to serve other blocks. Memory that is open stays open.
+    ///
+    /// @param provider the provider
+    /// @param ptr as given to `range_get_ipc_handle`; without effect if the block has none
+    /// @return ::UMF_RESULT_SUCCESS or an error of the provider
+    umf_result_t (*range_end_ipc_handle)(void *provider, const void *ptr);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -734,7 +766,7 @@ typedef struct umf_memory_provider_ext_ops_t {
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,    \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,    \
-            NULL, NULL, NULL, NULL                                                                 \
+            NULL, NULL, NULL, NULL, NULL, NULL                                                     \
     }
 
 /// @brief A kind of provider.

@@ -130,6 +130,29 @@ static umf_result_t export_create(umf_span_t *span, umf_memory_provider_handle_t
     return UMF_RESULT_SUCCESS;
 }
 
+static uint64_t export_new_id(void) {
+    return atomic_fetch_add_explicit(&export_last_id, 1, memory_order_relaxed) + 1;
+}
+
+/* Writes the header in front of a description. */
+static uint64_t export_pack(umf_memory_provider_handle_t provider, const umf_pool_export_t *made,
+                            size_t handle_size, void *handle) {
+    umf_process_t self;
+    umf_process_self(&self);
+    umf_wire_t wire = {
+        .kind = umf_ipc_kind(provider),
+        .boot_id = self.boot_id,
+        .start_time = self.start_time,
+        .base = made->base,
+        .size = made->size,
+        .export_id = made->id,
+        .pid = self.pid,
+        .pid_ns = self.pid_ns,
+        .data_size = (uint32_t)(handle_size - UMF_WIRE_HEADER),
+    };
+    return umf_wire_pack(&wire, handle);
+}
+
 /* Asks the provider, then writes the header in front of its answer. */
 static umf_result_t export_fill(umf_export_t *export, size_t size,
                                 umf_memory_provider_handle_t provider) {
@@ -139,22 +162,10 @@ static umf_result_t export_fill(umf_export_t *export, size_t size,
         return result;
     }
     if (export->id == 0) {
-        export->id = atomic_fetch_add_explicit(&export_last_id, 1, memory_order_relaxed) + 1;
+        export->id = export_new_id();
     }
-    umf_process_t self;
-    umf_process_self(&self);
-    umf_wire_t wire = {
-        .kind = umf_ipc_kind(provider),
-        .boot_id = self.boot_id,
-        .start_time = self.start_time,
-        .base = export->base,
-        .size = size,
-        .export_id = export->id,
-        .pid = self.pid,
-        .pid_ns = self.pid_ns,
-        .data_size = (uint32_t)(export->size - UMF_WIRE_HEADER),
-    };
-    export->fixed_sum = umf_wire_pack(&wire, export->handle);
+    const umf_pool_export_t made = {export->base, size, export->id};
+    export->fixed_sum = export_pack(provider, &made, export->size, export->handle);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -406,11 +417,46 @@ static umf_result_t export_get(umf_span_t *span, const void *ptr, umf_ipc_handle
     return export_copy(export, (uintptr_t)ptr - export->base, handle, size);
 }
 
+/* The handle of a block that the pool describes itself, and that keeps its description. */
+static umf_result_t export_get_block(const umf_span_t *span, umf_memory_pool_handle_t pool,
+                                     const void *ptr, umf_ipc_handle_t *handle, size_t *size) {
+    umf_memory_provider_handle_t provider = umf_tracked_of(span)->root;
+    umf_pool_export_t made = {.id = export_new_id()};
+    umf_result_t result = umf_export_size(provider, size);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_export_mark_t *mark = umf_export_mark_new(*size);
+    if (mark == NULL) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    char *bytes = (char *)(mark + 1);
+    result = pool->fast->get_handle(pool->self, ptr, bytes + UMF_WIRE_HEADER, &made);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_export_mark_free(mark);
+        return result;
+    }
+    uint64_t fixed_sum = export_pack(provider, &made, *size, bytes);
+    umf_wire_set_offset(bytes, fixed_sum, (uintptr_t)ptr - made.base);
+    umf_export_mark_set(mark);
+    *handle = (umf_ipc_handle_t)bytes;
+    return result;
+}
+
+static umf_result_t export_get_any(umf_span_t *span, const void *ptr, umf_ipc_handle_t *handle,
+                                   size_t *size) {
+    umf_memory_pool_handle_t pool =
+        atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
+    bool has_own = pool && pool->fast && pool->fast->get_handle;
+    return umf_unlikely(has_own) ? export_get_block(span, pool, ptr, handle, size)
+                                 : export_get(span, ptr, handle, size);
+}
+
 static umf_result_t export_get_and_pin(umf_span_t *span, const void *ptr, umf_ipc_handle_t *handle,
                                        size_t *size) {
     umf_ipc_handle_t made;
     size_t made_size;
-    umf_result_t result = export_get(span, ptr, &made, &made_size);
+    umf_result_t result = export_get_any(span, ptr, &made, &made_size);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }

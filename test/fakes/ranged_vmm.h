@@ -125,7 +125,9 @@ class RangedVmm {
             book.bytes -= page->size;
             book.pages.erase(at);
         }
-        return real().page_destroy(self, page);
+        const bool fails = is_failure("page_destroy"); // it is the provider's then
+        const umf_result_t result = real().page_destroy(self, page);
+        return fails ? UMF_RESULT_ERROR_UNKNOWN : result;
     }
     static bool overlaps(uintptr_t base, size_t size) {
         auto at = book.mappings.upper_bound(base);

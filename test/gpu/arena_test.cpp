@@ -11,6 +11,7 @@
 #include "program.h"
 
 #include <umf/experimental/ctl.h>
+#include <umf/ipc_ext.h>
 #include <umf/suspend.h>
 
 namespace {
@@ -95,6 +96,62 @@ TEST_F(GpuArena, DonatesPagesThatQueuedWorkUses) {
     EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
     EXPECT_EQ(counter("stale_memory"), 0U);
     EXPECT_EQ(counter("reserved_memory"), 0U);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    for (CUstream stream : streams) {
+        CU(cuStreamDestroy(stream));
+    }
+}
+
+// A block of donated pages in another mapping. It is freed on a queue while its handle is out: its
+// pages serve after the put, and in order behind that queue.
+TEST_F(GpuArena, SharesBlocksAndKeepsTheQueueOfAFree) {
+    NEEDS_FAKE()
+    CUstream streams[2] = {};
+    for (CUstream &stream : streams) {
+        CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    }
+    ASSERT_EQ(umfPoolCreateFromText("coalescing:arena=yes,watermark=0 over "
+                                    "cuda_vmm:device=0,share=fd",
+                                    &pool),
+              OK)
+        << umfTextError();
+    void *blocks[4];
+    for (void *&block : blocks) {
+        block = take(4 * MiB, streams[0]);
+    }
+    drop(blocks[0], 4 * MiB, streams[0]);
+    drop(blocks[2], 4 * MiB, streams[0]);
+    char *shared = static_cast<char *>(take(6 * MiB, streams[0]));
+    EXPECT_GT(counter("donated_memory"), 4 * MiB);
+    CU(cuStreamSynchronize(streams[0]));
+    umf_ipc_handler_handle_t handler = nullptr;
+    umf_ipc_handle_t handle = nullptr;
+    size_t size = 0;
+    void *view = nullptr;
+    ASSERT_EQ(umfPoolGetIPCHandler(pool, &handler), OK);
+    ASSERT_EQ(umfGetIPCHandle(shared + MiB, &handle, &size), OK);
+    const std::string bytes(reinterpret_cast<const char *>(handle), size);
+    ASSERT_EQ(umfOpenIPCHandleSized(handler, bytes.data(), size, &view), OK);
+    EXPECT_NE(view, shared + MiB);
+    std::vector<unsigned char> host(5 * MiB);
+    CU(cuMemcpyDtoH(host.data(), reinterpret_cast<CUdeviceptr>(view), host.size()));
+    EXPECT_TRUE(std::all_of(host.begin(), host.end(), [](unsigned char c) { return c == 1; }));
+    EXPECT_EQ(umfCloseIPCHandle(view), OK);
+    CU_work(shared, 6 * MiB, streams[0]);
+    EXPECT_EQ(umfFreeOn(shared, streams[0]), OK);
+    EXPECT_NE(umfFreeOn(shared, streams[0]), OK) << "freed before";
+    void *other = take(6 * MiB, streams[1]);
+    EXPECT_NE(other, shared);
+    ASSERT_EQ(umfOpenIPCHandleSized(handler, bytes.data(), size, &view), OK);
+    EXPECT_EQ(umfCloseIPCHandle(view), OK);
+    driver().given_back(shared, 6 * MiB);
+    EXPECT_EQ(umfPutIPCHandle(handle), OK);
+    EXPECT_EQ(take(6 * MiB, streams[1]), shared) << "behind the work of the other stream";
+    EXPECT_NE(umfOpenIPCHandleSized(handler, bytes.data(), size, &view), OK);
+    drop(shared, 6 * MiB, streams[1]);
+    drop(other, 6 * MiB, streams[1]);
+    drop(blocks[1], 4 * MiB, streams[0]);
+    drop(blocks[3], 4 * MiB, streams[0]);
     EXPECT_EQ(umfPoolDestroy(pool), OK);
     for (CUstream stream : streams) {
         CU(cuStreamDestroy(stream));

@@ -12,6 +12,7 @@
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+#include <umf/ipc_ext.h>
 #include <umf/text.h>
 
 #include "fakes/ranged_vmm.h"
@@ -102,6 +103,17 @@ struct Program {
         uint32_t value;
     };
     std::vector<Block> blocks{};
+    // A handle, what it leads to in another mapping, and what has to be there. After the free of
+    // its block it still is, as long as the handle is out.
+    struct Shared {
+        umf_ipc_handle_t handle;
+        Block block, view;
+        std::string bytes;
+        bool is_out;
+        bool is_void = false; // its memory was taken away
+    };
+    std::vector<Shared> shared{};
+    size_t opened = 0;
 
     Program(umf_memory_pool_handle_t of, unsigned seed) : pool(of), random(seed) {}
 
@@ -140,9 +152,75 @@ struct Program {
             const size_t kept = std::min(size, block.size);
             check(
                 {static_cast<char *>(ptr), 4 + (kept - 4) / (16 * KiB) * (16 * KiB), block.value});
+            const Block old = block;
             block = {static_cast<char *>(ptr), size, 0};
             write(block);
+            for (Shared &one : shared) { // it may have stayed where it is
+                if (one.block.ptr == ptr && one.block.value == old.value) {
+                    one.block = block;
+                    one.view.size = block.size;
+                    one.view.value = block.value;
+                }
+            }
         }
+    }
+    umf_result_t open(const std::string &bytes, void **view) {
+        umf_ipc_handler_handle_t handler = nullptr;
+        EXPECT_EQ(umfPoolGetIPCHandler(pool, &handler), OK);
+        return umfOpenIPCHandleSized(handler, bytes.data(), bytes.size(), view);
+    }
+    // It is not freed, or its free is deferred.
+    bool is_live(const Block &block) const {
+        const auto is_it = [&](const Block &other) {
+            return other.ptr == block.ptr && other.value == block.value;
+        };
+        return std::any_of(blocks.begin(), blocks.end(), is_it) ||
+               std::any_of(shared.begin(), shared.end(),
+                           [&](const Shared &one) { return one.is_out && is_it(one.block); });
+    }
+    // Failures of the system are allowed.
+    void share(const Block &block) {
+        umf_ipc_handle_t handle = nullptr;
+        size_t size = 0;
+        void *view = nullptr;
+        if (umfGetIPCHandle(block.ptr, &handle, &size) != OK) {
+            return;
+        }
+        const std::string bytes(reinterpret_cast<const char *>(handle), size);
+        if (open(bytes, &view) != OK) {
+            EXPECT_EQ(umfPutIPCHandle(handle), OK);
+            return;
+        }
+        opened++;
+        shared.push_back({handle,
+                          block,
+                          {static_cast<char *>(view), block.size, block.value},
+                          bytes,
+                          true,
+                          false});
+        check(shared.back().view);
+    }
+    // The handle is put, or later what it led to is closed. It opens what is in the block as long
+    // as it lives.
+    void unshare(size_t at) {
+        Shared &one = shared[at];
+        void *again = nullptr;
+        if (one.is_out) {
+            if (!one.is_void) {
+                check(one.view);
+            }
+            one.is_out = false;
+            EXPECT_EQ(umfPutIPCHandle(one.handle), OK);
+            return;
+        }
+        const bool is_open = open(one.bytes, &again) == OK;
+        if (is_open) {
+            EXPECT_TRUE(is_live(one.block)) << "a handle of a block that was freed was opened";
+            check({static_cast<char *>(again), one.block.size, one.block.value});
+            EXPECT_EQ(umfCloseIPCHandle(again), OK);
+        }
+        EXPECT_EQ(umfCloseIPCHandle(one.view.ptr), OK);
+        shared.erase(shared.begin() + static_cast<std::ptrdiff_t>(at));
     }
     void drop(size_t at) {
         check(blocks[at]);
@@ -151,8 +229,18 @@ struct Program {
         blocks.pop_back();
     }
     void step() {
-        const unsigned what = static_cast<unsigned>(random() % 100);
+        const unsigned what = static_cast<unsigned>(random() % 112);
         const size_t at = blocks.empty() ? 0 : random() % blocks.size();
+        if (what >= 106 && !shared.empty()) {
+            unshare(random() % shared.size());
+            return;
+        }
+        if (what >= 100) {
+            if (!blocks.empty() && shared.size() < 8) {
+                share(blocks[at]);
+            }
+            return;
+        }
         if (what < 45 && blocks.size() < 64) {
             take();
         } else if (what < 90 && !blocks.empty()) {
@@ -163,7 +251,16 @@ struct Program {
             umfPoolTrimMemory(pool, random() % (4 * MiB));
         }
     }
+    // What is open shows memory that the pool may no longer have.
+    void was_suspended() {
+        for (Shared &one : shared) {
+            one.is_void = true;
+        }
+    }
     void end() {
+        while (!shared.empty()) {
+            unshare(0);
+        }
         while (!blocks.empty()) {
             drop(blocks.size() - 1);
         }

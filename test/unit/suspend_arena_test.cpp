@@ -173,6 +173,33 @@ TEST_F(SuspendArena, MayLoseAllItsBlocksOrEndMeanwhile) {
     EXPECT_EQ(allocated(), 0U);
 }
 
+// A handle ends with the memory that it is of. Another one leads to the memory of after the resume.
+TEST_F(SuspendArena, EndsHandles) {
+    make();
+    char *block = take(MiB);
+    memset(block, 5, MiB);
+    umf_ipc_handle_t handles[2] = {};
+    umf_ipc_handler_handle_t handler = nullptr;
+    size_t size = 0;
+    void *view = nullptr;
+    ASSERT_EQ(umfPoolGetIPCHandler(pool, &handler), OK);
+    ASSERT_EQ(umfGetIPCHandle(block, &handles[0], &size), OK);
+    ASSERT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(umfOpenIPCHandle(handler, handles[0], &view), BAD);
+    EXPECT_EQ(umfGetIPCHandle(block, &handles[1], &size), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(umfOpenIPCHandle(handler, handles[0], &view), BAD);
+    ASSERT_EQ(umfGetIPCHandle(block, &handles[1], &size), OK);
+    ASSERT_EQ(umfOpenIPCHandle(handler, handles[1], &view), OK);
+    memset(block, 6, MiB);
+    EXPECT_EQ(static_cast<char *>(view)[MiB - 1], 6);
+    EXPECT_EQ(umfCloseIPCHandle(view), OK);
+    EXPECT_EQ(umfFree(block), OK);
+    for (umf_ipc_handle_t handle : handles) {
+        EXPECT_EQ(umfPutIPCHandle(handle), OK);
+    }
+}
+
 TEST_F(SuspendArena, StaysInItsGroup) {
     make();
     umf_pool_group_handle_t group = nullptr;
@@ -224,6 +251,7 @@ TEST_F(SuspendArena, KeepsContentInRandomPrograms) {
             }
             RangedVmm::fail(failing[(seed + round) % 5], 1 + program.random() % 40);
             umfPoolsSuspend(&pool, 1, nullptr, nullptr);
+            program.was_suspended();
             for (size_t i = program.random() % 4; i > 0 && !program.blocks.empty(); i--) {
                 EXPECT_EQ(umfFree(program.blocks.back().ptr), OK); // content is away
                 program.blocks.pop_back();

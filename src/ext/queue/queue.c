@@ -56,8 +56,18 @@ static bool is_plain(umf_memory_pool_handle_t pool, umf_queue_t queue, umf_resul
     return !has_queues;
 }
 
+/* With IPC handles out the free may be deferred: the block keeps the queue until then. */
 static umf_result_t free_on(umf_memory_pool_handle_t pool, void *ptr, const void *arg) {
-    return umf_queued_of(pool)->free_on(pool->self, ptr, *(umf_queue_t const *)arg);
+    umf_queue_t queue = *(umf_queue_t const *)arg;
+    if (umf_likely(!__atomic_load_n(&pool->pins, __ATOMIC_RELAXED))) {
+        return umf_queued_of(pool)->free_on(pool->self, ptr, queue);
+    }
+    umf_result_t result = umf_queued_of(pool)->last_use_on(pool->self, ptr, queue);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_map_entry_t entry = umf_map_find(&umf_map_global, (uintptr_t)ptr);
+    return UMF_PASS_ON(pool, UMF_LAYER_QUEUE, free_at)(pool->free_self, ptr, entry);
 }
 
 static umf_result_t free_queued(umf_memory_pool_handle_t pool, void *ptr, umf_queue_t queue) {

@@ -148,6 +148,8 @@ typedef struct umf_pool_queue_ops_t {
     void *(*malloc_on)(void *pool, size_t size, size_t alignment, void *queue);
     umf_result_t (*free_on)(void *pool, void *ptr, void *queue);
     umf_result_t (*use_on)(void *pool, const void *ptr, void *queue);
+    /* As a free on a queue, but the block lives on until the next free, which names no queue. */
+    umf_result_t (*last_use_on)(void *pool, void *ptr, void *queue);
     /* The queue is about to be destroyed. One that the pool has not met is ignored. */
     void (*queue_ends)(void *pool, void *queue);
     /* Bytes of freed memory that queued work still uses, after a look at the queues, or a wait. */
@@ -167,6 +169,13 @@ typedef struct umf_pool_pieces_ops_t {
      */
     void (*each_part)(void *pool, umf_part_visit_t visit, void *arg);
 } umf_pool_pieces_ops_t;
+
+/* What a description of a pool's block is of. */
+typedef struct umf_pool_export_t {
+    uintptr_t base;
+    size_t size;
+    uint64_t id; /* a number for a new description, which becomes that of the block's */
+} umf_pool_export_t;
 
 /* The functions that in-tree pools offer beyond their operations table. */
 typedef struct umf_pool_fast_ops_t {
@@ -207,6 +216,9 @@ typedef struct umf_pool_fast_ops_t {
     /* Others can reach the pages under a range of live memory: from now on they stay where they
      * are, or are released. NULL: the pool moves none. */
     void (*share)(void *pool, const void *ptr, size_t size);
+    /* Describes the block that holds `ptr` for other processes. The description is valid until the
+     * block is freed or shrinks, or its memory goes. NULL: the provider describes spans. */
+    umf_result_t (*get_handle)(void *pool, const void *ptr, void *data, umf_pool_export_t *made);
     /* NULL: pieces are the provider's. */
     const umf_pool_pieces_ops_t *pieces;
     /* Is memory overwritten when it is freed? Constant after initialize. NULL: no. */

@@ -30,22 +30,22 @@ umf_result_t umf_vmm_handle_size(void *provider, size_t *size) {
 void umf_vmm_handle_write(const umf_vmm_t *vmm, umf_vmm_handle_t *handle, void *data) {
     handle->magic = HANDLE_MAGIC;
     handle->version = HANDLE_VERSION;
-    handle->kind = vmm->ops->kind;
+    handle->kind |= vmm->ops->kind;
     handle->check = umf_sum_of_fields(handle, sizeof(*handle), &handle->check);
     memcpy(data, handle, sizeof(*handle));
 }
 
 static bool handle_is_ours(umf_vmm_handle_t *handle, uint16_t kind) {
     return handle->magic == HANDLE_MAGIC && handle->version == HANDLE_VERSION &&
-           handle->kind == kind &&
+           (handle->kind & ~UMF_VMM_PAGED) == kind &&
            handle->check == umf_sum_of_fields(handle, sizeof(*handle), &handle->check);
 }
 
 static bool handle_place_is_valid(const umf_vmm_handle_t *handle) {
-    uint64_t mask = handle->granule - 1;
+    uint64_t mask = handle->granule - 1, unit = umf_vmm_handle_unit(handle) - 1;
     uint64_t end;
     return umf_is_pow2(handle->granule) && handle->granule >= umf_os_page_size() &&
-           ((handle->piece_size | handle->offset | handle->size) & mask) == 0 &&
+           (handle->piece_size & mask) == 0 && ((handle->offset | handle->size) & unit) == 0 &&
            handle->size != 0 && handle->piece_size <= PTRDIFF_MAX &&
            !__builtin_add_overflow(handle->offset, handle->size, &end) && end <= handle->piece_size;
 }

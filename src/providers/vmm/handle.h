@@ -15,7 +15,7 @@
 typedef struct umf_vmm_handle_t {
     uint32_t magic;
     uint16_t version;
-    uint16_t kind;                /* that of the back end */
+    uint16_t kind;                /* that of the back end, and UMF_VMM_PAGED */
     uint64_t check;               /* sum of all other fields */
     umf_fd_ticket_t piece, board; /* with a token both name the board; boardless: zero */
     uint64_t piece_size;
@@ -31,6 +31,18 @@ typedef struct umf_vmm_handle_t {
 
 _Static_assert(sizeof(umf_vmm_handle_t) == 16 + 2 * 96 + UMF_VMM_TOKEN_SIZE + 6 * 8 + 8,
                "handles travel");
+
+/* Memory in pages (paged.h): `piece` names the manifest, and the piece is all of the pages. */
+#define UMF_VMM_PAGED 0x8000u
+
+static inline bool umf_vmm_handle_is_paged(const umf_vmm_handle_t *handle) {
+    return handle->kind & UMF_VMM_PAGED;
+}
+
+/* The unit of the described size: a block on pages has its exact size. */
+static inline size_t umf_vmm_handle_unit(const umf_vmm_handle_t *handle) {
+    return umf_vmm_handle_is_paged(handle) ? 1 : (size_t)handle->granule;
+}
 
 /* Writes a description into a caller's buffer; magic, version, kind and sum are set here. */
 void umf_vmm_handle_write(const umf_vmm_t *vmm, umf_vmm_handle_t *handle, void *data);

@@ -133,7 +133,7 @@ static umf_result_t open_from(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
         UMF_LOG_ERROR("no memory to open shared memory");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    *opened = (opened_t){.size = (size_t)handle->size, .granule = (size_t)handle->granule};
+    *opened = (opened_t){.size = (size_t)handle->size, .granule = umf_vmm_handle_unit(handle)};
     uintptr_t address;
     umf_result_t result = open_join(vmm, handle, NULL, opened, &address);
     if (result == UMF_RESULT_SUCCESS && !opened->import) {
@@ -247,7 +247,7 @@ umf_result_t umf_vmm_check_handle(void *provider, const void *data, size_t size)
     umf_vmm_handle_t handle;
     umf_result_t result = umf_vmm_handle_read(vmm, data, &handle);
     if (result == UMF_RESULT_SUCCESS &&
-        !is_size(size, (size_t)handle.granule, (size_t)handle.size)) {
+        !is_size(size, umf_vmm_handle_unit(&handle), (size_t)handle.size)) {
         UMF_LOG_ERROR("%zu bytes are to be opened, but %llu were described", size,
                       (unsigned long long)handle.size);
         result = UMF_RESULT_ERROR_INVALID_ARGUMENT;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "providers/vmm/import_own.h"
+#include "providers/vmm/paged.h"
 #include "system/checksum.h"
 #include "system/os.h"
 
@@ -148,6 +149,9 @@ static umf_result_t open_import(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
 static umf_result_t import_map(umf_vmm_t *vmm, const umf_vmm_handle_t *handle,
                                umf_vmm_import_t *import) {
     umf_physical_t physical;
+    if (umf_vmm_handle_is_paged(handle)) {
+        return umf_vmm_map_pages(vmm, handle, import->source, &import->base);
+    }
     umf_result_t result = open_import(vmm, handle, import->source, &physical);
     if (result != UMF_RESULT_SUCCESS) {
         return result;

@@ -186,6 +186,12 @@ static int pages_own_locked(linux_vmm_t *made, linux_pages_t **own) {
     }
     *own = &made->pages[count];
     int error = umf_memory_file("umf_vmm_pages", &fd);
+    if (!error) { /* importers rely on it */
+        error = umf_memory_file_seal(fd, UMF_OS_SEALS);
+        if (error) {
+            umf_os_close(fd);
+        }
+    }
     error = error ? error : umf_kept_fd_take(&(*own)->file, fd);
     if (!error) {
         (*own)->forks = umf_fork_count();
@@ -232,6 +238,35 @@ static umf_result_t linux_vmm_map_page(void *backend, uintptr_t base, size_t siz
     error = error ? error
                   : umf_os_map(&at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                                pages->file.number, page_offset(physical));
+    return error ? linux_vmm_fail(error, "mapping", size) : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_page_file(void *backend, umf_physical_t physical, int *fd,
+                                        uint64_t *offset) {
+    const linux_pages_t *pages = pages_of(backend, physical);
+    int error = pages_check(pages);
+    if (error) {
+        return linux_vmm_fail(error, "sharing", 0);
+    }
+    *fd = pages->file.number;
+    *offset = page_offset(physical);
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t linux_vmm_map_file(void *backend, uintptr_t base, size_t size, int fd,
+                                       uint64_t offset) {
+    (void)backend;
+    uint64_t dev, ino, length;
+    void *at = (void *)base;
+    int error = umf_os_file_id(fd, &dev, &ino, &length);
+    if (!error && (offset + size > length || umf_memory_file_check(fd) != 0)) {
+        UMF_LOG_ERROR("a description is of %zu bytes that its file does not have, or may lose",
+                      size);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    error = error
+                ? error
+                : umf_os_map(&at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset);
     return error ? linux_vmm_fail(error, "mapping", size) : UMF_RESULT_SUCCESS;
 }
 
@@ -294,6 +329,8 @@ static const umf_vmm_backend_t linux_vmm_backend = {
     .create_page = linux_vmm_create_page,
     .destroy_page = linux_vmm_destroy_page,
     .map_page = linux_vmm_map_page,
+    .page_file = linux_vmm_page_file,
+    .map_file = linux_vmm_map_file,
     .show = linux_vmm_show,
     .unreserve_unmaps = true,
     .kind = 1,

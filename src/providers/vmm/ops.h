@@ -5,6 +5,7 @@
 #ifndef UMF_SRC_PROVIDERS_VMM_OPS_H
 #define UMF_SRC_PROVIDERS_VMM_OPS_H
 
+#include "providers/vmm/paged.h"
 #include "providers/vmm/vmm.h"
 
 #define UMF_VMM_FIRST(type)                                                                        \
@@ -38,7 +39,9 @@ umf_result_t umf_vmm_op_ctl(void *provider, umf_ctl_query_source_t source, const
 #define UMF_VMM_RANGE_OPS                                                                          \
     .range_reserve = umf_vmm_range_reserve, .range_release = umf_vmm_range_release,                \
     .page_create = umf_vmm_page_create, .page_destroy = umf_vmm_page_destroy,                      \
-    .page_map = umf_vmm_page_map, .page_unmap = umf_vmm_page_unmap
+    .page_map = umf_vmm_page_map, .page_unmap = umf_vmm_page_unmap,                                \
+    .range_get_ipc_handle = umf_vmm_range_get_handle,                                              \
+    .range_end_ipc_handle = umf_vmm_range_end_handle
 #define UMF_VMM_MARK_OPS .mark_all = umf_vmm_mark_all, .mark_all_wait = umf_vmm_mark_all_wait
 
 #endif

@@ -225,6 +225,7 @@ umf_result_t umf_vmm_share_describe_locked(umf_vmm_t *vmm, umf_vmm_piece_share_t
         .word = export->word,
         .maker = share->maker,
         .piece_id = piece->id,
+        .kind = location->is_paged ? UMF_VMM_PAGED : 0,
     };
     memcpy(handle.token, piece->token, sizeof(handle.token));
     umf_vmm_handle_write(vmm, &handle, data);

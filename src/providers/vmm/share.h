@@ -28,6 +28,7 @@ typedef struct umf_vmm_t umf_vmm_t;
 /* The shared state of one provider. Sync: its lock. Zeroed, it shares nothing yet. */
 typedef struct umf_vmm_share_t {
     umf_hash_t exports;     /* described allocations by address */
+    umf_hash_t paged;       /* described blocks on pages by address (paged.c) */
     umf_board_t board;      /* its generations also number pieces */
     umf_fd_ticket_t ticket; /* of the board, as `file` */
     umf_kept_fd_t file;
@@ -50,6 +51,7 @@ typedef struct umf_vmm_location_t {
     size_t size;
     size_t offset; /* in its piece */
     size_t piece_size;
+    bool is_paged; /* the piece is many pages */
 } umf_vmm_location_t;
 
 /* The result of all sharing operations of a back end without sharing. Logs if not SUCCESS. */

@@ -4,6 +4,7 @@
  * released.
  */
 #include "providers/vmm/own.h"
+#include "providers/vmm/paged.h"
 
 #include <string.h>
 
@@ -203,6 +204,7 @@ static void vmm_unmake_left(umf_vmm_t *vmm) {
 void umf_vmm_fini(umf_vmm_t *vmm) {
     vmm_unmake_left(vmm);
     umf_vmm_ranges_fini(vmm);
+    umf_vmm_paged_fini(vmm);
     umf_vmm_share_fini(vmm);
     umf_vmm_imports_fini(vmm);
     umf_meta_free(vmm->pieces, vmm->piece_room * sizeof(*vmm->pieces));

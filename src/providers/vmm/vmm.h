@@ -10,7 +10,7 @@
  * The back end supplies a few operations; everything else is written once: vmm.c, pieces.c for
  * detaching and attaching physical memory, pending.c for memory that queued work still uses,
  * ranges.c for pools that place pages themselves, show.c for memory that is mapped read-only,
- * share.c and import.c for other processes, ops.c for the tables.
+ * share.c, import.c and paged.c for other processes, ops.c for the tables.
  */
 #ifndef UMF_SRC_PROVIDERS_VMM_VMM_H
 #define UMF_SRC_PROVIDERS_VMM_VMM_H
@@ -64,6 +64,13 @@ typedef struct umf_vmm_backend_t {
     umf_result_t (*create_page)(void *backend, size_t size, umf_physical_t *physical);
     umf_result_t (*destroy_page)(void *backend, size_t size, umf_physical_t physical);
     umf_result_t (*map_page)(void *backend, uintptr_t base, size_t size, umf_physical_t physical);
+
+    /* NULL, or the file that has the page, and where; it stays the back end's. NULL: a page has a
+     * descriptor of its own, by export_fd. */
+    umf_result_t (*page_file)(void *backend, umf_physical_t physical, int *fd, uint64_t *offset);
+    /* With page_file: maps a part of such a file of another process, where addresses are reserved.
+     */
+    umf_result_t (*map_file)(void *backend, uintptr_t base, size_t size, int fd, uint64_t offset);
 
     /* Sharing. export_fd makes a new descriptor of physical memory. import gives the memory behind
      * a descriptor, which stays the caller's; INVALID_ARGUMENT if it is not `size` bytes. */

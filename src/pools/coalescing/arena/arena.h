@@ -14,8 +14,9 @@
  * Whatever calls the provider is done by the thread with the driver lock, and without other locks.
  * What it works on is BUSY meanwhile, and it alone counts the mappings of pages. Files: take.c
  * serves requests, place.c finds a place and maps what it lacks, pages.c has the pages, donates,
- * and removes stale mappings, pieces.c takes the memory away for a suspend, queues.c orders queues,
- * pool.c has the operations, settings.c the counters.
+ * and removes stale mappings, pieces.c takes the memory away for a suspend, share.c describes
+ * blocks for other processes, queues.c orders queues, pool.c has the operations, settings.c the
+ * counters.
  */
 #ifndef UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
 #define UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
@@ -123,6 +124,7 @@ typedef struct umf_arena_t {
     size_t stale_bytes;
     bool is_lossy;             /* addresses are mapped of which nothing knows: they stay so */
     size_t live, live_peak;    /* bytes of blocks */
+    size_t exported;           /* blocks with descriptions */
     size_t held, held_peak;    /* bytes of pages */
     size_t donated;            /* bytes, so far */
     uint64_t clock;            /* frees so far */
@@ -169,6 +171,17 @@ void umf_arena_driver_unlock(umf_arena_t *arena);
 void *umf_arena_alloc(umf_arena_t *arena, size_t size, umf_arena_request_t *request);
 /* The block becomes a free segment. */
 void umf_arena_free_locked(umf_arena_t *arena, umf_segment_t *block);
+
+/* --- share.c --- */
+
+umf_result_t umf_arena_get_handle(void *self, const void *ptr, void *data, umf_pool_export_t *made);
+/* The block is about to lose its pages, its end, or its life: its descriptions end. The lock, which
+ * is held, is released meanwhile. Returns the block, NULL if it is gone. */
+umf_segment_t *umf_arena_unshare_locked(umf_arena_t *arena, umf_segment_t *block);
+/* The same of all blocks in a range. No lock held. */
+void umf_arena_unshare(umf_arena_t *arena, uintptr_t base, size_t size);
+/* A DMA buffer of the range is made: its holder can reach the pages. */
+void umf_arena_share(void *self, const void *ptr, size_t size);
 
 /* --- place.c --- */
 

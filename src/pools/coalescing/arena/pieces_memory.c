@@ -49,6 +49,7 @@ static umf_result_t unmap(umf_arena_t *arena, uintptr_t base) {
     if (!piece.is_attached) {
         return UMF_RESULT_SUCCESS;
     }
+    umf_arena_unshare(arena, base, piece.size);
     umf_result_t result = provider->ext->page_unmap(provider->self, (void *)base, piece.size);
     if (result == UMF_RESULT_SUCCESS) {
         umf_lock(&arena->lock);

@@ -45,12 +45,16 @@ static umf_result_t put(umf_arena_t *arena, const void *ptr, unsigned queue, boo
     uintptr_t end = 0;
     umf_lock(&arena->lock);
     umf_segment_t *block = block_locked(arena, ptr);
+    if (umf_unlikely(block && block->export_id)) {
+        block = umf_arena_unshare_locked(arena, block);
+    }
     if (umf_likely(block != NULL)) {
         uint64_t count = ++arena->clock;
         end = arena->claimed ? umf_segment_end(block) : 0;
-        if (queue == UMF_USES_DEVICE) {
+        if (queue == UMF_USES_DEVICE && !block->is_last) {
             block->uses = (umf_uses_t){0};
         }
+        block->is_last = false;
         if (is_captured) {
             umf_arena_fix_locked(arena, block->base, block->size);
         }
@@ -101,6 +105,9 @@ static bool shrink(void *self, void *ptr, void *note, size_t old, size_t size) {
     umf_segments_t *area = umf_arena_area(arena, (uintptr_t)ptr);
     umf_lock(&arena->lock);
     umf_segment_t *block = block_locked(arena, ptr);
+    if (block && block->export_id) {
+        block = umf_arena_unshare_locked(arena, block);
+    }
     bool is_cut = block && umf_segments_reserve(area, 1);
     if (is_cut) {
         umf_segment_cut(area, block, block->base, keep);
@@ -184,8 +191,8 @@ static umf_result_t arena_free_on(void *self, void *ptr, void *queue) {
     return result;
 }
 
-static umf_result_t arena_use_on(void *self, const void *ptr, void *queue) {
-    umf_arena_t *arena = self;
+/* `is_last`: until its free nothing else uses the block. */
+static umf_result_t use_on(umf_arena_t *arena, const void *ptr, void *queue, bool is_last) {
     unsigned index;
     bool is_captured;
     umf_result_t result = umf_arena_queue(arena, queue, &index, &is_captured);
@@ -196,6 +203,7 @@ static umf_result_t arena_use_on(void *self, const void *ptr, void *queue) {
     umf_segment_t *block = block_locked(arena, ptr);
     if (block) {
         umf_uses_add(&block->uses, index, 0);
+        block->is_last |= is_last;
         if (is_captured) {
             umf_arena_fix_locked(arena, block->base, block->size);
         }
@@ -203,6 +211,14 @@ static umf_result_t arena_use_on(void *self, const void *ptr, void *queue) {
     umf_unlock(&arena->lock);
     umf_arena_unpin(arena, index);
     return block ? result : refuse(arena, ptr);
+}
+
+static umf_result_t arena_use_on(void *self, const void *ptr, void *queue) {
+    return use_on(self, ptr, queue, false);
+}
+
+static umf_result_t arena_last_use_on(void *self, void *ptr, void *queue) {
+    return use_on(self, ptr, queue, true);
 }
 
 static void arena_queue_ends(void *self, void *queue) {
@@ -275,16 +291,10 @@ static const umf_pool_queue_ops_t arena_queue_ops = {
     .malloc_on = arena_malloc_on,
     .free_on = arena_free_on,
     .use_on = arena_use_on,
+    .last_use_on = arena_last_use_on,
     .queue_ends = arena_queue_ends,
     .pending = arena_pending,
 };
-
-static void arena_share(void *self, const void *ptr, size_t size) {
-    umf_arena_t *arena = self;
-    umf_lock(&arena->lock);
-    umf_arena_share_locked(arena, (uintptr_t)ptr, size);
-    umf_unlock(&arena->lock);
-}
 
 /* --- trims and ticks -------------------------------------------------------------------------- */
 
@@ -433,6 +443,7 @@ static umf_result_t arena_finalize(void *self) {
     umf_arena_t *arena = self;
     umf_result_t result = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     umf_arena_driver_lock(arena);
+    umf_arena_unshare(arena, (uintptr_t)arena->base, arena->size);
     if (is_at_rest(arena)) {
         umf_arena_queues_fini(arena);
         umf_arena_pieces_fini(arena);
@@ -475,7 +486,8 @@ static const umf_view_kind_t arena_view = {
 
 static const umf_pool_fast_ops_t arena_fast_ops = {
     .queued = &arena_queue_ops,
-    .share = arena_share,
+    .share = umf_arena_share,
+    .get_handle = umf_arena_get_handle,
     .pieces = &umf_arena_pieces,
     .free_at = arena_free_at,
     .usable_size_at = arena_usable_size_at,

@@ -139,6 +139,8 @@ bool umf_segments_init(umf_segments_t *segments, uintptr_t base, size_t size) {
     whole->base = base;
     whole->size = size;
     whole->kind = UMF_SEGMENT_NONE;
+    whole->export_id = 0;
+    whole->is_last = false;
     whole->prev = whole->next = NULL;
     segments->first = segments->last = whole;
     return true;
@@ -189,6 +191,8 @@ static umf_segment_t *part_of(umf_segments_t *segments, const umf_segment_t *who
     part->uses = whole->uses;
     part->kind = whole->kind;
     part->was = whole->was;
+    part->export_id = 0;
+    part->is_last = false;
     return part;
 }
 

@@ -24,9 +24,11 @@ typedef struct umf_segment_t {
     umf_uses_t uses; /* of a live one the queues that use it, of a free one those that may still */
     struct umf_segment_t *prev, *next;
     struct umf_segment_t *left, *right; /* of the tree of free ones */
+    uint64_t export_id; /* of a live one: the number of its descriptions (share.c); 0: none */
     uint32_t priority;
     uint8_t kind;
-    uint8_t was; /* of a busy one: its kind before */
+    uint8_t was;  /* of a busy one: its kind before */
+    bool is_last; /* of a live one: its queues have used it for the last time */
 } umf_segment_t;
 
 typedef struct umf_segments_t {
