@@ -187,7 +187,9 @@ static UMF_COLD void *alloc_or_reclaim(proxy_pool_t *pool, size_t size, size_t a
     return is_served ? request.ptr : NULL;
 }
 
-static inline void *alloc_anew(proxy_pool_t *pool, size_t size, size_t alignment) {
+/* Not inline, because its stack frame would be that of every allocation. */
+static __attribute__((noinline)) void *alloc_anew(proxy_pool_t *pool, size_t size,
+                                                  size_t alignment) {
     void *ptr = alloc_once(pool, size, alignment);
     return umf_likely(proxy_last_error == UMF_RESULT_SUCCESS)
                ? ptr

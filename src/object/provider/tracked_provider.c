@@ -178,12 +178,6 @@ umf_span_t *umf_tracked_find(const umf_tracked_provider_t *tracked, const void *
                : tracked_find_slow(tracked, ptr);
 }
 
-umf_span_t *umf_tracked_find_entry(const umf_tracked_provider_t *tracked, const void *ptr,
-                                   umf_map_entry_t *entry) {
-    *entry = umf_map_find(tracked->spans.map, (uintptr_t)ptr);
-    return own_span(tracked, *entry);
-}
-
 size_t umf_tracked_span_count(umf_tracked_provider_t *tracked) {
     umf_lock(&tracked->spans.lock);
     size_t count = tracked->spans.count;

@@ -119,9 +119,6 @@ void umf_provider_free_batch(umf_memory_provider_handle_t provider, bool begins)
 /* The span of this tracked provider that contains `ptr`. NULL: there is none, or the innermost span
  * belongs to another one. */
 umf_span_t *umf_tracked_find(const umf_tracked_provider_t *tracked, const void *ptr);
-/* The same, and the span's map entry. */
-umf_span_t *umf_tracked_find_entry(const umf_tracked_provider_t *tracked, const void *ptr,
-                                   umf_map_entry_t *entry);
 
 /* The number and the bytes of the provider allocations, dormant ones included. `each` visits them
  * under the lock of the tracked provider until `visit` returns false. */

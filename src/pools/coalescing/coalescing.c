@@ -132,15 +132,13 @@ static umf_result_t coalescing_free(void *self, void *ptr) {
 
 /* --- sizes, and content ----------------------------------------------------------------------- */
 
-/* The size of the live allocation that starts at `ptr`; 0: none does. `entry`: as in `put`. */
-static size_t usable_size(void *self, const void *ptr, umf_map_entry_t entry, void **note) {
+static umf_block_room_t usable_size(void *self, const void *ptr, umf_map_entry_t entry) {
     coalescing_pool_t *pool = self;
-    (void)note;
     shard_t *shard = umf_coalescing_shard_of(pool, ptr, entry);
     umf_lock(&shard->lock);
     size_t size = is_isolated(shard, ptr) ? 0 : umf_range_used_size(shard->range, (uintptr_t)ptr);
     umf_unlock(&shard->lock);
-    return size;
+    return (umf_block_room_t){.size = size};
 }
 
 /* Frees the tail of a block in place. false: the block is too small, or there is no memory to

@@ -109,13 +109,19 @@ UMF_COLD bool umf_disjoint_reclaim(disjoint_pool_t *pool,
     return umf_reclaim(&shortage);
 }
 
+/* A function of its own, so that no other one has its stack frame. */
+static UMF_COLD size_t take_or_reclaim(disjoint_pool_t *pool, umf_bin_t *bin,
+                                       umf_disjoint_take_from_t from, umf_item_t *items) {
+    take_t request = {.bin = bin, .from = from, .items = items};
+    return umf_disjoint_reclaim(pool, take_one, &request);
+}
+
 size_t umf_disjoint_take(disjoint_pool_t *pool, uint32_t index, umf_disjoint_take_from_t from,
                          umf_item_t *items, size_t n) {
     umf_bin_t *bin = bin_get(pool, index);
     size_t got = bin ? from(bin, items, n) : 0;
     if (umf_unlikely(!got) && bin) {
-        take_t request = {.bin = bin, .from = from, .items = items};
-        got = umf_disjoint_reclaim(pool, take_one, &request);
+        got = take_or_reclaim(pool, bin, from, items);
     }
     if (!got) {
         umf_disjoint_fail(bin ? umf_tracked_refusal() : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);

@@ -231,9 +231,7 @@ static __attribute__((noinline)) umf_result_t put_unusual(disjoint_pool_t *pool,
  * Frees blocks that the core could not push itself. The core has tried the calling thread's
  * magazine if the slab is aligned. An address inside a chunk is refused.
  */
-static umf_result_t disjoint_free_at(void *self, void *ptr, umf_map_entry_t entry) {
-    disjoint_pool_t *pool = self;
-    umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
+static inline umf_result_t free_in(disjoint_pool_t *pool, void *ptr, umf_span_t *span) {
     uint8_t *state = cached_state_of(pool, span, ptr);
     if (umf_unlikely(!state)) {
         return put_unusual(pool, span, ptr);
@@ -246,6 +244,10 @@ static umf_result_t disjoint_free_at(void *self, void *ptr, umf_map_entry_t entr
     umf_state_set(state, UMF_STATE_FREE);
     umf_magazine_push(&pool->magazines, bin->index, (umf_item_t){ptr, state});
     return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t disjoint_free_at(void *self, void *ptr, umf_map_entry_t entry) {
+    return free_in(self, ptr, umf_span_at(umf_map_entry_span(entry)));
 }
 
 static bool disjoint_try_free(void *self, void *ptr, umf_map_entry_t entry) {
@@ -262,11 +264,8 @@ static umf_result_t disjoint_free(void *self, void *ptr) {
     if (!ptr) {
         return UMF_RESULT_SUCCESS;
     }
-    umf_map_entry_t entry;
-    if (!umf_tracked_find_entry(pool->slabs.tracked, ptr, &entry)) {
-        return not_an_allocation(pool, ptr);
-    }
-    return disjoint_free_at(pool, ptr, entry);
+    umf_span_t *span = umf_tracked_find(pool->slabs.tracked, ptr);
+    return span ? free_in(pool, ptr, span) : not_an_allocation(pool, ptr);
 }
 
 static UMF_COLD umf_result_t usable_size_slow(const disjoint_pool_t *pool, const umf_span_t *span,

@@ -223,20 +223,20 @@ static void *jemalloc_aligned_malloc(void *self, size_t size, size_t alignment) 
     return umf_magazine_pop(&pool->magazines, bin);
 }
 
-/* The usable size of a live allocation, and the record of the page in which it starts. 0: `ptr` is
- * none. */
-static size_t usable_size(void *self, const void *ptr, umf_map_entry_t entry, void **note) {
+/* The note is the record of the page in which the block starts. */
+static umf_block_room_t usable_size(void *self, const void *ptr, umf_map_entry_t entry) {
     const umf_span_t *span = umf_block_span(((umf_jemalloc_pool_t *)self)->tracked, ptr, entry);
     if (!span) {
-        return 0;
+        return (umf_block_room_t){0};
     }
     size_t offset = (uintptr_t)ptr - span->base;
-    umf_jemalloc_page_t *page = *note = umf_jemalloc_page_of(span->cookie, offset);
+    umf_jemalloc_page_t *page = umf_jemalloc_page_of(span->cookie, offset);
     const uint8_t *state = umf_jemalloc_state_of(page, offset);
     if (state && umf_state(state) == UMF_STATE_LIVE) {
-        return umf_jemalloc_sizes.size[umf_jemalloc_page_kind(page) - 1];
+        return (umf_block_room_t){umf_jemalloc_sizes.size[umf_jemalloc_page_kind(page) - 1], page};
     }
-    return offset % UMF_PAGE_SIZE ? 0 : (size_t)umf_jemalloc_block_pages(page) << UMF_PAGE_SHIFT;
+    size_t pages = offset % UMF_PAGE_SIZE ? 0 : umf_jemalloc_block_pages(page);
+    return (umf_block_room_t){pages << UMF_PAGE_SHIFT, page};
 }
 
 /* Can the block stay where it is? */

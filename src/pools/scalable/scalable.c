@@ -177,17 +177,16 @@ static bool is_start(const umf_span_t *span, const void *ptr) {
     return !umf_scalable_is_direct(span) || (uintptr_t)ptr == span->base;
 }
 
-/* The usable size of a live allocation; 0: `ptr` is none. */
-static size_t usable_size(void *self, const void *ptr, umf_map_entry_t entry, void **note) {
+static umf_block_room_t usable_size(void *self, const void *ptr, umf_map_entry_t entry) {
     umf_scalable_pool_t *pool = self;
-    (void)note;
     const umf_span_t *span = umf_block_span(pool->tracked, ptr, entry);
     const uint8_t *state =
         span ? umf_scalable_state_of(umf_scalable_page_of(span, ptr), span, ptr) : NULL;
     if (!state || umf_state(state) != UMF_STATE_LIVE || !is_start(span, ptr)) {
-        return 0;
+        return (umf_block_room_t){0};
     }
-    return umf_scalable_is_direct(span) ? span->size : umf_scalable_below_size(pool, ptr);
+    size_t size = umf_scalable_is_direct(span) ? span->size : umf_scalable_below_size(pool, ptr);
+    return (umf_block_room_t){.size = size};
 }
 
 static bool fits(void *pool, void *ptr, void *note, size_t old, size_t size) {

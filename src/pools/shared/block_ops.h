@@ -14,12 +14,18 @@
 #include "pools/shared/short_result.h"
 #include "system/atomic.h"
 
+/* A live block: its usable size, 0 for none, and a note for `fits`. In registers: a size in memory
+ * would give each caller a stack frame to protect. */
+typedef struct umf_block_room_t {
+    size_t size;
+    void *note;
+} umf_block_room_t;
+
 typedef struct umf_block_ops_t {
     void *(*malloc)(void *pool, size_t size);
     umf_result_t (*free)(void *pool, void *ptr);
-    /* The usable size of the live block at `ptr`; 0: there is none. `entry`: the map entry, or 0 if
-     * it is not looked up. `note`: for `fits`. */
-    size_t (*usable)(void *pool, const void *ptr, umf_map_entry_t entry, void **note);
+    /* The block at `ptr`. `entry`: the map entry, or 0 if it is not looked up. */
+    umf_block_room_t (*usable)(void *pool, const void *ptr, umf_map_entry_t entry);
     /* Can the block of `old` bytes stay and have `size`? It may be grown or shrunk for that. */
     bool (*fits)(void *pool, void *ptr, void *note, size_t old, size_t size);
     /* `ptr` is no live block: INVALID_ARGUMENT. */
@@ -74,28 +80,28 @@ UMF_INLINE void *umf_block_move(const umf_block_ops_t *ops, void *pool, void *pt
 }
 
 UMF_INLINE void *umf_block_realloc(const umf_block_ops_t *ops, void *pool, void *ptr, size_t size) {
-    void *note = NULL;
     if (!ptr) {
         return ops->malloc(pool, size);
     }
     if (umf_unlikely(size == 0)) {
         return ops->fail(ops->free(pool, ptr));
     }
-    size_t old = ops->usable(pool, ptr, 0, &note);
-    if (umf_unlikely(!old)) {
+    umf_block_room_t old = ops->usable(pool, ptr, 0);
+    if (umf_unlikely(!old.size)) {
         return ops->fail(ops->refuse(pool, ptr));
     }
-    return ops->fits(pool, ptr, note, old, size) ? ptr : umf_block_move(ops, pool, ptr, old, size);
+    return ops->fits(pool, ptr, old.note, old.size, size)
+               ? ptr
+               : umf_block_move(ops, pool, ptr, old.size, size);
 }
 
 UMF_INLINE umf_result_t umf_block_usable_size(const umf_block_ops_t *ops, void *pool,
                                               const void *ptr, size_t *size) {
-    void *note;
     if (!size) {
         UMF_LOG_ERROR("size is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    size_t room = ptr ? ops->usable(pool, ptr, 0, &note) : 0;
+    size_t room = ptr ? ops->usable(pool, ptr, 0).size : 0;
     if (ptr && !room) {
         return ops->refuse(pool, ptr);
     }
@@ -116,8 +122,7 @@ UMF_INLINE umf_result_t umf_block_usable_size(const umf_block_ops_t *ops, void *
     }                                                                                              \
     static umf_result_t kind##_usable_size_at(void *pool, const void *ptr, umf_map_entry_t entry,  \
                                               size_t *size) {                                      \
-        void *note;                                                                                \
-        *size = kind##_blocks.usable(pool, ptr, entry, &note);                                     \
+        *size = kind##_blocks.usable(pool, ptr, entry).size;                                       \
         return *size ? UMF_RESULT_SUCCESS : kind##_blocks.refuse(pool, ptr);                       \
     }
 

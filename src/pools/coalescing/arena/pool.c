@@ -84,14 +84,14 @@ static umf_result_t arena_free_at(void *self, void *ptr, umf_map_entry_t entry) 
 
 /* --- sizes, and content ----------------------------------------------------------------------- */
 
-static size_t usable_size(void *self, const void *ptr, umf_map_entry_t entry, void **note) {
+static umf_block_room_t usable_size(void *self, const void *ptr, umf_map_entry_t entry) {
     umf_arena_t *arena = self;
-    (void)entry, (void)note;
+    (void)entry;
     umf_lock(&arena->lock);
     const umf_segment_t *block = block_locked(arena, ptr);
     size_t size = block ? block->size : 0;
     umf_unlock(&arena->lock);
-    return size;
+    return (umf_block_room_t){.size = size};
 }
 
 /* Frees the tail of a block in place. */
