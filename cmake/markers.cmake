@@ -1,9 +1,9 @@
 # umf_read_markers(<source> <out>): the public functions that a source or a table of parameters defines, as
-# "<node> <function>". A definition starts with UMF_API_1_0, UMF_API_1_1, UMF_API_1_2 or UMF_API_EXT_1 (see
+# "<node> <function>". A definition starts with UMF_API_1_0, UMF_API_1_1, UMF_API_1_2, UMF_API_EXT_1 or UMF_API_EXT_1_3 (see
 # src/system/common.h), then its type and its name; a row of a table has both behind its "(" (see
 # src/ctl/params.h). <out>_pointers has the functions that return a pointer.
 
-set(UMF_NODES 1_0 1_1 1_2 EXT_1)
+set(UMF_NODES 1_0 1_1 1_2 EXT_1 EXT_1_3)
 
 function(umf_read_markers source out)
     file(READ "${source}" text)

@@ -12,6 +12,7 @@ set(name_1_0 ${PREFIX}_1.0)
 set(name_1_1 ${PREFIX}_1.1)
 set(name_1_2 ${PREFIX}_1.2)
 set(name_EXT_1 ${PREFIX}_EXT_1)
+set(name_EXT_1_3 ${PREFIX}_EXT_1.3)
 
 file(STRINGS "${SOURCES}" sources)
 foreach(source IN LISTS sources)

@@ -193,17 +193,17 @@ uint32_t umf_last_error_count(void) {
     return slot ? slot->count : 0;
 }
 
-UMF_API_EXT_1 const char *umfLastErrorText(void) {
+UMF_API_EXT_1_3 const char *umfLastErrorText(void) {
     const last_slot_t *slot = slot_find();
     return slot ? slot->line.text : "";
 }
 
-UMF_API_EXT_1 umf_reason_t umfLastReason(void) {
+UMF_API_EXT_1_3 umf_reason_t umfLastReason(void) {
     const last_slot_t *slot = slot_find();
     return slot ? slot->reason : UMF_REASON_NONE;
 }
 
-UMF_API_EXT_1 void umfLastErrorClear(void) {
+UMF_API_EXT_1_3 void umfLastErrorClear(void) {
     last_slot_t *slot = slot_find();
     if (slot) {
         slot->line.text[0] = '\0';
@@ -211,7 +211,7 @@ UMF_API_EXT_1 void umfLastErrorClear(void) {
     }
 }
 
-UMF_API_EXT_1 const char *umfReasonName(umf_reason_t reason) {
+UMF_API_EXT_1_3 const char *umfReasonName(umf_reason_t reason) {
 #define REASON(name) [UMF_REASON_##name] = "UMF_REASON_" #name
     static const char *const names[] = {
         REASON(NONE),    REASON(STALE),  REASON(IDENTITY),  REASON(LIMIT),       REASON(WRITABLE),

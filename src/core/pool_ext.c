@@ -55,12 +55,12 @@ const struct umf_memory_pool_t umf_pool_none = {
     .usable_size = usable_size_of_none,
 };
 
-UMF_API_EXT_1 void umfCurrentPoolSet(umf_memory_pool_handle_t hPool) {
+UMF_API_EXT_1_3 void umfCurrentPoolSet(umf_memory_pool_handle_t hPool) {
     umf_thread_slot_tls.current =
         hPool ? hPool : (umf_memory_pool_handle_t)(uintptr_t)&umf_pool_none;
 }
 
-UMF_API_EXT_1 void *umfCurrentPoolMalloc(size_t size, void *(*otherwise)(size_t size)) {
+UMF_API_EXT_1_3 void *umfCurrentPoolMalloc(size_t size, void *(*otherwise)(size_t size)) {
     void *ptr;
     return umf_likely(umf_pool_malloc_cached(umf_thread_slot_tls.current, size, &ptr))
                ? ptr
@@ -80,7 +80,7 @@ static __attribute__((noinline)) void free_unpaged(void *ptr, void (*otherwise)(
 }
 
 /* All calls are the last thing that it does, so it needs no stack frame. */
-UMF_API_EXT_1 void umfCurrentPoolFree(void *ptr, void (*otherwise)(void *ptr)) {
+UMF_API_EXT_1_3 void umfCurrentPoolFree(void *ptr, void (*otherwise)(void *ptr)) {
     umf_map_entry_t entry;
     if (umf_pool_is_tick()) {
         tick_otherwise(ptr, otherwise);

@@ -66,8 +66,8 @@ static umf_result_t list_runs(uintptr_t first, size_t size, umf_memory_run_t *ru
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfGetRuns(const void *ptr, size_t size, umf_memory_run_t *runs,
-                                      size_t *count) {
+UMF_API_EXT_1_3 umf_result_t umfGetRuns(const void *ptr, size_t size, umf_memory_run_t *runs,
+                                        size_t *count) {
     if (!is_range(ptr, size) || !count || (!runs && *count > 0)) {
         UMF_LOG_ERROR("umfGetRuns needs a range, a count, and room for as many runs");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -108,7 +108,7 @@ static bool is_of_one(const umf_tracked_provider_t *tracked, uintptr_t first, si
     }
 }
 
-UMF_API_EXT_1 umf_result_t umfGetDmabuf(const void *ptr, size_t size, umf_dmabuf_t *dmabuf) {
+UMF_API_EXT_1_3 umf_result_t umfGetDmabuf(const void *ptr, size_t size, umf_dmabuf_t *dmabuf) {
     if (!is_range(ptr, size) || !dmabuf || dmabuf->struct_size < sizeof(*dmabuf)) {
         UMF_LOG_ERROR("umfGetDmabuf needs a range, and a structure with its size");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -168,8 +168,8 @@ static umf_result_t check_callbacks(umf_memory_pool_handle_t pool,
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfPoolAddMemoryCallback(umf_memory_pool_handle_t pool,
-                                                    const umf_memory_callbacks_t *callbacks) {
+UMF_API_EXT_1_3 umf_result_t umfPoolAddMemoryCallback(umf_memory_pool_handle_t pool,
+                                                      const umf_memory_callbacks_t *callbacks) {
     umf_result_t result = check_callbacks(pool, callbacks, __func__);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -190,8 +190,8 @@ UMF_API_EXT_1 umf_result_t umfPoolAddMemoryCallback(umf_memory_pool_handle_t poo
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfPoolRemoveMemoryCallback(umf_memory_pool_handle_t pool,
-                                                       const umf_memory_callbacks_t *callbacks) {
+UMF_API_EXT_1_3 umf_result_t umfPoolRemoveMemoryCallback(umf_memory_pool_handle_t pool,
+                                                         const umf_memory_callbacks_t *callbacks) {
     umf_result_t result = check_callbacks(pool, callbacks, __func__);
     if (result != UMF_RESULT_SUCCESS) {
         return result;

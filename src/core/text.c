@@ -329,9 +329,9 @@ UMF_API_EXT_1 umf_result_t umfPoolCreateFromText(const char *text,
     return text_create(text, hPool, pool_read);
 }
 
-UMF_API_EXT_1 umf_result_t umfPoolCreateFromTextOver(const char *text,
-                                                     umf_memory_provider_handle_t hProvider,
-                                                     umf_memory_pool_handle_t *hPool) {
+UMF_API_EXT_1_3 umf_result_t umfPoolCreateFromTextOver(const char *text,
+                                                       umf_memory_provider_handle_t hProvider,
+                                                       umf_memory_pool_handle_t *hPool) {
     over_t over = {hProvider, hPool};
     if (hProvider) {
         return text_create(text, hPool ? &over : NULL, pool_read_over);

@@ -24,8 +24,8 @@ static umf_result_t check_add(umf_pool_group_handle_t group, umf_memory_pool_han
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfPoolGroupAdd(umf_pool_group_handle_t group,
-                                           umf_memory_pool_handle_t pool) {
+UMF_API_EXT_1_3 umf_result_t umfPoolGroupAdd(umf_pool_group_handle_t group,
+                                             umf_memory_pool_handle_t pool) {
     umf_result_t result = check_add(group, pool);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -36,8 +36,8 @@ UMF_API_EXT_1 umf_result_t umfPoolGroupAdd(umf_pool_group_handle_t group,
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfPoolGroupRemove(umf_pool_group_handle_t group,
-                                              umf_memory_pool_handle_t pool) {
+UMF_API_EXT_1_3 umf_result_t umfPoolGroupRemove(umf_pool_group_handle_t group,
+                                                umf_memory_pool_handle_t pool) {
     if (!umf_handle_check(group, &group_kind, __func__) || !umf_pool_check(pool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -51,7 +51,7 @@ UMF_API_EXT_1 umf_result_t umfPoolGroupRemove(umf_pool_group_handle_t group,
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfPoolGroupCreate(size_t limit, umf_pool_group_handle_t *group) {
+UMF_API_EXT_1_3 umf_result_t umfPoolGroupCreate(size_t limit, umf_pool_group_handle_t *group) {
     if (!group) {
         UMF_LOG_ERROR("group is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -65,7 +65,7 @@ UMF_API_EXT_1 umf_result_t umfPoolGroupCreate(size_t limit, umf_pool_group_handl
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfPoolGroupDestroy(umf_pool_group_handle_t group) {
+UMF_API_EXT_1_3 umf_result_t umfPoolGroupDestroy(umf_pool_group_handle_t group) {
     if (!group) {
         return UMF_RESULT_SUCCESS;
     }
@@ -81,7 +81,7 @@ UMF_API_EXT_1 umf_result_t umfPoolGroupDestroy(umf_pool_group_handle_t group) {
     return umf_handle_delete(group, sizeof(*group), &group_kind, __func__);
 }
 
-UMF_API_EXT_1 umf_result_t umfPoolGroupSetLimit(umf_pool_group_handle_t group, size_t limit) {
+UMF_API_EXT_1_3 umf_result_t umfPoolGroupSetLimit(umf_pool_group_handle_t group, size_t limit) {
     if (!umf_handle_check(group, &group_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -92,8 +92,8 @@ UMF_API_EXT_1 umf_result_t umfPoolGroupSetLimit(umf_pool_group_handle_t group, s
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfPoolGroupGetStats(umf_pool_group_handle_t group,
-                                                umf_pool_group_stats_t *stats) {
+UMF_API_EXT_1_3 umf_result_t umfPoolGroupGetStats(umf_pool_group_handle_t group,
+                                                  umf_pool_group_stats_t *stats) {
     if (!umf_handle_check(group, &group_kind, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

@@ -101,7 +101,7 @@ static bool is_empty(listener_t *listener) {
     return is_empty;
 }
 
-UMF_API_EXT_1 umf_result_t umfAddReclaimCallback(umf_reclaim_callback_t callback, void *arg) {
+UMF_API_EXT_1_3 umf_result_t umfAddReclaimCallback(umf_reclaim_callback_t callback, void *arg) {
     if (!callback) {
         UMF_LOG_ERROR("callback is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -120,7 +120,7 @@ UMF_API_EXT_1 umf_result_t umfAddReclaimCallback(umf_reclaim_callback_t callback
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfRemoveReclaimCallback(umf_reclaim_callback_t callback, void *arg) {
+UMF_API_EXT_1_3 umf_result_t umfRemoveReclaimCallback(umf_reclaim_callback_t callback, void *arg) {
     umf_lock(&listeners_lock);
     listener_t *listener = callback ? find_locked(callback, arg) : NULL;
     if (listener) {

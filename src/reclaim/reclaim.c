@@ -178,8 +178,8 @@ void umf_reclaim_group(umf_pool_group_handle_t group) {
     sweep_pools((sweep_t){.group = group});
 }
 
-UMF_API_EXT_1 umf_result_t umfReclaim(umf_memory_provider_handle_t provider, size_t bytes,
-                                      size_t *given) {
+UMF_API_EXT_1_3 umf_result_t umfReclaim(umf_memory_provider_handle_t provider, size_t bytes,
+                                        size_t *given) {
     if (provider) {
         CHECK_PROVIDER(provider);
     }

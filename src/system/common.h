@@ -35,11 +35,13 @@
 /*
  * Export markers. One stands in front of every public definition; the linker's version script is
  * generated from them, so this is the only place where a symbol is given its version node.
+ * The node of a released version is closed: a new function has the marker of the next one.
  */
 #define UMF_API_1_0 __attribute__((visibility("default")))
 #define UMF_API_1_1 __attribute__((visibility("default")))
 #define UMF_API_1_2 __attribute__((visibility("default")))
 #define UMF_API_EXT_1 __attribute__((visibility("default")))
+#define UMF_API_EXT_1_3 __attribute__((visibility("default")))
 
 #define UMF_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define UMF_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))

@@ -2,8 +2,8 @@
 # Checks that a program linked with another libumf.so.1 runs with ours:
 # dropin.sh <cc> <libumf.so> <project root> <work folder>
 #
-# The other one is a stand-in that has the soname, the symbols and the version nodes of the UMF C
-# API and nothing behind them; a program is linked with it and then run with our file in its place.
+# The other one is a stand-in that has the soname, the symbols and the version nodes of the released
+# versions and nothing behind them; a program is linked with it and then run with our file in its place.
 set -euo pipefail
 
 cc=$1 library=$2 root=$3 work=$4
@@ -19,6 +19,7 @@ awk '!/^#/ { symbols[$2] = symbols[$2] " " $1 ";" }
         print "UMF_1.0 { global:" symbols["UMF_1.0"] " local: *; };"
         print "UMF_1.1 { global:" symbols["UMF_1.1"] " } UMF_1.0;"
         print "UMF_1.2 { global:" symbols["UMF_1.2"] " } UMF_1.1;"
+        print "UMF_EXT_1 { global:" symbols["UMF_EXT_1"] " } UMF_1.2;"
     }' "$abi" >"$work/theirs/umf.map"
 "$cc" -shared -nostdlib -Wl,-soname,libumf.so.1 -Wl,--version-script="$work/theirs/umf.map" \
     -o "$work/theirs/libumf.so" "$work/theirs/umf.s"

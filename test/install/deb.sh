@@ -100,7 +100,8 @@ expect_field "$tools" Depends "^libumf1 \(= $package_version\), libc6 "
 expect_field "$python" Depends "^libumf1 \(= $package_version\), python3 "
 # A program needs the version that its functions came with.
 grep -qx ' umfPoolCreate@UMF_1.0 1.2.0' control.libumf1/symbols || fail "wrong symbols of UMF_1.0"
-grep -qx ' umfPoolCreateFromText@UMF_EXT_1 1.3.0~' control.libumf1/symbols || fail "wrong symbols of UMF_EXT_1"
+grep -qx ' umfPoolCreateFromText@UMF_EXT_1 1.2.0' control.libumf1/symbols || fail "wrong symbols of UMF_EXT_1"
+grep -qx ' umfLastErrorText@UMF_EXT_1.3 1.3.0~' control.libumf1/symbols || fail "wrong symbols of UMF_EXT_1.3"
 grep -q "^libumem 0 libumem0 (>= $debian_version" control.libumem0/shlibs || fail "wrong shlibs of libumem"
 
 triplet=$("$cc" -print-multiarch 2>/dev/null || gcc -print-multiarch)

@@ -48,16 +48,16 @@ static umf_result_t copy_slow(void *to, const void *from, size_t size,
     return umf_move_end(&move, result, operands, 2);
 }
 
-UMF_API_EXT_1 umf_result_t umfCopy(void *to, const void *from, size_t size,
-                                   const umf_copy_params_t *params) {
+UMF_API_EXT_1_3 umf_result_t umfCopy(void *to, const void *from, size_t size,
+                                     const umf_copy_params_t *params) {
     if (umf_likely(!params && size - 1 < QUICK_MAX) && umf_quick_copy(to, from, size)) {
         return UMF_RESULT_SUCCESS;
     }
     return copy_slow(to, from, size, params);
 }
 
-UMF_API_EXT_1 umf_result_t umfFill(void *to, const void *pattern, size_t pattern_size, size_t size,
-                                   const umf_copy_params_t *params) {
+UMF_API_EXT_1_3 umf_result_t umfFill(void *to, const void *pattern, size_t pattern_size,
+                                     size_t size, const umf_copy_params_t *params) {
     UMF_KEEP_ERRNO;
     umf_operand_t operand;
     operand.name = "destination";
@@ -84,8 +84,9 @@ UMF_API_EXT_1 umf_result_t umfFill(void *to, const void *pattern, size_t pattern
     return umf_move_end(&move, result, &operand, 1);
 }
 
-UMF_API_EXT_1 umf_result_t umfCopyRoute(void *to, const void *from, size_t size,
-                                        const umf_copy_params_t *params, umf_copy_route_t *route) {
+UMF_API_EXT_1_3 umf_result_t umfCopyRoute(void *to, const void *from, size_t size,
+                                          const umf_copy_params_t *params,
+                                          umf_copy_route_t *route) {
     UMF_KEEP_ERRNO;
     umf_copy_item_t item = {.to = to, .from = from, .size = size};
     umf_operand_t operands[2];
@@ -168,8 +169,8 @@ static umf_result_t batch_make(const umf_copy_item_t *items, size_t count,
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfCopyBatch(const umf_copy_item_t *items, size_t count,
-                                        const umf_copy_params_t *params, size_t *failed) {
+UMF_API_EXT_1_3 umf_result_t umfCopyBatch(const umf_copy_item_t *items, size_t count,
+                                          const umf_copy_params_t *params, size_t *failed) {
     UMF_KEEP_ERRNO;
     size_t at = count;
     umf_result_t result = batch_make(items, count, params, &at);
@@ -238,8 +239,8 @@ static umf_result_t rows_run(umf_move_t *move, const umf_copy_rows_t *rows,
                                         : result;
 }
 
-UMF_API_EXT_1 umf_result_t umfCopyRows(const umf_copy_rows_t *rows,
-                                       const umf_copy_params_t *params) {
+UMF_API_EXT_1_3 umf_result_t umfCopyRows(const umf_copy_rows_t *rows,
+                                         const umf_copy_params_t *params) {
     UMF_KEEP_ERRNO;
     umf_operand_t operands[2];
     operands[0].span = operands[1].span = 0;

@@ -275,7 +275,7 @@ static int device_number(const umf_operand_t *operand) {
     return result == UMF_RESULT_SUCCESS ? number : -1;
 }
 
-UMF_API_EXT_1 umf_result_t umfPlaceOf(const void *ptr, umf_place_t *place) {
+UMF_API_EXT_1_3 umf_result_t umfPlaceOf(const void *ptr, umf_place_t *place) {
     UMF_KEEP_ERRNO;
     umf_operand_t operand;
     if (!place || place->struct_size < sizeof(*place)) {

@@ -72,8 +72,8 @@ static umf_result_t mirror_make(umf_mirror_handle_t mirror) {
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfMirrorCreate(void *of, size_t size, umf_memory_pool_handle_t in,
-                                           umf_mirror_handle_t *out) {
+UMF_API_EXT_1_3 umf_result_t umfMirrorCreate(void *of, size_t size, umf_memory_pool_handle_t in,
+                                             umf_mirror_handle_t *out) {
     UMF_KEEP_ERRNO;
     if (!umf_pool_check(in, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -100,7 +100,7 @@ UMF_API_EXT_1 umf_result_t umfMirrorCreate(void *of, size_t size, umf_memory_poo
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfMirrorDestroy(umf_mirror_handle_t mirror) {
+UMF_API_EXT_1_3 umf_result_t umfMirrorDestroy(umf_mirror_handle_t mirror) {
     UMF_KEEP_ERRNO;
     if (!mirror) {
         return UMF_RESULT_SUCCESS;
@@ -116,7 +116,7 @@ UMF_API_EXT_1 umf_result_t umfMirrorDestroy(umf_mirror_handle_t mirror) {
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfMirrorPtr(umf_mirror_handle_t mirror, void **ptr) {
+UMF_API_EXT_1_3 umf_result_t umfMirrorPtr(umf_mirror_handle_t mirror, void **ptr) {
     if (!mirror_check(mirror, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -137,7 +137,7 @@ static umf_result_t part_check(umf_mirror_handle_t mirror, size_t offset, size_t
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfMirrorMark(umf_mirror_handle_t mirror, size_t offset, size_t size) {
+UMF_API_EXT_1_3 umf_result_t umfMirrorMark(umf_mirror_handle_t mirror, size_t offset, size_t size) {
     if (!mirror_check(mirror, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -257,14 +257,14 @@ static umf_result_t mirror_move(umf_mirror_handle_t mirror, bool is_push, size_t
                                     : move_part(mirror, is_push, offset, size, params);
 }
 
-UMF_API_EXT_1 umf_result_t umfMirrorPull(umf_mirror_handle_t mirror, size_t offset, size_t size,
-                                         const umf_copy_params_t *params) {
+UMF_API_EXT_1_3 umf_result_t umfMirrorPull(umf_mirror_handle_t mirror, size_t offset, size_t size,
+                                           const umf_copy_params_t *params) {
     return mirror_check(mirror, __func__) ? mirror_move(mirror, false, offset, size, params)
                                           : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-UMF_API_EXT_1 umf_result_t umfMirrorPush(umf_mirror_handle_t mirror, size_t offset, size_t size,
-                                         const umf_copy_params_t *params) {
+UMF_API_EXT_1_3 umf_result_t umfMirrorPush(umf_mirror_handle_t mirror, size_t offset, size_t size,
+                                           const umf_copy_params_t *params) {
     return mirror_check(mirror, __func__) ? mirror_move(mirror, true, offset, size, params)
                                           : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }

@@ -268,8 +268,8 @@ static UMF_COLD void *recorded_malloc(umf_memory_pool_handle_t pool, size_t size
     return umf_recorded_allocated(pool, ptr, size, queue);
 }
 
-UMF_API_EXT_1 void *umfPoolMallocOn(umf_memory_pool_handle_t pool, size_t size, size_t alignment,
-                                    umf_queue_t queue) {
+UMF_API_EXT_1_3 void *umfPoolMallocOn(umf_memory_pool_handle_t pool, size_t size, size_t alignment,
+                                      umf_queue_t queue) {
     if (umf_likely(pool != NULL) && umf_is_recorded(pool)) {
         return recorded_malloc(pool, size, alignment, queue);
     }

@@ -135,7 +135,7 @@ static inline bool may_be_exported(const umf_stream_caches_t *caches, umf_map_en
     return atomic_load_explicit(&span->exported, memory_order_relaxed) != NULL;
 }
 
-UMF_API_EXT_1 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {
+UMF_API_EXT_1_3 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {
     umf_map_entry_t entry;
     if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry))) {
         return free_slow(ptr, 0, queue);
@@ -156,7 +156,7 @@ UMF_API_EXT_1 umf_result_t umfFreeOn(void *ptr, umf_queue_t queue) {
 
 /* --- use --- */
 
-UMF_API_EXT_1 umf_result_t umfUseOn(const void *ptr, umf_queue_t queue) {
+UMF_API_EXT_1_3 umf_result_t umfUseOn(const void *ptr, umf_queue_t queue) {
     umf_stream_caches_t *caches;
     umf_stream_cache_t *cache;
     /* Not the fast walk: the compiler inlines that in umfFreeOn if nothing else here calls it. */
@@ -196,7 +196,7 @@ static bool end_in_pool(umf_memory_pool_handle_t pool, void *queue) {
     return true;
 }
 
-UMF_API_EXT_1 umf_result_t umfQueueEnds(umf_queue_t queue) {
+UMF_API_EXT_1_3 umf_result_t umfQueueEnds(umf_queue_t queue) {
     umf_reclaim_each(end_in_pool, queue);
     return UMF_RESULT_SUCCESS;
 }
@@ -225,8 +225,8 @@ static umf_result_t trim_on(umf_stream_caches_t *caches, size_t keep, umf_queue_
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfPoolTrimOn(umf_memory_pool_handle_t pool, size_t keep,
-                                         umf_queue_t queue) {
+UMF_API_EXT_1_3 umf_result_t umfPoolTrimOn(umf_memory_pool_handle_t pool, size_t keep,
+                                           umf_queue_t queue) {
     umf_stream_caches_t *caches;
     if (!umf_pool_check(pool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -277,8 +277,8 @@ static size_t bytes_in_caches(umf_memory_pool_handle_t pool) {
     return caches ? umf_stream_caches_pending(caches) : 0;
 }
 
-UMF_API_EXT_1 umf_result_t umfPoolWaitPending(umf_memory_pool_handle_t pool, uint64_t timeout_ns,
-                                              size_t *bytes) {
+UMF_API_EXT_1_3 umf_result_t umfPoolWaitPending(umf_memory_pool_handle_t pool, uint64_t timeout_ns,
+                                                size_t *bytes) {
     if (!umf_pool_check(pool, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

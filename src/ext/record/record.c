@@ -233,12 +233,12 @@ void umf_record_init(void) {
 
 /* --- the public functions --- */
 
-UMF_API_EXT_1 umf_result_t umfRecordStart(const umf_record_params_t *params) {
+UMF_API_EXT_1_3 umf_result_t umfRecordStart(const umf_record_params_t *params) {
     static const umf_record_params_t defaults = UMF_RECORD_PARAMS_INIT;
     return umf_record_start(params ? params : &defaults, false);
 }
 
-UMF_API_EXT_1 umf_result_t umfRecordStop(void) {
+UMF_API_EXT_1_3 umf_result_t umfRecordStop(void) {
     umf_lock(&recorder_lock);
     bool is_running = current != NULL;
     if (is_running) {
@@ -252,7 +252,7 @@ UMF_API_EXT_1 umf_result_t umfRecordStop(void) {
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfRecordSave(const char *path) {
+UMF_API_EXT_1_3 umf_result_t umfRecordSave(const char *path) {
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     umf_lock(&recorder_lock);
     if (!path) {
@@ -266,7 +266,7 @@ UMF_API_EXT_1 umf_result_t umfRecordSave(const char *path) {
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfRecordMark(const char *name) {
+UMF_API_EXT_1_3 umf_result_t umfRecordMark(const char *name) {
     if (!name) {
         UMF_LOG_ERROR("name is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -288,7 +288,7 @@ static void report_locked(umf_recording_t *r, umf_record_state_report_t *report)
     report->used = atomic_load(&r->touched_count) * umf_os_page_size();
 }
 
-UMF_API_EXT_1 umf_result_t umfRecordGetState(umf_record_state_report_t *report) {
+UMF_API_EXT_1_3 umf_result_t umfRecordGetState(umf_record_state_report_t *report) {
     if (!report || report->struct_size < sizeof(*report)) {
         UMF_LOG_ERROR(
             "report is NULL, or its struct_size is not sizeof(umf_record_state_report_t)");

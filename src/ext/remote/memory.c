@@ -105,8 +105,8 @@ bool umf_remote_handle_read(const void *bytes, size_t size, remote_handle_bytes_
     return true;
 }
 
-UMF_API_EXT_1 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const void *bytes, size_t size,
-                                         umf_remote_memory_handle_t *memory) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const void *bytes,
+                                           size_t size, umf_remote_memory_handle_t *memory) {
     if (!umf_remote_check(remote, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -148,7 +148,7 @@ static bool memory_check(umf_remote_memory_handle_t memory, const char *function
            umf_remote_is_of_this_process(memory->remote, function);
 }
 
-UMF_API_EXT_1 umf_result_t umfRemoteGetSize(umf_remote_memory_handle_t memory, size_t *size) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteGetSize(umf_remote_memory_handle_t memory, size_t *size) {
     if (!memory_check(memory, __func__) || !size) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -156,7 +156,7 @@ UMF_API_EXT_1 umf_result_t umfRemoteGetSize(umf_remote_memory_handle_t memory, s
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfRemoteClose(umf_remote_memory_handle_t memory) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteClose(umf_remote_memory_handle_t memory) {
     if (!memory_check(memory, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -177,7 +177,7 @@ void umf_remote_memories_end(umf_remote_handle_t remote) {
     }
 }
 
-UMF_API_EXT_1 umf_result_t umfRemoteWait(umf_remote_op_handle_t op, uint64_t timeout_ms) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteWait(umf_remote_op_handle_t op, uint64_t timeout_ms) {
     if (!umf_handle_check(op, &op_handle, __func__) ||
         !umf_remote_is_of_this_process(op->memory->remote, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -195,7 +195,7 @@ UMF_API_EXT_1 umf_result_t umfRemoteWait(umf_remote_op_handle_t op, uint64_t tim
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfRemoteCancel(umf_remote_op_handle_t op) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteCancel(umf_remote_op_handle_t op) {
     if (!umf_handle_check(op, &op_handle, __func__) ||
         !umf_remote_is_of_this_process(op->memory->remote, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -236,14 +236,15 @@ static umf_result_t begin(umf_remote_memory_handle_t memory, remote_task_t task,
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfRemoteGet(umf_remote_memory_handle_t memory, size_t offset, void *to,
-                                        size_t size, umf_remote_op_handle_t *op) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteGet(umf_remote_memory_handle_t memory, size_t offset,
+                                          void *to, size_t size, umf_remote_op_handle_t *op) {
     return memory_check(memory, __func__) ? begin(memory, REMOTE_TASK_GET, offset, to, size, op)
                                           : UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-UMF_API_EXT_1 umf_result_t umfRemotePut(umf_remote_memory_handle_t memory, size_t offset,
-                                        const void *from, size_t size, umf_remote_op_handle_t *op) {
+UMF_API_EXT_1_3 umf_result_t umfRemotePut(umf_remote_memory_handle_t memory, size_t offset,
+                                          const void *from, size_t size,
+                                          umf_remote_op_handle_t *op) {
     return memory_check(memory, __func__)
                ? begin(memory, REMOTE_TASK_PUT, offset, (void *)(uintptr_t)from, size, op)
                : UMF_RESULT_ERROR_INVALID_ARGUMENT;

@@ -77,9 +77,9 @@ static umf_result_t publish_fill(umf_remote_export_handle_t made, umf_span_t *sp
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfRemotePublish(umf_remote_handle_t remote, void *ptr, size_t size,
-                                            unsigned rights,
-                                            umf_remote_export_handle_t *published) {
+UMF_API_EXT_1_3 umf_result_t umfRemotePublish(umf_remote_handle_t remote, void *ptr, size_t size,
+                                              unsigned rights,
+                                              umf_remote_export_handle_t *published) {
     if (!umf_remote_check(remote, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -115,8 +115,8 @@ UMF_API_EXT_1 umf_result_t umfRemotePublish(umf_remote_handle_t remote, void *pt
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfRemoteGetHandle(umf_remote_export_handle_t published, void *bytes,
-                                              size_t *size) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteGetHandle(umf_remote_export_handle_t published, void *bytes,
+                                                size_t *size) {
     if (!umf_handle_check(published, &export_handle, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -170,7 +170,7 @@ static void export_settle(umf_remote_handle_t remote, umf_remote_export_handle_t
     }
 }
 
-UMF_API_EXT_1 umf_result_t umfRemoteWithdraw(umf_remote_export_handle_t published) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteWithdraw(umf_remote_export_handle_t published) {
     if (!umf_handle_end(published, &export_handle, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

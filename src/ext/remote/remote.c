@@ -22,7 +22,7 @@ static const umf_handle_kind_t remote_handle = {"a context of umfRemoteCreate"};
 UMF_LOCK_STATIC(all_lock, UMF_RANK_REMOTE);
 static umf_list_t all = {&all, &all}; /* Sync: all_lock */
 
-UMF_API_EXT_1 umf_result_t umfRemoteProbe(char *text, size_t size) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteProbe(char *text, size_t size) {
     umf_ucx_t ucx;
     if (!text || !size) {
         UMF_LOG_ERROR("text is NULL, or its size 0");
@@ -181,8 +181,8 @@ static void end_at_exit(void) {
     }
 }
 
-UMF_API_EXT_1 umf_result_t umfRemoteCreate(const umf_remote_params_t *params,
-                                           umf_remote_handle_t *out) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteCreate(const umf_remote_params_t *params,
+                                             umf_remote_handle_t *out) {
     static const umf_remote_params_t defaults = UMF_REMOTE_PARAMS_INIT;
     params = params ? params : &defaults;
     umf_result_t result = remote_check(params, out);
@@ -235,7 +235,7 @@ static void remote_end(umf_remote_handle_t remote) {
     remote_delete(remote);
 }
 
-UMF_API_EXT_1 umf_result_t umfRemoteDestroy(umf_remote_handle_t remote) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteDestroy(umf_remote_handle_t remote) {
     if (!remote) {
         return UMF_RESULT_SUCCESS;
     }

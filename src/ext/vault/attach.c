@@ -384,9 +384,9 @@ umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_p
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultAttach(umf_vault_handle_t hVault,
-                                          const umf_vault_attach_params_t *params,
-                                          umf_vault_view_handle_t *hView) {
+UMF_API_EXT_1_3 umf_result_t umfVaultAttach(umf_vault_handle_t hVault,
+                                            const umf_vault_attach_params_t *params,
+                                            umf_vault_view_handle_t *hView) {
     static const umf_vault_attach_params_t defaults = UMF_VAULT_ATTACH_PARAMS_INIT;
     params = params ? params : &defaults;
     if (!umf_vault_check(hVault, __func__)) {

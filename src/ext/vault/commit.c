@@ -416,9 +416,9 @@ static umf_result_t commit_check(umf_vault_draft_handle_t draft,
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultCommit(umf_vault_draft_handle_t hDraft,
-                                          const umf_vault_commit_params_t *params,
-                                          uint64_t *generation) {
+UMF_API_EXT_1_3 umf_result_t umfVaultCommit(umf_vault_draft_handle_t hDraft,
+                                            const umf_vault_commit_params_t *params,
+                                            uint64_t *generation) {
     static const umf_vault_commit_params_t defaults = UMF_VAULT_COMMIT_PARAMS_INIT;
     params = params ? params : &defaults;
     if (!umf_vault_draft_check(hDraft, __func__)) {

@@ -167,8 +167,8 @@ static umf_result_t copy_all(copy_t *copy) {
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft,
-                                        umf_vault_view_handle_t hView, const char *prefix) {
+UMF_API_EXT_1_3 umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft,
+                                          umf_vault_view_handle_t hView, const char *prefix) {
     if (!umf_vault_draft_check(hDraft, __func__) || !umf_vault_view_check(hView, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

@@ -108,9 +108,9 @@ static umf_result_t begin_at_daemon(umf_vault_draft_handle_t draft,
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultBegin(umf_vault_handle_t hVault,
-                                         const umf_vault_draft_params_t *params,
-                                         umf_vault_draft_handle_t *hDraft) {
+UMF_API_EXT_1_3 umf_result_t umfVaultBegin(umf_vault_handle_t hVault,
+                                           const umf_vault_draft_params_t *params,
+                                           umf_vault_draft_handle_t *hDraft) {
     static const umf_vault_draft_params_t defaults = UMF_VAULT_DRAFT_PARAMS_INIT;
     params = params ? params : &defaults;
     if (!umf_vault_check(hVault, __func__) || begin_check(params, hDraft) != UMF_RESULT_SUCCESS) {
@@ -244,9 +244,9 @@ static umf_result_t put_check(const char *key, const void *ptr, size_t size, con
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultPut(umf_vault_draft_handle_t hDraft, const char *key,
-                                       const void *ptr, size_t size, const void *note,
-                                       size_t note_size, unsigned flags) {
+UMF_API_EXT_1_3 umf_result_t umfVaultPut(umf_vault_draft_handle_t hDraft, const char *key,
+                                         const void *ptr, size_t size, const void *note,
+                                         size_t note_size, unsigned flags) {
     if (!umf_vault_draft_check(hDraft, __func__) ||
         put_check(key, ptr, size, note, note_size, flags) != UMF_RESULT_SUCCESS) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -305,7 +305,7 @@ static uint32_t slab_of_from(umf_vault_draft_handle_t draft, uint32_t index) {
     return umf_vault_draft_slab_of_view(draft, slab);
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const char *prefix) {
+UMF_API_EXT_1_3 umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const char *prefix) {
     if (!umf_vault_draft_check(hDraft, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -377,7 +377,7 @@ void umf_vault_draft_free(umf_vault_draft_handle_t draft, bool keeps_shown) {
     umf_handle_delete(draft, sizeof(*draft), &umf_vault_draft_kind, __func__);
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultAbort(umf_vault_draft_handle_t hDraft) {
+UMF_API_EXT_1_3 umf_result_t umfVaultAbort(umf_vault_draft_handle_t hDraft) {
     if (!umf_vault_draft_check(hDraft, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

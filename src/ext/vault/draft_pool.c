@@ -86,8 +86,8 @@ static umf_result_t pool_place(umf_vault_draft_handle_t draft, umf_memory_pool_h
     return ext->vm_device(pool->provider->self, device, &number);
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultDraftPool(umf_vault_draft_handle_t hDraft, const char *text,
-                                             umf_memory_pool_handle_t *hPool) {
+UMF_API_EXT_1_3 umf_result_t umfVaultDraftPool(umf_vault_draft_handle_t hDraft, const char *text,
+                                               umf_memory_pool_handle_t *hPool) {
     if (!umf_vault_draft_check(hDraft, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

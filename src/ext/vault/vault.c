@@ -127,8 +127,8 @@ umf_result_t umf_vault_until(umf_vault_handle_t vault, umf_vault_attempt_t *atte
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultWait(umf_vault_handle_t hVault, uint64_t after,
-                                        uint64_t timeout_ms, umf_vault_event_t *event) {
+UMF_API_EXT_1_3 umf_result_t umfVaultWait(umf_vault_handle_t hVault, uint64_t after,
+                                          uint64_t timeout_ms, umf_vault_event_t *event) {
     if (!umf_vault_check(hVault, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -193,8 +193,8 @@ static umf_result_t name_check(const char *name) {
 
 static const umf_vault_params_t default_params = UMF_VAULT_PARAMS_INIT;
 
-UMF_API_EXT_1 umf_result_t umfVaultOpen(const char *name, const umf_vault_params_t *params,
-                                        umf_vault_handle_t *hVault) {
+UMF_API_EXT_1_3 umf_result_t umfVaultOpen(const char *name, const umf_vault_params_t *params,
+                                          umf_vault_handle_t *hVault) {
     umf_result_t result = name_check(name);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
@@ -223,7 +223,7 @@ UMF_API_EXT_1 umf_result_t umfVaultOpen(const char *name, const umf_vault_params
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultClose(umf_vault_handle_t hVault) {
+UMF_API_EXT_1_3 umf_result_t umfVaultClose(umf_vault_handle_t hVault) {
     if (!umf_vault_check(hVault, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -271,7 +271,7 @@ static void stat_copy(const umf_vault_stat_message_t *from, uint64_t event, umf_
     }
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat) {
+UMF_API_EXT_1_3 umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat) {
     if (!umf_vault_check(hVault, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -312,11 +312,11 @@ static umf_result_t drop(umf_vault_handle_t vault, uint64_t generation, uint64_t
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultDrop(umf_vault_handle_t hVault, uint64_t generation) {
+UMF_API_EXT_1_3 umf_result_t umfVaultDrop(umf_vault_handle_t hVault, uint64_t generation) {
     return drop(hVault, generation, 0, __func__);
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultDropDraft(umf_vault_handle_t hVault) {
+UMF_API_EXT_1_3 umf_result_t umfVaultDropDraft(umf_vault_handle_t hVault) {
     return drop(hVault, 0, 1, __func__);
 }
 
@@ -368,8 +368,8 @@ static umf_result_t list_all(umf_link_t *link, umf_vault_visitor_t visitor, void
     }
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultList(const umf_vault_params_t *params,
-                                        umf_vault_visitor_t visitor, void *arg) {
+UMF_API_EXT_1_3 umf_result_t umfVaultList(const umf_vault_params_t *params,
+                                          umf_vault_visitor_t visitor, void *arg) {
     umf_link_t *link;
     if (!visitor) {
         UMF_LOG_ERROR("visitor is NULL");
@@ -383,7 +383,7 @@ UMF_API_EXT_1 umf_result_t umfVaultList(const umf_vault_params_t *params,
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultStop(const umf_vault_params_t *params, int drop_content) {
+UMF_API_EXT_1_3 umf_result_t umfVaultStop(const umf_vault_params_t *params, int drop_content) {
     umf_link_t *link;
     umf_result_t result = service_open(params, &link);
     if (result != UMF_RESULT_SUCCESS) {

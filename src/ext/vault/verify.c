@@ -29,7 +29,7 @@ static umf_result_t no_digest(umf_vault_view_handle_t view, const char *key) {
                     key, (unsigned long long)view->generation, view->vault->link.name);
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultVerify(umf_vault_view_handle_t hView, const char *key) {
+UMF_API_EXT_1_3 umf_result_t umfVaultVerify(umf_vault_view_handle_t hView, const char *key) {
     if (!umf_vault_view_check(hView, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

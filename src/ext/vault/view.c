@@ -66,7 +66,7 @@ void umf_vault_view_delete(umf_vault_view_handle_t view) {
     umf_handle_delete(view, sizeof(*view), &umf_vault_view_kind, __func__);
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultDetach(umf_vault_view_handle_t hView) {
+UMF_API_EXT_1_3 umf_result_t umfVaultDetach(umf_vault_view_handle_t hView) {
     if (!umf_vault_view_check(hView, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -94,8 +94,8 @@ static void entry_fill(umf_vault_view_handle_t view, uint32_t i, umf_vault_entry
                         : -1;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultFind(umf_vault_view_handle_t hView, const char *key,
-                                        umf_vault_entry_t *entry) {
+UMF_API_EXT_1_3 umf_result_t umfVaultFind(umf_vault_view_handle_t hView, const char *key,
+                                          umf_vault_entry_t *entry) {
     if (!umf_vault_view_check(hView, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -111,8 +111,8 @@ UMF_API_EXT_1 umf_result_t umfVaultFind(umf_vault_view_handle_t hView, const cha
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultEach(umf_vault_view_handle_t hView, const char *prefix,
-                                        umf_vault_each_t visitor, void *arg) {
+UMF_API_EXT_1_3 umf_result_t umfVaultEach(umf_vault_view_handle_t hView, const char *prefix,
+                                          umf_vault_each_t visitor, void *arg) {
     if (!umf_vault_view_check(hView, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
@@ -137,8 +137,8 @@ UMF_API_EXT_1 umf_result_t umfVaultEach(umf_vault_view_handle_t hView, const cha
     return UMF_RESULT_SUCCESS;
 }
 
-UMF_API_EXT_1 umf_result_t umfVaultViewGeneration(umf_vault_view_handle_t hView,
-                                                  uint64_t *generation) {
+UMF_API_EXT_1_3 umf_result_t umfVaultViewGeneration(umf_vault_view_handle_t hView,
+                                                    uint64_t *generation) {
     if (!umf_vault_view_check(hView, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

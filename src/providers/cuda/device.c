@@ -36,7 +36,7 @@ static umf_result_t device_driver(int device, const void *output, const umf_cuda
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfCUDADeviceCount(int *count) {
+UMF_API_EXT_1_3 umf_result_t umfCUDADeviceCount(int *count) {
     const umf_cuda_driver_t *driver;
     int found;
     umf_result_t result = device_driver(0, count, &driver, &found);
@@ -46,7 +46,7 @@ UMF_API_EXT_1 umf_result_t umfCUDADeviceCount(int *count) {
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfCUDADeviceCurrent(int *device) {
+UMF_API_EXT_1_3 umf_result_t umfCUDADeviceCurrent(int *device) {
     const umf_cuda_driver_t *driver;
     int count;
     CUdevice found = -1;
@@ -70,7 +70,7 @@ static bool device_is_retained(int device) {
     return (atomic_fetch_or(&device_retained, bit) & bit) != 0;
 }
 
-UMF_API_EXT_1 umf_result_t umfCUDADeviceMakeCurrent(int device) {
+UMF_API_EXT_1_3 umf_result_t umfCUDADeviceMakeCurrent(int device) {
     const umf_cuda_driver_t *driver;
     int count;
     CUcontext context;
@@ -88,7 +88,7 @@ UMF_API_EXT_1 umf_result_t umfCUDADeviceMakeCurrent(int device) {
     return umf_cuda_result(made, "making a device current");
 }
 
-UMF_API_EXT_1 umf_result_t umfCUDADeviceReaches(int device, int peer, bool *reaches) {
+UMF_API_EXT_1_3 umf_result_t umfCUDADeviceReaches(int device, int peer, bool *reaches) {
     const umf_cuda_driver_t *driver;
     int count, can = device == peer;
     umf_result_t result = device_driver(device, reaches, &driver, &count);
@@ -120,7 +120,7 @@ static CUresult device_count_memory(const umf_cuda_driver_t *driver, int device,
     return result;
 }
 
-UMF_API_EXT_1 umf_result_t umfCUDADeviceMemory(int device, size_t *left, size_t *total) {
+UMF_API_EXT_1_3 umf_result_t umfCUDADeviceMemory(int device, size_t *left, size_t *total) {
     const umf_cuda_driver_t *driver;
     int count;
     size_t found_left = 0, found_total = 0;
@@ -136,7 +136,7 @@ UMF_API_EXT_1 umf_result_t umfCUDADeviceMemory(int device, size_t *left, size_t 
     return umf_cuda_result(got, "asking for the memory of a device");
 }
 
-UMF_API_EXT_1 umf_result_t umfCUDADeviceHasManagedMemory(int device, bool *has) {
+UMF_API_EXT_1_3 umf_result_t umfCUDADeviceHasManagedMemory(int device, bool *has) {
     const umf_cuda_driver_t *driver;
     int count, managed = 0;
     umf_result_t result = device_driver(device, has, &driver, &count);
@@ -168,7 +168,8 @@ static CUcontext managed_context(const umf_cuda_driver_t *driver, CUdeviceptr ad
     return context;
 }
 
-UMF_API_EXT_1 umf_result_t umfCUDAPrefetch(const void *ptr, size_t size, int device, void *stream) {
+UMF_API_EXT_1_3 umf_result_t umfCUDAPrefetch(const void *ptr, size_t size, int device,
+                                             void *stream) {
     const umf_cuda_driver_t *driver;
     int count = 0;
     umf_result_t result = device_driver(device == -1 ? 0 : device, &count, &driver, &count);

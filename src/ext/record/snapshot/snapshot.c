@@ -153,7 +153,7 @@ static int write_to(int fd, void *arg) {
     return umf_snapshot_write(fd, UMF_SNAPSHOT_ALL, NULL);
 }
 
-UMF_API_EXT_1 umf_result_t umfRecordSnapshot(const char *path) {
+UMF_API_EXT_1_3 umf_result_t umfRecordSnapshot(const char *path) {
     if (!path) {
         UMF_LOG_ERROR("path is NULL");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
