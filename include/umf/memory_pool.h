@@ -59,7 +59,11 @@ typedef uint32_t umf_pool_create_flags_t;
 /// @return ::UMF_RESULT_SUCCESS;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `ops`, `provider` or `hPool` is NULL, a flag is
 ///         not defined, or a required operation is missing;
-///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the table is newer than the library;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if the table is newer than the library, if the pool
+///         cannot work over this provider (jemalloc needs one that can split, an arena one with
+///         pages, `zero_on_free` memory of the host and a pool that tracks), or if this machine has
+///         larger pages than jemalloc was built for; ::umfLastErrorText has the reason;
+///         ::UMF_RESULT_ERROR_DEPENDENCY_UNAVAILABLE if the library of `scalable` is missing;
 ///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY if there is no memory for metadata;
 ///         ::UMF_RESULT_ERROR_UNKNOWN after the library was torn down;
 ///         otherwise the error of `initialize`, `get_name` or "post_initialize". On failure the

@@ -109,9 +109,10 @@ umf_result_t umfUseOn(const void *ptr, umf_queue_t queue);
 ///
 /// All pools drop their records of it. Blocks freed on it are returned to their pools when its work
 /// has completed. No other thread may use the queue for an allocation or a free during the call. If
-/// the provider cannot mark the work on it, as without memory, the blocks are released after a wait
-/// for the whole device. Over a provider of your own that has no `wait` (umf/plugin.h) such memory
-/// is used again only when its pool has ended.
+/// the provider cannot mark the work on it (`queue_mark` fails, for example because the driver has
+/// no memory for an event), the blocks are released after a wait for the whole device. Over a
+/// provider of your own that has no `wait` (umf/plugin.h) such memory is used again only when its
+/// pool has ended.
 ///
 /// Without this call the queue must exist for as long as memory that was freed on it is blocked on
 /// its work: drivers crash in calls with a queue that is gone. Only ::umfPoolDestroy makes no such

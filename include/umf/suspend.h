@@ -30,8 +30,17 @@
  * long as the record lasts (umfPoolForbidSuspend), or removes it and makes it anew in callbacks
  * (umfPoolAddSuspendCallback). CUDA graphs of plain copies and kernels need neither.
  *
- * All functions are thread-safe. Pools that take part in one call cannot take part in another at
- * the same time: that call gives UMF_RESULT_ERROR_OUT_OF_RESOURCES.
+ * Threads. All functions of this header may run at the same time, for different pools without any
+ * effect on each other. For the same pool:
+ *
+ * - A second suspend or resume beside one that runs changes nothing and gives
+ *   UMF_RESULT_ERROR_OUT_OF_RESOURCES. So do umfPoolSetSuspendPolicy, umfPoolAddSuspendCallback,
+ *   umfPoolRemoveSuspendCallback, umfPoolForbidSuspend and umfPoolAllowSuspend.
+ * - umfPoolGetResidency and umfSuspendTrim are legal at any time.
+ * - umfPoolDestroy, and allocations and frees of other threads, must not run beside a suspend or
+ *   resume of the pool.
+ *
+ * A job is ended by one umfSuspendJobWait, after which no thread may use its handle.
  */
 #ifndef UMF_SUSPEND_H
 #define UMF_SUSPEND_H 1

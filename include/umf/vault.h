@@ -17,7 +17,9 @@
  *     uint64_t generation;
  *     umfVaultCommit(draft, NULL, &generation);          // w is read-only from here on
  *
- *     umf_vault_view_handle_t view;                      // in any other process of the user
+ *     umf_vault_handle_t vault;                          // in any other process of the user
+ *     umfVaultOpen("model", NULL, &vault);
+ *     umf_vault_view_handle_t view;
  *     umfVaultAttach(vault, NULL, &view);
  *     umf_vault_entry_t entry = UMF_VAULT_ENTRY_INIT;
  *     umfVaultFind(view, "layers.0.weight", &entry);     // entry.ptr, entry.size

@@ -42,7 +42,7 @@ done <<<"$released"
 ours=$(comm -23 <(echo "$exported") <(echo "$wanted"))
 while read -r name node; do
     [[ $name =~ ^umf[A-Z][A-Za-z0-9]*$ ]] && [ "$node" = $next ] ||
-        complain "neither released nor a new function under $next (marker UMF_API_${next#UMF_}, with _ for .): $name $node"
+        complain "neither released nor a new function under $next (marker UMF_API_$(tr . _ <<<"${next#UMF_}")): $name $node"
     grep -rqwF "$name" "$include" || complain "exported but declared in no public header: $name"
 done <<<"$ours"
 
