@@ -218,8 +218,8 @@ static void entry_as_lines(const entry_t *entry, const char *stack) {
     record_print_lines(stack);
 }
 
-static void entry_as_members(const entry_t *entry, const char *stack, size_t index) {
-    char name[32], pool[RECORD_LABEL];
+static void entry_as_members(const entry_t *entry, const char *stack) {
+    char pool[RECORD_LABEL];
     snprintf(pool, sizeof(pool), "%.*s", (int)strcspn(entry->name, "\n"), entry->name);
     const report_member_t members[] = {
         {"pool", {.unit = REPORT_TEXT, .text = pool}},
@@ -229,8 +229,7 @@ static void entry_as_members(const entry_t *entry, const char *stack, size_t ind
         {"count_after", {.unit = REPORT_NUMBER, .number = entry->count[1]}},
         {"stack", {.unit = REPORT_LINES, .text = stack}},
     };
-    snprintf(name, sizeof(name), "%zu", index + 1);
-    report_members(name, members, sizeof(members) / sizeof(members[0]));
+    report_item(members, sizeof(members) / sizeof(members[0]));
 }
 
 static bool is_changed(const entry_t *entry) {
@@ -239,7 +238,7 @@ static bool is_changed(const entry_t *entry) {
 
 static void show_list(const list_t *list, const char *name, const char *title) {
     size_t shown = 0, left = 0;
-    report_section(name, title, 12);
+    report_list(name, title);
     for (size_t i = 0; i < list->count; i++) {
         const entry_t *entry = &list->entries[i];
         const char *stack = entry->name + strcspn(entry->name, "\n");
@@ -247,7 +246,7 @@ static void show_list(const list_t *list, const char *name, const char *title) {
         if (!is_changed(entry)) {
             continue;
         } else if (report_is_json()) {
-            entry_as_members(entry, stack, shown++);
+            entry_as_members(entry, stack);
         } else if (shown < SHOWN) {
             entry_as_lines(entry, stack);
             shown++;

@@ -12,6 +12,7 @@
 
 #include "attach.h"
 #include "plain.h"
+#include "progress.h"
 #include "record.h"
 #include "report.h"
 #include "start.h"
@@ -213,13 +214,18 @@ static void hold_signals(sigset_t *before) {
 /* Until the time is over, a signal, or the end of the process. `before`: of hold_signals. */
 static void wait_for_end(const attach_t *attach, double seconds, const sigset_t *before) {
     struct pollfd wait = {.fd = attach->fd, .events = POLLIN};
-    uint64_t end = seconds > 0 ? now_ms() + (uint64_t)(seconds * 1000) : UINT64_MAX;
+    uint64_t total = seconds > 0 ? (uint64_t)(seconds * 1000) : 0, begin = now_ms();
+    uint64_t end = total > 0 ? begin + total : UINT64_MAX;
     bool goes_on = true;
     for (uint64_t now = now_ms(); goes_on && !is_interrupted && now < end; now = now_ms()) {
-        uint64_t left = end - now < 3600000 ? end - now : 3600000;
+        uint64_t most = total > 0 ? 200 : 3600000, left = end - now < most ? end - now : most;
+        if (total > 0) {
+            progress_show(now - begin, total);
+        }
         struct timespec time = {(time_t)(left / 1000), (long)(left % 1000) * 1000000};
         goes_on = ppoll(&wait, 1, &time, before) <= 0;
     }
+    progress_show(1, 1);
     sigprocmask(SIG_SETMASK, before, NULL);
 }
 

@@ -44,8 +44,8 @@ static int by_size(const void *left, const void *right) {
 
 /* --- output ----------------------------------------------------------------------------------- */
 
-static void group_as_members(const leaks_t *leaks, const group_t *group, size_t index) {
-    char name[32], label[RECORD_LABEL], stack[RECORD_STACK];
+static void group_as_members(const leaks_t *leaks, const group_t *group) {
+    char label[RECORD_LABEL], stack[RECORD_STACK];
     const report_member_t members[] = {
         {"bytes", {.unit = REPORT_BYTES, .number = group->bytes}},
         {"count", {.unit = REPORT_NUMBER, .number = group->count}},
@@ -60,8 +60,7 @@ static void group_as_members(const leaks_t *leaks, const group_t *group, size_t 
          {.unit = REPORT_LINES,
           .text = record_stack(leaks->reader, group->stack, stack, sizeof(stack))}},
     };
-    snprintf(name, sizeof(name), "%zu", index + 1);
-    report_members(name, members, sizeof(members) / sizeof(members[0]));
+    report_item(members, sizeof(members) / sizeof(members[0]));
 }
 
 static void group_as_lines(const leaks_t *leaks, const group_t *group) {
@@ -69,13 +68,13 @@ static void group_as_lines(const leaks_t *leaks, const group_t *group) {
     if (group->newest != group->oldest) {
         char age[32];
         snprintf(newest, sizeof(newest), " to %s",
-                 record_time(leaks->now - group->newest, age, sizeof(age)));
+                 report_time_text(leaks->now - group->newest, age, sizeof(age)));
     }
     snprintf(line, sizeof(line), "    %10s  %s, %.20s, %s%s old",
              report_bytes_text(group->bytes, bytes, sizeof(bytes)),
              record_allocations(group->count, count, sizeof(count)),
              umf_reader_label(leaks->reader, group->object, label, sizeof(label)),
-             record_time(leaks->now - group->oldest, oldest, sizeof(oldest)), newest);
+             report_time_text(leaks->now - group->oldest, oldest, sizeof(oldest)), newest);
     line[80] = '\0';
     report_line(line);
     record_print_stack(leaks->reader, group->stack);
@@ -83,13 +82,11 @@ static void group_as_lines(const leaks_t *leaks, const group_t *group) {
 
 static void show_groups(const leaks_t *leaks) {
     bool all = report_is_json() || leaks->groups.count <= GROUPS_SHOWN;
-    report_section("leaks",
-                   umfctl_words.largest ? "Live allocations, the largest first"
-                                        : "Live allocations, the oldest first",
-                   12);
+    report_list("leaks", umfctl_words.largest ? "Live allocations, the largest first"
+                                              : "Live allocations, the oldest first");
     for (size_t i = 0; i < (all ? leaks->groups.count : GROUPS_SHOWN); i++) {
         if (report_is_json()) {
-            group_as_members(leaks, &leaks->groups.items[i], i);
+            group_as_members(leaks, &leaks->groups.items[i]);
         } else {
             group_as_lines(leaks, &leaks->groups.items[i]);
         }
@@ -106,8 +103,8 @@ static const char *pool_text(const leaks_t *leaks, const group_t *group, char *t
     return umf_reader_label(leaks->reader, group->object, text, RECORD_LABEL);
 }
 
-static void ended_as_members(const leaks_t *leaks, const group_t *group, size_t index) {
-    char name[32], label[RECORD_LABEL], stack[RECORD_STACK];
+static void ended_as_members(const leaks_t *leaks, const group_t *group) {
+    char label[RECORD_LABEL], stack[RECORD_STACK];
     const report_member_t members[] = {
         {"bytes", {.unit = REPORT_BYTES, .number = group->bytes}},
         {"count", {.unit = REPORT_NUMBER, .number = group->count}},
@@ -116,8 +113,7 @@ static void ended_as_members(const leaks_t *leaks, const group_t *group, size_t 
          {.unit = REPORT_LINES,
           .text = record_stack(leaks->reader, group->stack, stack, sizeof(stack))}},
     };
-    snprintf(name, sizeof(name), "%zu", index + 1);
-    report_members(name, members, sizeof(members) / sizeof(members[0]));
+    report_item(members, sizeof(members) / sizeof(members[0]));
 }
 
 static void ended_as_lines(const leaks_t *leaks, const group_t *group) {
@@ -138,10 +134,10 @@ static void show_ended(const leaks_t *leaks) {
     if (leaks->ended_total.count == 0) {
         return;
     }
-    report_section("destroyed", "Allocations of destroyed pools, the largest first", 12);
+    report_list("destroyed", "Allocations of destroyed pools, the largest first");
     for (size_t i = 0; i < (all ? leaks->ended.count : GROUPS_SHOWN); i++) {
         if (report_is_json()) {
-            ended_as_members(leaks, &leaks->ended.items[i], i);
+            ended_as_members(leaks, &leaks->ended.items[i]);
         } else {
             ended_as_lines(leaks, &leaks->ended.items[i]);
         }

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "plain.h"
+#include "progress.h"
 #include "record.h"
 #include "report.h"
 #include "umfctl.h"
@@ -57,6 +57,9 @@ static umf_reader_t *select_part(umf_reader_t *reader, const char *from, const c
     if (reader) {
         record_lines_begin(reader);
     }
+    if (reader && !umfctl_words.events) { /* whose output comes meanwhile */
+        umf_reader_set_progress(reader, progress_show);
+    }
     umf_reader_part_t part = {INT64_MIN, INT64_MAX, umfctl_words.pool};
     bool has_part = from || to || part.pool;
     if (reader && has_part &&
@@ -88,21 +91,6 @@ umf_reader_t *record_open(const char *path) {
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-const char *record_time(int64_t ns, char *text, size_t size) {
-    static const struct {
-        double ns;
-        const char *name;
-    } units[] = {{60e9, "min"}, {1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}};
-    size_t unit = 0;
-    double value = (double)ns, most = value < 0 ? -value : value;
-    while (unit < 4 && most < units[unit].ns) {
-        unit++;
-    }
-    snprintf(text, size, unit == 4 ? "%.0f %s" : "%.3f %s", value / units[unit].ns,
-             units[unit].name);
-    return text;
-}
-
 const char *record_number(uint64_t number, char *text, size_t size) {
     if (number < 10000000) {
         snprintf(text, size, "%" PRIu64, number);
@@ -120,14 +108,10 @@ const char *record_allocations(uint64_t count, char *text, size_t size) {
 /* --- the file --------------------------------------------------------------------------------- */
 
 static void describe_time(const umf_reader_info_t *info) {
-    char text[64];
-    time_t seconds = (time_t)(info->realtime / 1000000000u);
-    struct tm parts;
-    if (gmtime_r(&seconds, &parts) && strftime(text, sizeof(text), "%F %T UTC", &parts)) {
-        report_text("began", text);
-    }
+    report_row(
+        &(report_row_t){.name = "began", .value = {.unit = REPORT_DATE, .number = info->realtime}});
     if (info->kind == UMF_RECORD_FILE_RECORDING) {
-        report_text("last event", record_time(info->last_ns, text, sizeof(text)));
+        report_time("last event", info->last_ns);
         bool has_ended = info->flags & UMF_RECORD_HAS_ENDED;
         report_text("ended",
                     has_ended ? "in an orderly way" : "no: the process still records, or died");
@@ -161,12 +145,11 @@ static void describe_limits(const umf_reader_info_t *info) {
 }
 
 static void describe_part(const umf_reader_info_t *info) {
-    char text[64];
     if (info->from_ns != INT64_MIN) {
-        report_text("from", record_time(info->from_ns, text, sizeof(text)));
+        report_time("from", info->from_ns);
     }
     if (info->to_ns != INT64_MAX) {
-        report_text("to", record_time(info->to_ns, text, sizeof(text)));
+        report_time("to", info->to_ns);
     }
     if (umfctl_words.pool) {
         report_text("pool", umfctl_words.pool);

@@ -30,7 +30,6 @@ bool record_names_of(const char *path, umf_reader_names_t *names);
 void record_describe(const umf_reader_t *reader, const char *name, const char *title);
 
 /* Each returns `text`. */
-const char *record_time(int64_t ns, char *text, size_t size);
 const char *record_number(uint64_t number, char *text, size_t size);
 /* "3 allocations" */
 const char *record_allocations(uint64_t count, char *text, size_t size);

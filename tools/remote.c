@@ -139,10 +139,9 @@ static unsigned inner_pid(unsigned pid) {
 
 static void show(unsigned pid, unsigned number, const context_t *context) {
     static char lines[RANGES * 64];
-    char name[64], program[64], line[256], bytes[32];
+    char program[64], line[256], bytes[32];
     size_t at = 0;
     attach_name(pid, program, sizeof(program));
-    snprintf(name, sizeof(name), "%u.%u", pid, number);
     snprintf(line, sizeof(line), "  %-8u %-16.16s %s%s: %" PRIu64 " ranges, %s, %" PRIu64 " peers",
              pid, program, context->devices, strcmp(context->key, "yes") == 0 ? " with a key" : "",
              context->count + context->more,
@@ -164,6 +163,7 @@ static void show(unsigned pid, unsigned number, const context_t *context) {
     const report_member_t members[] = {
         {"process", {.unit = REPORT_NUMBER, .number = pid}},
         {"program", {.unit = REPORT_TEXT, .text = program}},
+        {"number", {.unit = REPORT_NUMBER, .number = number}},
         {"devices", {.unit = REPORT_TEXT, .text = context->devices}},
         {"key", {.unit = REPORT_NUMBER, .number = strcmp(context->key, "yes") == 0}},
         {"deadline_ms", {.unit = REPORT_NUMBER, .number = context->deadline}},
@@ -172,7 +172,7 @@ static void show(unsigned pid, unsigned number, const context_t *context) {
         {"bytes", {.unit = REPORT_BYTES, .number = context->bytes}},
         {"listed", {.unit = REPORT_LINES, .text = lines}},
     };
-    report_members(name, members, sizeof(members) / sizeof(members[0]));
+    report_item(members, sizeof(members) / sizeof(members[0]));
 }
 
 /* A child of fork has the files of its parent; the number in the page says whose it is. */
@@ -214,7 +214,7 @@ static int list(void) {
     if (!folder) {
         return print_message("/proc cannot be read");
     }
-    report_section("contexts", "Contexts of remote memory", 12);
+    report_list("contexts", "Contexts of remote memory");
     for (struct dirent *entry; (entry = readdir(folder));) {
         unsigned pid = attach_pid(entry->d_name);
         count += pid ? look_into(pid) : 0;

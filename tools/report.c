@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "plain.h"
@@ -34,6 +35,7 @@ static struct {
     bool utf8;
     bool in_section;
     bool section_is_empty;
+    bool is_list;
     unsigned width;
 } report;
 
@@ -59,6 +61,8 @@ static void json_value(const report_value_t *value) {
         json_string(value->text);
     } else if (value->unit == REPORT_LINES) {
         json_lines(value->text);
+    } else if (value->unit == REPORT_TIME) {
+        printf("%" PRId64, (int64_t)value->number);
     } else if (value->number == REPORT_UNLIMITED) {
         fputs("null", stdout);
     } else {
@@ -138,6 +142,30 @@ const char *report_bytes_text(uint64_t bytes, char *text, size_t size) {
     return text;
 }
 
+const char *report_time_text(int64_t ns, char *text, size_t size) {
+    static const struct {
+        double ns;
+        const char *name;
+    } units[] = {{60e9, "min"}, {1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}};
+    size_t unit = 0;
+    double value = (double)ns, most = value < 0 ? -value : value;
+    while (unit < 4 && most < units[unit].ns) {
+        unit++;
+    }
+    snprintf(text, size, unit == 4 ? "%.0f %s" : "%.3f %s", value / units[unit].ns,
+             units[unit].name);
+    return text;
+}
+
+static const char *date_text(uint64_t ns, char *text, size_t size) {
+    time_t seconds = (time_t)(ns / 1000000000u);
+    struct tm parts;
+    if (!gmtime_r(&seconds, &parts) || strftime(text, size, "%F %T UTC", &parts) == 0) {
+        snprintf(text, size, "an unknown date");
+    }
+    return text;
+}
+
 /* The value as a reader sees it; "" if there is none. */
 static const char *value_text(const report_value_t *value, char *text, size_t size) {
     if (value->unit == REPORT_TEXT || value->unit == REPORT_LINES) {
@@ -146,8 +174,14 @@ static const char *value_text(const report_value_t *value, char *text, size_t si
     if (value->unit == REPORT_NOTHING) {
         return "";
     }
+    if (value->unit == REPORT_TIME) {
+        return report_time_text((int64_t)value->number, text, size);
+    }
     if (value->number == REPORT_UNLIMITED) {
         return "unlimited";
+    }
+    if (value->unit == REPORT_DATE) {
+        return date_text(value->number, text, size);
     }
     if (value->unit == REPORT_RATE) {
         snprintf(text, size, "%.1f GB/s", (double)value->number / 1e9);
@@ -161,6 +195,11 @@ static const char *value_text(const report_value_t *value, char *text, size_t si
 }
 
 /* --- rows ------------------------------------------------------------------------------------- */
+
+static const char *const unit_words[] = {[REPORT_BYTES] = "bytes",
+                                         [REPORT_RATE] = "bytes/s",
+                                         [REPORT_TIME] = "ns",
+                                         [REPORT_DATE] = "ns"};
 
 static void row_as_json(const report_row_t *row) {
     printf("%s\n    ", report.section_is_empty ? "" : ",");
@@ -176,8 +215,8 @@ static void row_as_json(const report_row_t *row) {
         comma = ", ";
         json_value(&row->value);
     }
-    if (row->value.unit == REPORT_BYTES || row->value.unit == REPORT_RATE) {
-        printf(", \"unit\": \"%s\"", row->value.unit == REPORT_RATE ? "bytes/s" : "bytes");
+    if (unit_words[row->value.unit]) {
+        printf(", \"unit\": \"%s\"", unit_words[row->value.unit]);
     }
     if (row->note) {
         printf("%s\"note\": ", comma);
@@ -235,6 +274,11 @@ void report_bytes(const char *name, uint64_t bytes) {
     report_row(&(report_row_t){.name = name, .value = {.unit = REPORT_BYTES, .number = bytes}});
 }
 
+void report_time(const char *name, int64_t ns) {
+    report_row(
+        &(report_row_t){.name = name, .value = {.unit = REPORT_TIME, .number = (uint64_t)ns}});
+}
+
 void report_line(const char *text) {
     if (!report.json) {
         plain_text(text);
@@ -252,19 +296,25 @@ void report_paragraph(const char *text, unsigned indent) {
     }
 }
 
-void report_members(const char *name, const report_member_t *members, size_t count) {
+void report_item(const report_member_t *members, size_t count) {
     if (!report.json) {
         return;
     }
-    printf("%s\n    ", report.section_is_empty ? "" : ",");
-    json_string(name);
-    fputs(": {", stdout);
+    printf("%s\n    {", report.section_is_empty ? "" : ",");
     for (size_t i = 0; i < count; i++) {
         printf("%s\"%s\": ", i == 0 ? "" : ", ", members[i].name);
         json_value(&members[i].value);
     }
     putchar('}');
     report.section_is_empty = false;
+}
+
+void report_members(const report_member_t *members, size_t count) {
+    for (size_t i = 0; report.json && i < count; i++) {
+        printf("%s\n    \"%s\": ", report.section_is_empty ? "" : ",", members[i].name);
+        json_value(&members[i].value);
+        report.section_is_empty = false;
+    }
 }
 
 bool report_is_json(void) {
@@ -295,18 +345,19 @@ static void section_end(void) {
         return;
     }
     if (report.json) {
-        fputs(report.section_is_empty ? "}" : "\n  }", stdout);
+        fputs(report.section_is_empty ? "" : "\n  ", stdout);
+        putchar(report.is_list ? ']' : '}');
     } else if (report.section_is_empty) {
         fputs("    none\n", stdout);
     }
     report.in_section = false;
 }
 
-void report_section(const char *name, const char *title, unsigned width) {
+static void section_begin(const char *name, const char *title, unsigned width, bool is_list) {
     bool is_first = !report.in_section;
     section_end();
     if (report.json) {
-        printf(",\n  \"%s\": {", name);
+        printf(",\n  \"%s\": %c", name, is_list ? '[' : '{');
     } else {
         fputs(is_first ? "" : "\n", stdout);
         in_color("\033[1m", title);
@@ -315,6 +366,15 @@ void report_section(const char *name, const char *title, unsigned width) {
     report.in_section = true;
     report.section_is_empty = true;
     report.width = width;
+    report.is_list = is_list;
+}
+
+void report_section(const char *name, const char *title, unsigned width) {
+    section_begin(name, title, width, false);
+}
+
+void report_list(const char *name, const char *title) {
+    section_begin(name, title, 0, true);
 }
 
 int report_end(void) {

@@ -28,6 +28,8 @@ typedef enum report_unit_t {
     REPORT_BYTES, /* a number that is shown as KiB, MiB, ... */
     REPORT_RATE,  /* bytes in a second */
     REPORT_LINES, /* text; in JSON an array of its lines */
+    REPORT_TIME,  /* nanoseconds that are shown as ms, s, min */
+    REPORT_DATE,  /* nanoseconds since 1970 that are shown as a date in UTC */
 } report_unit_t;
 
 /* A number that means "no limit"; null in JSON. */
@@ -51,10 +53,13 @@ void report_begin(const char *command, bool json);
 
 /* `name` is the section's key in JSON, `title` its heading; names are padded to `width` columns. */
 void report_section(const char *name, const char *title, unsigned width);
+/* A section that is an array in JSON. It has lines, and items by report_item. */
+void report_list(const char *name, const char *title);
 void report_row(const report_row_t *row);
 void report_text(const char *name, const char *text);
 void report_number(const char *name, uint64_t number);
 void report_bytes(const char *name, uint64_t bytes);
+void report_time(const char *name, int64_t ns);
 
 /* A line of a table, at most 80 columns, for people only: in JSON there are rows or members
  * instead. */
@@ -68,8 +73,13 @@ typedef struct report_member_t {
     report_value_t value;
 } report_member_t;
 
-/* A member of the section with members of its own, for programs only. */
-void report_members(const char *name, const report_member_t *members, size_t count);
+/* An object of a list, for programs only. */
+void report_item(const report_member_t *members, size_t count);
+/* The members of a section, for programs only. */
+void report_members(const report_member_t *members, size_t count);
+
+/* A time as people see it, such as "1.500 ms"; returns `text`. */
+const char *report_time_text(int64_t ns, char *text, size_t size);
 
 /* A number of bytes as people see it, such as "1.5 MiB"; returns `text`. */
 const char *report_bytes_text(uint64_t bytes, char *text, size_t size);

@@ -30,6 +30,9 @@ static void row_members(const top_t *top, const top_row_t *row) {
     snprintf(type, sizeof(type), "%.*s", (int)sizeof(row->kind), row->kind);
     bool is_pool = object->kind == UMF_RECORD_OBJECT_POOL;
     report_member_t members[] = {
+        {"pid", figure(top->targets[row->process].pid)},
+        {"process", {.unit = REPORT_TEXT, .text = top->with[row->process].name}},
+        {"label", {.unit = REPORT_TEXT, .text = top_label(top, row, label, sizeof(label))}},
         {"kind", {.unit = REPORT_TEXT, .text = is_pool ? "pool" : "provider"}},
         {"name", {.unit = REPORT_TEXT, .text = name}},
         {"number", figure(row->number)},
@@ -46,8 +49,7 @@ static void row_members(const top_t *top, const top_row_t *row) {
         {"moved", figure(row->has_pages ? row->moved : UMF_RECORD_UNKNOWN)},
         {"refusals", figure(row->refusals)},
     };
-    report_members(top_label(top, row, label, sizeof(label)), members,
-                   sizeof(members) / sizeof(members[0]));
+    report_item(members, sizeof(members) / sizeof(members[0]));
 }
 
 /* What an arena does with its pages. */
@@ -63,14 +65,15 @@ static void pages_show(const top_row_t *row) {
 }
 
 static void process_show(const top_t *top, uint32_t process) {
-    char key[32], title[128], line[TOP_LINE], live[16], held[16], text[256];
+    char title[128], line[TOP_LINE], live[16], held[16], text[256];
     top_sum_t sum = top_sum(top, process);
-    snprintf(key, sizeof(key), "process %u", top->targets[process].pid);
     snprintf(title, sizeof(title), "%u %s: %zu pool%s, %s live of %s held",
              top->targets[process].pid, top->with[process].name, sum.pools,
              sum.pools == 1 ? "" : "s", top_bytes(sum.live, live, sizeof(live)),
              top_bytes(sum.held, held, sizeof(held)));
-    report_section(key, title, 0);
+    if (!report_is_json()) {
+        report_section("objects", title, 0);
+    }
     report_line(top_head);
     for (size_t i = 0; i < top->count; i++) {
         if (top->rows[i].process == process) {
@@ -86,6 +89,9 @@ static void process_show(const top_t *top, uint32_t process) {
 }
 
 static void show(const top_t *top) {
+    if (report_is_json()) {
+        report_list("objects", "");
+    }
     for (unsigned i = 0; i < top->target_count; i++) {
         if (top_is_open(top, i) && (top->pid || top_sum(top, i).pools > 0)) {
             process_show(top, i);

@@ -144,7 +144,9 @@ static void pool_as_members(const trace_t *trace, uint32_t number, const figures
     char label[RECORD_LABEL], provider[RECORD_LABEL];
     const umf_record_object_t *object = umf_reader_object(trace->reader, number);
     const report_member_t members[] = {
+        {"label", text_value(umf_reader_label(trace->reader, number, label, sizeof(label)))},
         {"name", text_value(object->name)},
+        {"number", value(REPORT_NUMBER, number)},
         {"provider",
          text_value(umf_reader_label(trace->reader, object->parent, provider, sizeof(provider)))},
         {"peak", value(REPORT_BYTES, figures->peak)},
@@ -155,12 +157,11 @@ static void pool_as_members(const trace_t *trace, uint32_t number, const figures
         {"frees", value(REPORT_NUMBER, figures->frees)},
         {"refused", value(REPORT_NUMBER, figures->refused)},
     };
-    umf_reader_label(trace->reader, number, label, sizeof(label));
-    report_members(label, members, sizeof(members) / sizeof(members[0]));
+    report_item(members, sizeof(members) / sizeof(members[0]));
 }
 
 static void show_pools(trace_t *trace) {
-    report_section("pools", "Pools", 18);
+    report_list("pools", "Pools");
     bool is_first = true;
     for (uint32_t i = 1; i < umf_reader_info(trace->reader)->object_count; i++) {
         if (umf_reader_object(trace->reader, i)->kind != UMF_RECORD_OBJECT_POOL ||
@@ -210,8 +211,8 @@ static size_t largest_sites(trace_t *trace, bytes_of_t *bytes_of, umf_reader_sit
     return count;
 }
 
-static void show_site(trace_t *trace, size_t index, const umf_reader_site_t *site) {
-    char label[RECORD_LABEL], bytes[32], count[32], line[256], name[32], stack[RECORD_STACK];
+static void show_site(trace_t *trace, const umf_reader_site_t *site) {
+    char label[RECORD_LABEL], bytes[32], count[32], line[256], stack[RECORD_STACK];
     umf_reader_label(trace->reader, site->object, label, sizeof(label));
     snprintf(line, sizeof(line), "    %10s  %.30s, %.34s",
              report_bytes_text(site->use.peak_bytes, bytes, sizeof(bytes)), label,
@@ -225,8 +226,7 @@ static void show_site(trace_t *trace, size_t index, const umf_reader_site_t *sit
         {"pool", text_value(label)},
         {"stack", {.unit = REPORT_LINES, .text = stack}},
     };
-    snprintf(name, sizeof(name), "%zu", index + 1);
-    report_members(name, members, sizeof(members) / sizeof(members[0]));
+    report_item(members, sizeof(members) / sizeof(members[0]));
 }
 
 static void show_peak(trace_t *trace) {
@@ -239,10 +239,10 @@ static void show_peak(trace_t *trace) {
     }
     snprintf(title, sizeof(title), "The highest point: %s at %s",
              report_bytes_text(total->use.peak_bytes, bytes, sizeof(bytes)),
-             record_time(total->peak_ns, when, sizeof(when)));
-    report_section("peak", title, 12);
+             report_time_text(total->peak_ns, when, sizeof(when)));
+    report_list("peak", title);
     for (size_t i = 0; i < count; i++) {
-        show_site(trace, i, &largest[i]);
+        show_site(trace, &largest[i]);
     }
 }
 
@@ -257,7 +257,7 @@ static size_t say_what(const trace_t *trace, const umf_reader_event_t *event, ch
                        size_t size) {
     char label[RECORD_LABEL], when[32], bytes[32];
     snprintf(text, size, "At %s thread %" PRIu32 " requested %s from %s and got none.",
-             record_time(event->ns, when, sizeof(when)),
+             report_time_text(event->ns, when, sizeof(when)),
              umf_reader_thread(trace->reader, event->thread),
              report_bytes_text(event->size, bytes, sizeof(bytes)),
              umf_reader_label(trace->reader, event->object, label, sizeof(label)));
@@ -325,7 +325,7 @@ static void show_refusal(trace_t *trace) {
         {"times", value(REPORT_NUMBER, total->refused)},
         {"stack", {.unit = REPORT_LINES, .text = stack}},
     };
-    report_members("last", members, sizeof(members) / sizeof(members[0]));
+    report_members(members, sizeof(members) / sizeof(members[0]));
 }
 
 /* --- the rest --------------------------------------------------------------------------------- */
@@ -352,9 +352,10 @@ static void show_frees(const trace_t *trace) {
 
 static void show_mark(const trace_t *trace, size_t index) {
     const mark_t *mark = &trace->marks[index];
-    char when[32], bytes[32], line[512], name[32];
+    char when[32], bytes[32], line[512];
     const char *text = umf_reader_text(trace->reader, mark->text);
-    snprintf(line, sizeof(line), "    %12s %10s  %.50s", record_time(mark->ns, when, sizeof(when)),
+    snprintf(line, sizeof(line), "    %12s %10s  %.50s",
+             report_time_text(mark->ns, when, sizeof(when)),
              report_bytes_text(mark->live, bytes, sizeof(bytes)), text);
     report_line(line);
     const report_member_t members[] = {
@@ -362,8 +363,7 @@ static void show_mark(const trace_t *trace, size_t index) {
         {"ns", value(REPORT_NUMBER, (uint64_t)(mark->ns > 0 ? mark->ns : 0))},
         {"live", value(REPORT_BYTES, mark->live)},
     };
-    snprintf(name, sizeof(name), "%zu", index + 1);
-    report_members(name, members, sizeof(members) / sizeof(members[0]));
+    report_item(members, sizeof(members) / sizeof(members[0]));
 }
 
 static void show_marks(const trace_t *trace) {
@@ -377,7 +377,7 @@ static void show_marks(const trace_t *trace) {
         snprintf(title, sizeof(title), "Marks, the last %d of %zu, and what lived then",
                  MARKS_SHOWN, trace->mark_count);
     }
-    report_section("marks", title, 12);
+    report_list("marks", title);
     for (size_t i = first; i < trace->mark_count; i++) {
         show_mark(trace, i);
     }
@@ -444,7 +444,7 @@ static const char *kind_of(const umf_reader_event_t *event) {
 
 static void event_as_line(const trace_t *trace, const umf_reader_event_t *event) {
     char line[256], when[32], bytes[32] = "", label[RECORD_LABEL];
-    record_time(event->ns, when, sizeof(when));
+    report_time_text(event->ns, when, sizeof(when));
     if (event->size) {
         report_bytes_text(event->size, bytes, sizeof(bytes));
     }
@@ -455,10 +455,8 @@ static void event_as_line(const trace_t *trace, const umf_reader_event_t *event)
     report_line(line);
 }
 
-static void event_as_members(const trace_t *trace, const umf_reader_event_t *event,
-                             uint64_t number) {
-    char name[32], address[32], label[RECORD_LABEL], stack[RECORD_STACK];
-    snprintf(name, sizeof(name), "%" PRIu64, number);
+static void event_as_members(const trace_t *trace, const umf_reader_event_t *event) {
+    char address[32], label[RECORD_LABEL], stack[RECORD_STACK];
     snprintf(address, sizeof(address), "0x%" PRIx64, event->address);
     record_stack(trace->reader, event->stack, stack, sizeof(stack));
     bool is_mark = event->kind == UMF_RECORD_MARK;
@@ -472,7 +470,7 @@ static void event_as_members(const trace_t *trace, const umf_reader_event_t *eve
         {"stack", {.unit = REPORT_LINES, .text = stack}},
         {"address", text_value(address)},
     };
-    report_members(name, members, sizeof(members) / sizeof(members[0]) - is_mark);
+    report_item(members, sizeof(members) / sizeof(members[0]) - is_mark);
 }
 
 static int list_events(const trace_t *trace) {
@@ -481,11 +479,11 @@ static int list_events(const trace_t *trace) {
     if (!cursor) {
         return record_failed(&error);
     }
-    report_section("events", "Events", 0);
+    report_list("events", "Events");
     umf_reader_event_t event;
-    for (uint64_t number = 1; umf_reader_next(cursor, &event); number++) {
+    while (umf_reader_next(cursor, &event)) {
         if (report_is_json()) {
-            event_as_members(trace, &event, number);
+            event_as_members(trace, &event);
         } else {
             event_as_line(trace, &event);
         }

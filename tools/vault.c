@@ -82,6 +82,7 @@ static umf_result_t attach(umf_vault_handle_t vault, uint64_t generation,
 
 static void stat_members(const char *name, const umf_vault_stat_t *stat) {
     const report_member_t members[] = {
+        {"name", {.unit = REPORT_TEXT, .text = name}},
         {"current", {.unit = REPORT_NUMBER, .number = stat->current}},
         {"generations", {.unit = REPORT_NUMBER, .number = stat->generations}},
         {"bytes", {.unit = REPORT_BYTES, .number = stat->bytes}},
@@ -93,7 +94,7 @@ static void stat_members(const char *name, const umf_vault_stat_t *stat) {
         {"limit", {.unit = REPORT_BYTES, .number = stat->limit ? stat->limit : REPORT_UNLIMITED}},
         {"restarts", {.unit = REPORT_NUMBER, .number = stat->restarts}},
     };
-    report_members(name, members, sizeof(members) / sizeof(members[0]));
+    report_item(members, sizeof(members) / sizeof(members[0]));
 }
 
 static void stat_line(const char *name, const umf_vault_stat_t *stat) {
@@ -124,7 +125,7 @@ static int show_vault(const char *name, const umf_vault_stat_t *stat, void *arg)
 
 static int list(void) {
     umf_vault_params_t params = params_of(0);
-    report_section("vaults", "Vaults", 12);
+    report_list("vaults", "Vaults");
     umf_result_t result = umfVaultList(&params, show_vault, NULL);
     if (result == UMF_RESULT_SUCCESS) {
         return 0;
@@ -139,13 +140,14 @@ static int list(void) {
 static int show_entry(const umf_vault_entry_t *entry, void *arg) {
     (void)arg;
     const report_member_t members[] = {
+        {"key", {.unit = REPORT_TEXT, .text = entry->key}},
         {"bytes", {.unit = REPORT_BYTES, .number = entry->size}},
         {"note_bytes", {.unit = REPORT_NUMBER, .number = entry->note_size}},
         {"private", {.unit = REPORT_NUMBER, .number = (entry->flags & UMF_VAULT_PRIVATE) != 0}},
         {"zero", {.unit = REPORT_NUMBER, .number = (entry->flags & UMF_VAULT_ZERO) != 0}},
     };
     char line[320], bytes[32];
-    report_members(entry->key, members, sizeof(members) / sizeof(members[0]));
+    report_item(members, sizeof(members) / sizeof(members[0]));
     snprintf(line, sizeof(line), "  %10s  %s%s",
              report_bytes_text(entry->size, bytes, sizeof(bytes)), entry->key,
              entry->flags & UMF_VAULT_PRIVATE ? "  (private)"
@@ -162,7 +164,7 @@ static int stat_of(umf_vault_handle_t vault, const char *name) {
     if (umfVaultStat(vault, &stat) != UMF_RESULT_SUCCESS) {
         return fails(name);
     }
-    report_section("vaults", "Vault", 12);
+    report_list("vaults", "Vault");
     show_vault(name, &stat, NULL);
     if (stat.current == 0) {
         return 0;
@@ -170,7 +172,7 @@ static int stat_of(umf_vault_handle_t vault, const char *name) {
     if (attach(vault, 0, &view) != UMF_RESULT_SUCCESS) {
         return fails(name);
     }
-    report_section("entries", "Entries", 12);
+    report_list("entries", "Entries");
     umfVaultEach(view, NULL, show_entry, NULL);
     return 0;
 }

@@ -87,16 +87,15 @@ def test_top_as_text(sample):
 
 def test_json(sample):
     document = json.loads(run("top", sample.pid, "--json"))
-    rows = document["process %d" % sample.pid]
-    small = next(row for row in rows.values() if row["name"] == "small")
-    large = next(row for row in rows.values() if row["name"] == "large")
+    rows = [row for row in document["objects"] if row["pid"] == sample.pid]
+    small = next(row for row in rows if row["name"] == "small")
+    large = next(row for row in rows if row["name"] == "large")
     check(small["live_count"] == 100 and small["live"] >= 100000, small)
     check(large["live"] == 5 << 20 and large["held"] >= large["live"], large)
     check(small["type"] == "disjoint" and small["refusals"] == 0, "what the view has", small)
-    parents = {row["number"]: row for row in rows.values()}
+    parents = {row["number"]: row for row in rows}
     check(parents[large["parent"]]["kind"] == "provider", rows)
-    check(document["process %d" % sample.pid] == json.loads(run("metrics", sample.pid, "--json"))[
-        "process %d" % sample.pid])
+    check(document["objects"] == json.loads(run("metrics", sample.pid, "--json"))["objects"])
     for command in ("snapshot", "record"):
         options = ["--seconds", 0.1] if command == "record" else []
         document = json.loads(run(command, sample.pid, "-o", "x", "--json", *options))

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Tests what umfctl makes of recordings: record_test.sh <umfctl> <record_sample> <folder to work in>
-# [<torch/cuda/_memory_viz.py> [<record_sample with lines>]]
+# [<torch/cuda/_memory_viz.py> [<record_sample with lines> [<preloaded clock>]]]
 set -euo pipefail
 
-umfctl=$1 sample=$2 work=$3 viewer=${4:-} lines=${5:-}
+umfctl=$1 sample=$2 work=$3 viewer=${4:-} lines=${5:-} clock=${6:-}
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$work"
 mkdir -p "$work"
@@ -232,9 +232,11 @@ expect_in out '^ +2\.543 ms +13 MiB  evaluation$'
 expect_not_in out $'\033'
 expect_not_in out 'lost events'
 expect_status 0 "$umfctl" trace demo.umfrec --json
-expect_json 'd["pools"]["weights #3"]["peak"] == 118489088 and d["pools"]["kv \"cache\" #5"]["allocs"] == 6160'
-expect_json 'd["refusal"]["last"]["size"] == 512 << 20 and d["refusal"]["last"]["stack"][0].startswith("backward_pass")'
-expect_json 'd["peak"]["1"]["bytes"] == 100 << 20 and len(d["marks"]) == 41'
+expect_json '[(p["name"], p["number"], p["peak"]) for p in d["pools"]][0] == ("weights", 3, 118489088)'
+expect_json '{p["label"]: p["allocs"] for p in d["pools"]}["kv \"cache\" #5"] == 6160'
+expect_json 'd["refusal"]["size"] == 512 << 20 and d["refusal"]["stack"][0].startswith("backward_pass")'
+expect_json 'd["peak"][0]["bytes"] == 100 << 20 and len(d["marks"]) == 41'
+expect_json 'd["file"]["last event"]["unit"] == "ns" and 2500000 < d["file"]["last event"]["value"] < 2600000 and d["file"]["began"]["value"] == 1767225600 * 10**9'
 
 expect_status 0 "$umfctl" trace clean.umfrec
 expect_not_in out 'Out of memory|^Frees|lost'
@@ -253,12 +255,26 @@ expect_in out ' free refused '
 expect_in out ' suspend +0 activations #4$'
 [ "$(wc -l <out)" -eq 19 ] || fail "18 events and a heading were expected"
 expect_status 0 "$umfctl" trace tiny.umfrec --events --json
-expect_json 'len(d["events"]) == 18 and d["events"]["2"]["stack"][0].startswith("keep_batch")'
+expect_json 'len(d["events"]) == 18 and d["events"][1]["stack"][0].startswith("keep_batch")'
 
 # Colours on a terminal only.
 if command -v script >/dev/null; then
     TERM=xterm script -qec "'$umfctl' trace demo.umfrec" /dev/null >out </dev/null
     expect_in out $'\033\\[1m'
+fi
+
+# Long work shows how far it is, on a terminal.
+if command -v script >/dev/null && [ -n "$clock" ]; then
+    "$sample" long.umfrec demo 200000
+    script -qec "LD_PRELOAD='$clock' '$umfctl' trace long.umfrec --chrome long.json" /dev/null >out </dev/null
+    expect_in out $'\r\\[#+\\.+\\] +[1-9][0-9]? %'
+    expect_in out $'\r\033\\[K' # and takes the bar away
+    script -qec "LD_PRELOAD='$clock' '$umfctl' trace long.umfrec --chrome long.json 2>err" /dev/null >out </dev/null
+    [ ! -s err ] && ! grep -q '\]  *[0-9]* %' out || fail "a file has a progress bar"
+    script -qec "'$umfctl' trace demo.umfrec" /dev/null >out </dev/null
+    expect_not_in out ' %'
+else
+    echo "record_test: no script, or no clock to preload: the progress bar is not tested"
 fi
 
 # --- leaks ---
@@ -279,7 +295,7 @@ expect_in out 'some of it may be freed yet'
 expect_in out '^    source +the events$'
 expect_in out '^ +13 MiB  52 allocations'
 expect_status 0 "$umfctl" leaks demo.umfrec --json
-expect_json 'd["leaks"]["1"]["count"] == 52 and d["leaks"]["1"]["pool"] == "weights #3"'
+expect_json 'd["leaks"][0]["count"] == 52 and d["leaks"][0]["pool"] == "weights #3"'
 expect_status 0 "$umfctl" leaks snapshot.umfrec --largest
 [ "$(grep -o '#[345]' out | tr -d '\n')" = '#3#4#5' ] || fail "the largest do not come first"
 
@@ -292,7 +308,7 @@ expect_in out '^ +keep_batch\+0x1'
 expect_status 0 "$umfctl" leaks destroyed.umfrec
 expect_status 0 "$umfctl" leaks destroyed.umfrec --fail --allow-destroyed
 expect_status 0 "$umfctl" leaks destroyed.umfrec --json
-expect_json 'd["destroyed"]["1"]["count"] == 52 and d["total"]["destroyed"]["value"] == 52 * 262144'
+expect_json 'd["destroyed"][0]["count"] == 52 and d["total"]["destroyed"]["value"] == 52 * 262144'
 expect_status 1 "$umfctl" leaks destroyed_lost.umfrec --fail
 expect_in out '^ +13 MiB  52 allocations, when pool weights #3 was destroyed$'
 expect_in out 'and 3 allocations without a stack'
@@ -320,7 +336,7 @@ expect_not_in out 'weights'
 expect_status 0 "$umfctl" diff demo.umfrec clean.umfrec
 expect_in out '^ +-13 MiB  weights: 13 MiB in 52, then 0 bytes in 0$'
 expect_status 0 "$umfctl" diff clean.umfrec demo.umfrec --json
-expect_json 'd["places"]["1"]["bytes_after"] == 13 << 20 and d["places"]["1"]["stack"][0].startswith("keep_batch")'
+expect_json 'd["places"][0]["bytes_after"] == 13 << 20 and d["places"][0]["stack"][0].startswith("keep_batch")'
 
 # --- parts of a file ---
 
@@ -337,7 +353,7 @@ expect_in out "^ +$at us .* mark .*step 21$"
 expect_in out "^ +$next us .* mark .*step 22$"
 expect_not_in out 'step 20|step 23'
 expect_status 0 "$umfctl" trace demo.umfrec --from 0.0004 --json
-expect_json 'd["file"]["from"]["value"] == "400.000 us" and d["marks"]["1"]["text"] == "step 22"'
+expect_json 'd["file"]["from"] == {"value": 400000, "unit": "ns"} and d["marks"][0]["text"] == "step 22"'
 expect_status 0 "$umfctl" leaks demo.umfrec --from 'evaluation' --fail
 expect_in out '^  \+ lives +0 bytes$'
 expect_status 1 "$umfctl" leaks demo.umfrec --to 'step 21' --fail

@@ -67,7 +67,7 @@ if command -v python3 >/dev/null; then
     python3 - "$work/out" "$pid" <<'END' || fail "JSON is not as it should be"
 import json, sys
 report = json.load(open(sys.argv[1]))
-(mine,) = [one for one in report["contexts"].values() if one["process"] == int(sys.argv[2])]
+(mine,) = [one for one in report["contexts"] if one["process"] == int(sys.argv[2])]
 assert mine["bytes"] == 3 << 20 and mine["ranges"] == 2 and mine["peers"] == 1, mine
 assert sorted(mine["listed"]) == ["1048576 get", "2097152 get put"], mine
 END

@@ -94,7 +94,8 @@ if command -v python3 >/dev/null; then
     python3 - "$work/out" <<'END' || fail "JSON is not as it should be"
 import json, sys
 report = json.load(open(sys.argv[1]))
-assert "a.txt" in json.dumps(report), report
+assert [entry for entry in report["entries"] if entry["key"] == "a.txt" and entry["bytes"] > 0], report
+assert [vault["name"] for vault in report["vaults"]] == ["model"], report
 END
 fi
 

@@ -205,6 +205,7 @@ typedef struct place_t {
 struct umf_reader_cursor_t {
     const umf_reader_t *reader;
     int64_t now;
+    uint64_t done;
     size_t count;
     place_t heap[];
 };
@@ -253,8 +254,25 @@ umf_reader_cursor_t *umf_reader_iterate(const umf_reader_t *reader, umf_reader_e
     return cursor;
 }
 
+#define PROGRESS_EVERY 65536u
+
+static void report_progress(const umf_reader_cursor_t *cursor, uint64_t done) {
+    const umf_reader_t *reader = cursor->reader;
+    if (reader->progress && reader->info.event_count > PROGRESS_EVERY) {
+        reader->progress(done, reader->info.event_count);
+    }
+}
+
 void umf_reader_cursor_free(umf_reader_cursor_t *cursor) {
+    if (cursor) {
+        report_progress(cursor, cursor->reader->info.event_count);
+    }
     free(cursor);
+}
+
+void umf_reader_set_progress(umf_reader_t *reader,
+                             void (*progress)(uint64_t done, uint64_t total)) {
+    reader->progress = progress;
 }
 
 /* The thread in front goes one event on. */
@@ -304,6 +322,9 @@ bool umf_reader_next(umf_reader_cursor_t *cursor, umf_reader_event_t *event) {
                                               umf_reader_is_older(cursor->reader, place->thread)};
         }
         advance(cursor);
+        if (++cursor->done % PROGRESS_EVERY == 0) {
+            report_progress(cursor, cursor->done);
+        }
         if (is_known) {
             return true;
         }

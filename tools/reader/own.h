@@ -59,6 +59,7 @@ struct umf_reader_t {
     double ns_per_tick;
     struct symbols_t *symbols;
     bool uses_servers;
+    void (*progress)(uint64_t done, uint64_t total); /* NULL: nobody asked */
     umf_reader_frame_t unknown; /* the frame of an address while there is no memory */
     char *notes[NOTES + 1];
 };

@@ -168,6 +168,10 @@ umf_reader_cursor_t *umf_reader_iterate(const umf_reader_t *reader, umf_reader_e
 bool umf_reader_next(umf_reader_cursor_t *cursor, umf_reader_event_t *event);
 void umf_reader_cursor_free(umf_reader_cursor_t *cursor);
 
+/* Of each way through many events `progress` is told from time to time how many of them are done,
+ * and that all are when the cursor ends. */
+void umf_reader_set_progress(umf_reader_t *reader, void (*progress)(uint64_t done, uint64_t total));
+
 /*
  * Adds memory that lived before a recording began to its file, by a snapshot of the same process
  * that was taken after the beginning. It comes before the names. The descriptor is that of the file
