@@ -462,6 +462,17 @@ void top_line(const top_t *top, const top_row_t *row, char line[TOP_LINE]) {
              growth_text(row, growth, sizeof(growth)));
 }
 
+bool top_pages(const top_row_t *row, char line[TOP_LINE]) {
+    char spare[16], stale[16], moved[16];
+    if (row->has_pages) {
+        snprintf(line, TOP_LINE, "    pages: %.12s spare, %.12s stale, %.12s moved so far",
+                 top_bytes(row->spare, spare, sizeof(spare)),
+                 top_bytes(row->stale, stale, sizeof(stale)),
+                 top_bytes(row->moved, moved, sizeof(moved)));
+    }
+    return row->has_pages;
+}
+
 top_sum_t top_sum(const top_t *top, uint32_t process) {
     top_sum_t sum = {0};
     for (size_t i = 0; i < top->count; i++) {

@@ -77,6 +77,8 @@ const char *top_bytes(uint64_t bytes, char *text, size_t size);
 const char *top_label(const top_t *top, const top_row_t *row, char *text, size_t size);
 #define TOP_LINE 81
 void top_line(const top_t *top, const top_row_t *row, char line[TOP_LINE]);
+/* What an arena does with its pages. false: it is none. */
+bool top_pages(const top_row_t *row, char line[TOP_LINE]);
 extern const char top_head[];
 
 /* Bytes that a pool holds and the program does not use. */
@@ -88,6 +90,10 @@ typedef struct top_sum_t {
     size_t pools;
 } top_sum_t;
 top_sum_t top_sum(const top_t *top, uint32_t process);
+
+/* top_spans.c, with ncurses: the spans of a pool in a snapshot, from the `first` line on; and its
+ * pages, if it has any. */
+void top_spans_show(const umf_reader_t *snapshot, uint32_t number, size_t first, const char *pages);
 
 /* top_screen.c: the live screen. Returns the exit status. */
 bool top_has_screen(void);

@@ -27,6 +27,8 @@ int top_screen(top_t *top, double interval) {
 #include <term.h>
 #include <unistd.h>
 
+#include "top_put.h"
+
 static const char keys[] =
     "sort by h l p a g n   / find   o only pools   enter open   ? help   q quit";
 
@@ -61,6 +63,7 @@ typedef struct screen_t {
     char status[160];
     umf_reader_t *snapshot; /* of the pool that is open */
     uint32_t number;        /* its object there */
+    uint32_t process;       /* whose it is */
 } screen_t;
 
 static volatile sig_atomic_t is_ended;
@@ -81,7 +84,7 @@ bool top_has_screen(void) {
 
 /* --- drawing ---------------------------------------------------------------------------------- */
 
-static void put(int line, attr_t look, const char *text) {
+void top_put(int line, attr_t look, const char *text) {
     char shown[512];
     attron(look);
     mvaddnstr(line, 0, plain_copy(shown, sizeof(shown), text), COLS);
@@ -105,7 +108,8 @@ static void title_make(const top_t *top, uint32_t process, char *text, size_t si
              sum.away ? ", away " : "", sum.away ? top_bytes(sum.away, away, sizeof(away)) : "");
 }
 
-/* The lines of the list: a title for each process, and its rows. `line` of the chosen row. */
+/* The lines of the list: a title for each process, its rows, and the pages of an arena below its
+ * row. `line` of the chosen row. */
 static size_t list_draw(screen_t *screen, int from, int to, bool is_drawn, size_t *chosen) {
     const top_t *top = screen->top;
     size_t line = 0;
@@ -117,7 +121,8 @@ static size_t list_draw(screen_t *screen, int from, int to, bool is_drawn, size_
             continue;
         }
         process = top->rows[i].process;
-        for (int part = is_first ? 0 : 1; part < 2; part++, line++) {
+        int parts = top->rows[i].has_pages ? 3 : 2;
+        for (int part = is_first ? 0 : 1; part < parts; part++, line++) {
             int at = from + (int)line - (int)screen->first;
             *chosen = part == 1 && i == screen->chosen ? line : *chosen;
             if (!is_drawn || line < screen->first || at >= to) {
@@ -125,10 +130,12 @@ static size_t list_draw(screen_t *screen, int from, int to, bool is_drawn, size_
             }
             if (part == 0) {
                 title_make(top, top->rows[i].process, text, sizeof(text));
-            } else {
+            } else if (part == 1) {
                 top_line(top, &top->rows[i], text);
+            } else {
+                top_pages(&top->rows[i], text);
             }
-            put(at, part == 0 ? A_BOLD : look_of(screen, i), text);
+            top_put(at, part == 0 ? A_BOLD : part == 1 ? look_of(screen, i) : A_DIM, text);
         }
     }
     return line;
@@ -142,112 +149,30 @@ static void list_show(screen_t *screen) {
         screen->first = chosen < room ? 0 : chosen - room / 2;
     }
     screen->first = chosen + 1 <= room && screen->first > chosen ? 0 : screen->first;
-    put(0, A_UNDERLINE, top_head);
+    top_put(0, A_UNDERLINE, top_head);
     list_draw(screen, 1, to, true, &chosen);
 }
 
 static void help_show(void) {
-    put(0, A_BOLD, "umfctl top");
+    top_put(0, A_BOLD, "umfctl top");
     for (size_t i = 0; i < sizeof(help) / sizeof(help[0]); i++) {
-        put(2 + (int)i, A_NORMAL, help[i]);
+        top_put(2 + (int)i, A_NORMAL, help[i]);
     }
 }
 
 /* --- a pool ----------------------------------------------------------------------------------- */
 
-typedef struct use_t {
-    uint64_t bytes[UMF_RECORD_STATE_UNKNOWN + 1];
-    uint64_t total, largest_free;
-} use_t;
-
-static void span_use(const umf_reader_t *reader, const umf_record_span_t *span, use_t *use) {
-    size_t count;
-    const umf_record_run_t *runs = umf_reader_runs(reader, &count);
-    for (uint32_t i = 0; i < span->run_count && (size_t)span->first_run + i < count; i++) {
-        const umf_record_run_t *run = &runs[span->first_run + i];
-        uint64_t bytes = run->size * run->count;
-        if (run->state <= UMF_RECORD_STATE_UNKNOWN) {
-            use->bytes[run->state] += bytes;
-        }
-        if (run->state == UMF_RECORD_STATE_FREE && bytes > use->largest_free) {
-            use->largest_free = bytes;
+/* The figures of the last sample, as the pool in the snapshot has none of its pages. */
+static void pool_show(const screen_t *screen) {
+    const umf_record_object_t *object = umf_reader_object(screen->snapshot, screen->number);
+    const top_t *top = screen->top;
+    char pages[TOP_LINE] = "";
+    for (size_t i = 0; i < top->count; i++) {
+        if (top->rows[i].process == screen->process && top_is_same(&top->rows[i].object, object)) {
+            top_pages(&top->rows[i], pages);
         }
     }
-    use->total += span->size;
-}
-
-/* Live memory as '#', cached as 'o', free as '.', unknown as '?', by address. */
-static void bar_make(const umf_reader_t *reader, const umf_record_span_t *span, char *bar,
-                     size_t width) {
-    static const char marks[] = " #o.?";
-    size_t count;
-    const umf_record_run_t *runs = umf_reader_runs(reader, &count);
-    memset(bar, '.', width);
-    bar[width] = '\0';
-    for (uint32_t i = 0; i < span->run_count && (size_t)span->first_run + i < count; i++) {
-        const umf_record_run_t *run = &runs[span->first_run + i];
-        uint64_t from = run->base - span->base, bytes = run->size * run->count;
-        if (span->size == 0 || from > span->size || bytes > span->size - from || run->state > 4 ||
-            run->state == UMF_RECORD_STATE_FREE) {
-            continue;
-        }
-        size_t first = (size_t)((double)from / (double)span->size * (double)width);
-        size_t last = (size_t)((double)(from + bytes - 1) / (double)span->size * (double)width);
-        for (size_t at = first; at <= last && at < width; at++) {
-            bar[at] = bar[at] == '#' ? '#' : marks[run->state];
-        }
-    }
-}
-
-static void span_show(const umf_reader_t *reader, const umf_record_span_t *span, int line) {
-    char bar[41], text[160], size[16], live[16];
-    use_t use = {{0}, 0, 0};
-    span_use(reader, span, &use);
-    bar_make(reader, span, bar, sizeof(bar) - 1);
-    snprintf(text, sizeof(text), "  %014llx %8s %8s  %s%s", (unsigned long long)span->base,
-             top_bytes(span->size, size, sizeof(size)),
-             top_bytes(use.bytes[UMF_RECORD_STATE_LIVE], live, sizeof(live)), bar,
-             span->flags & UMF_RECORD_SPAN_IS_AWAY ? " away" : "");
-    put(line, A_NORMAL, text);
-}
-
-static void sums_show(const screen_t *screen, const use_t *use, size_t spans) {
-    static const char *const names[] = {"", "live", "cached", "free", "unknown"};
-    char text[160], total[16], part[16];
-    int length =
-        snprintf(text, sizeof(text), "%.47s #%u: %zu span%s, %s held",
-                 umf_reader_object(screen->snapshot, screen->number)->name, screen->number, spans,
-                 spans == 1 ? "" : "s", top_bytes(use->total, total, sizeof(total)));
-    for (size_t i = 1; i <= UMF_RECORD_STATE_UNKNOWN && length < 140; i++) {
-        if (use->bytes[i]) {
-            length += snprintf(text + length, sizeof(text) - (size_t)length, ", %s %s",
-                               top_bytes(use->bytes[i], part, sizeof(part)), names[i]);
-        }
-    }
-    put(0, A_BOLD, text);
-    double free_bytes = (double)use->bytes[UMF_RECORD_STATE_FREE];
-    snprintf(text, sizeof(text), "largest free piece %s, %.0f%% of the free memory is elsewhere",
-             top_bytes(use->largest_free, part, sizeof(part)),
-             free_bytes > 0 ? 100 * (1 - (double)use->largest_free / free_bytes) : 0);
-    put(1, A_NORMAL, text);
-    put(2, A_UNDERLINE, "  ADDRESS            SIZE     LIVE  # live, o cached, . free, ? unknown");
-}
-
-static void pool_show(screen_t *screen) {
-    size_t count, own = 0;
-    use_t use = {{0}, 0, 0};
-    const umf_record_span_t *spans = umf_reader_spans(screen->snapshot, &count);
-    for (size_t i = 0; i < count; i++) {
-        if (spans[i].object != screen->number) {
-            continue;
-        }
-        span_use(screen->snapshot, &spans[i], &use);
-        if (own >= screen->first && 3 + (int)(own - screen->first) < LINES - 2) {
-            span_show(screen->snapshot, &spans[i], 3 + (int)(own - screen->first));
-        }
-        own++;
-    }
-    sums_show(screen, &use, own);
+    top_spans_show(screen->snapshot, screen->number, screen->first, pages);
 }
 
 static void draw(screen_t *screen) {
@@ -262,8 +187,8 @@ static void draw(screen_t *screen) {
     char text[160];
     top_filter_text(&screen->filter, screen->top, screen->chosen, text, sizeof(text));
     bool is_position = screen->view == VIEW_LIST && !screen->status[0];
-    put(LINES - 2, screen->is_asking ? A_BOLD : A_NORMAL, is_position ? text : screen->status);
-    put(LINES - 1, A_DIM, screen->view == VIEW_LIST ? keys : "q back   ? help");
+    top_put(LINES - 2, screen->is_asking ? A_BOLD : A_NORMAL, is_position ? text : screen->status);
+    top_put(LINES - 1, A_DIM, screen->view == VIEW_LIST ? keys : "q back   ? help");
     refresh();
 }
 
@@ -329,6 +254,7 @@ static void pool_open(screen_t *screen) {
     for (uint32_t i = 1; i < count; i++) {
         if (top_is_same(umf_reader_object(screen->snapshot, i), &row->object)) {
             screen->number = i;
+            screen->process = row->process;
             screen->view = VIEW_POOL;
             screen->first = 0;
             return;

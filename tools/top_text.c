@@ -52,18 +52,6 @@ static void row_members(const top_t *top, const top_row_t *row) {
     report_item(members, sizeof(members) / sizeof(members[0]));
 }
 
-/* What an arena does with its pages. */
-static void pages_show(const top_row_t *row) {
-    char spare[16], stale[16], moved[16], line[TOP_LINE];
-    if (row->has_pages) {
-        snprintf(line, sizeof(line), "    pages: %s spare, %s stale, %s moved so far",
-                 top_bytes(row->spare, spare, sizeof(spare)),
-                 top_bytes(row->stale, stale, sizeof(stale)),
-                 top_bytes(row->moved, moved, sizeof(moved)));
-        report_line(line);
-    }
-}
-
 static void process_show(const top_t *top, uint32_t process) {
     char title[128], line[TOP_LINE], live[16], held[16], text[256];
     top_sum_t sum = top_sum(top, process);
@@ -79,7 +67,9 @@ static void process_show(const top_t *top, uint32_t process) {
         if (top->rows[i].process == process) {
             top_line(top, &top->rows[i], line);
             report_line(line);
-            pages_show(&top->rows[i]);
+            if (top_pages(&top->rows[i], line)) {
+                report_line(line);
+            }
             row_members(top, &top->rows[i]);
         }
     }

@@ -38,10 +38,10 @@ def check(condition, *what):
 
 
 class Sample:
-    """A process with two pools."""
+    """A process with two pools, and one of each text."""
 
-    def __init__(self, **environment):
-        self.process = subprocess.Popen([SAMPLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    def __init__(self, *pools, **environment):
+        self.process = subprocess.Popen([SAMPLE, *pools], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env={**os.environ, **environment})
         word, number = self.process.stdout.readline().split()
         check(word == "ready", word)
@@ -629,6 +629,19 @@ def test_screen(sample):
     screen.send("q")
     check(screen.end() == 0)
     check(is_restored(screen), "the terminal is not restored")
+
+
+def test_screen_of_an_arena():
+    pages = r"pages: 0B? spare, 0B? stale, 0B? moved so far$"
+    with Sample("coalescing:name=moving,arena=yes,arena_page=64K,arena_size=1G over linux_vmm") as sample:
+        screen = Screen(["top", sample.pid, "--interval", 0.2])
+        screen.wait_for(r"(?s)^  moving coalescing #\d+[^\n]*\n    " + pages)
+        choose(screen, "moving")
+        screen.wait_for("^" + pages)
+        screen.send("q")
+        screen.wait_for("POOL OR PROVIDER")
+        screen.send("q")
+        check(screen.end() == 0)
 
 
 def test_screen_of_a_process_that_ends():
