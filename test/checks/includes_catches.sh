@@ -8,11 +8,11 @@ trap 'rm -rf "$tree"' EXIT
 
 reset_tree() {
     rm -rf "${tree:?}"/*
-    mkdir -p "$tree"/lib "$tree"/src/{base,core,providers/cuda,providers/os}
+    mkdir -p "$tree"/lib "$tree"/src/{base,core,providers/cuda/vmm,providers/os}
     echo '#include "base/log.h"' >"$tree/src/core/good.c"
     printf '#include "%s"\n' providers/os/numa.h providers/shared/name.h peer/process.h \
         >"$tree/src/providers/os/os.c"
-    echo '#include "providers/vmm/vmm.h"' >"$tree/src/providers/cuda/cuda_vmm.c"
+    echo '#include "providers/vmm/vmm.h"' >"$tree/src/providers/cuda/vmm/cuda_vmm.c"
 }
 
 expect_caught() {
@@ -39,6 +39,7 @@ expect_caught src/providers/os/os.c '"providers/file/window.h"'
 expect_caught src/providers/fixed.c '"track/span.h"'
 expect_caught src/providers/fixed.c '"ctl/ctl.h"'
 expect_caught src/providers/vmm/x.c '"providers/cuda/driver.h"'
+expect_caught src/providers/cuda/x.c '"providers/cuda/vmm/cuda_vmm_own.h"'
 expect_caught src/pools/disjoint/x.c '"pools/jemalloc/pages.h"'
 expect_caught src/ext/suspend/x.c '"ipc/wire.h"'
 expect_caught src/ext/staging/x.c '"ext/movement/move.h"'

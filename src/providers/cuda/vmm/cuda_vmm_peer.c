@@ -1,6 +1,6 @@
 /* Cuda_vmm: pinning memory of the host, and memory of other devices. */
 #include "providers/cuda/copy.h"
-#include "providers/cuda/cuda_vmm_own.h"
+#include "providers/cuda/vmm/cuda_vmm_own.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Cuda_vmm: the back end, addresses and physical memory for vmm/vmm.h. */
 #include "providers/cuda/copy.h"
-#include "providers/cuda/cuda_vmm_own.h"
 #include "providers/cuda/mark.h"
+#include "providers/cuda/vmm/cuda_vmm_own.h"
 
 #include <string.h>
 

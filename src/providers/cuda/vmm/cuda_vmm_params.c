@@ -1,5 +1,5 @@
 /* Parameters of the cuda_vmm provider: what their table does not say. */
-#include "providers/cuda/cuda_vmm_params.h"
+#include "providers/cuda/vmm/cuda_vmm_params.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* Interfaces between the files of the cuda_vmm provider. */
-#ifndef UMF_SRC_PROVIDERS_CUDA_CUDA_VMM_OWN_H
-#define UMF_SRC_PROVIDERS_CUDA_CUDA_VMM_OWN_H
+#ifndef UMF_SRC_PROVIDERS_CUDA_VMM_CUDA_VMM_OWN_H
+#define UMF_SRC_PROVIDERS_CUDA_VMM_CUDA_VMM_OWN_H
 
-#include "providers/cuda/cuda_vmm_params.h"
+#include "providers/cuda/vmm/cuda_vmm_params.h"
 #include "providers/cuda/wait.h"
 #include "providers/vmm/ops.h"
 

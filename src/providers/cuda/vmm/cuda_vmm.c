@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "providers/cuda/copy.h"
-#include "providers/cuda/cuda_vmm_own.h"
+#include "providers/cuda/vmm/cuda_vmm_own.h"
 #include "providers/shared/kind.h"
 #include "providers/shared/name.h"
 
