@@ -92,6 +92,13 @@ find src lib -mindepth 2 -name '*.[ch]' | sort | xargs -r awk -v table="$table" 
     END { exit failed }
 '
 
+# At most 15 rooms in a folder: a .c file with its header.
+crowded=$(find src lib -mindepth 2 -name '*.c' | sed 's|/[^/]*$||' | sort | uniq -c | awk '$1 > 15')
+if [ -n "$crowded" ]; then
+    echo "more than 15 rooms in a folder: $crowded"
+    exit 1
+fi
+
 # Outside src and lib everything sees the public headers only. Unit tests are the exception.
 outside=$(find examples benchmark tools test/conformance test/ipc test/preload test/umem test/stress test/vm \
     -name '*.[ch]*' 2>/dev/null || true)

@@ -54,4 +54,11 @@ expect_caught src/core/x.c '"view.h"'
 expect_caught src/unknown/x.c '"base/log.h"'
 expect_caught examples/x.c '"base/log.h"'
 expect_caught tools/x.c '"base/log.h"'
+
+reset_tree
+touch "$tree"/src/core/{1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}.c
+if bash "$check" "$tree" >/dev/null; then
+    echo "not caught: 16 rooms in a folder"
+    exit 1
+fi
 echo "check_includes_catches: every broken rule was caught"
