@@ -15,29 +15,39 @@
 // The bytes of a handle, or of memory.
 using Bytes = std::vector<unsigned char>;
 
+// Bytes of any seed: bits 13 to 20 of a product, so they repeat after 2^21, and are computed once.
 // Memory is written and compared in pieces: a sanitizer would look at each access of a loop.
 struct Pattern {
-    unsigned char bytes[4096];
+    unsigned char bytes[size_t{1} << 21];
 
-    __attribute__((no_sanitize("address"), no_sanitize("thread"))) explicit Pattern(uint64_t seed) {
-        for (size_t i = 0; i < sizeof(bytes); i++) {
-            bytes[i] = static_cast<unsigned char>((seed + i) * 2654435761u >> 13);
+    __attribute__((no_sanitize("address"), no_sanitize("thread"))) Pattern() {
+        for (uint64_t i = 0; i < sizeof(bytes); i++) {
+            bytes[i] = static_cast<unsigned char>(i * 2654435761u >> 13);
         }
     }
 };
 
+// A piece of the pattern, of at most `*length` bytes.
+inline const unsigned char *pattern_from(uint64_t seed, size_t *length) {
+    static const Pattern pattern;
+    const size_t at = seed % sizeof(pattern.bytes);
+    *length = std::min(*length, sizeof(pattern.bytes) - at);
+    return &pattern.bytes[at];
+}
+
 inline void fill(void *ptr, size_t size, uint64_t seed) {
-    for (size_t done = 0; done < size; done += sizeof(Pattern)) {
-        const Pattern piece(seed + done);
-        memcpy(static_cast<char *>(ptr) + done, piece.bytes, std::min(sizeof(piece), size - done));
+    for (size_t done = 0, length; done < size; done += length) {
+        length = size - done;
+        const unsigned char *piece = pattern_from(seed + done, &length);
+        memcpy(static_cast<char *>(ptr) + done, piece, length);
     }
 }
 
 inline bool is_filled(const void *ptr, size_t size, uint64_t seed) {
-    for (size_t done = 0; done < size; done += sizeof(Pattern)) {
-        const Pattern piece(seed + done);
-        const size_t length = std::min(sizeof(piece), size - done);
-        if (memcmp(static_cast<const char *>(ptr) + done, piece.bytes, length) != 0) {
+    for (size_t done = 0, length; done < size; done += length) {
+        length = size - done;
+        const unsigned char *piece = pattern_from(seed + done, &length);
+        if (memcmp(static_cast<const char *>(ptr) + done, piece, length) != 0) {
             return false;
         }
     }

@@ -2,6 +2,7 @@
 //
 // This process is the consumer; a peer is a producer, or a second consumer, that does what it is
 // requested: see fakes/peer.h. Every test runs for every kind of memory that travels on its own.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
