@@ -122,8 +122,9 @@ typedef struct umf_memory_callbacks_t {
     umf_result_t (*mapped)(void *arg, umf_memory_pool_handle_t pool, const umf_memory_run_t *run);
     /// @brief The physical memory is about to go. NULL: none is called.
     ///
-    /// Called before a free to the provider, as at a trim, and before a suspend releases memory,
-    /// when its content has been saved. It cannot be refused: on return no device may access the
+    /// Called before a free to the provider, as at a trim, before an arena maps a page elsewhere
+    /// (umf/pools/pool_coalescing.h), and before a suspend releases memory, when its content has
+    /// been saved. It cannot be refused: on return no device may access the
     /// memory. It is not called for memory that the pool leaks at its end.
     void (*unmapping)(void *arg, umf_memory_pool_handle_t pool, const umf_memory_run_t *run);
     /// Handed to both.

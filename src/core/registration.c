@@ -174,12 +174,6 @@ UMF_API_EXT_1_3 umf_result_t umfPoolAddMemoryCallback(umf_memory_pool_handle_t p
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    if (pool->fast && pool->fast->share) {
-        UMF_LOG_ERROR("pool %p is an arena, whose pages move without a call: use a pool without "
-                      "arena, or a DMA buffer, whose pages stay",
-                      (void *)pool);
-        return UMF_RESULT_ERROR_NOT_SUPPORTED;
-    }
     if (umf_pool_is_suspended(pool)) {
         UMF_LOG_ERROR("pool %p is suspended: resume it first", (void *)pool);
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;

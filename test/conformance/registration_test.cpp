@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <umf.h>
+#include <umf/experimental/ctl.h>
 #include <umf/experimental/memory_properties.h>
 #include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_proxy.h>
@@ -327,6 +329,133 @@ TEST_F(Registration, ARefusalLeavesThePoolSuspended) {
         EXPECT_EQ(blocks[i][64 * MiB - 1], 'x');
         EXPECT_EQ(umfFree(blocks[i]), OK);
     }
+}
+
+// --- arenas: each page at its place is a run
+// ------------------------------------------------------
+
+namespace {
+
+const char *const arena = "coalescing:arena=yes,arena_page=64K,arena_size=1G,watermark=0 "
+                          "over linux_vmm";
+constexpr size_t arena_page = 64 * 1024;
+
+size_t counter(umf_memory_pool_handle_t pool, const char *name) {
+    size_t value = SIZE_MAX;
+    const std::string path = std::string("umf.pool.by_handle.{}.stats.") + name;
+    EXPECT_EQ(umfCtlGet(path.c_str(), &value, sizeof(value), pool), OK) << name;
+    return value;
+}
+
+bool all_right(const Registrar &registrar, const char *block, size_t size) {
+    bool is_right = registrar.is_right(block + size - 1);
+    for (size_t at = 0; at < size; at += arena_page) {
+        is_right &= registrar.is_right(block + at);
+    }
+    return is_right;
+}
+
+size_t registered(const Registrar &registrar) {
+    size_t bytes = 0;
+    for (const auto &record : registrar.records) {
+        bytes += record.second.size;
+    }
+    return bytes;
+}
+
+} // namespace
+
+// A donated page has no record at its old address before there is one at the new address.
+TEST_F(Registration, PagesOfAnArenaMove) {
+    make(arena);
+    std::vector<char *> blocks(8);
+    for (char *&block : blocks) {
+        block = alloc(MiB);
+    }
+    ASSERT_EQ(umfPoolAddMemoryCallback(pool, &registrar.callbacks), OK);
+    EXPECT_EQ(registered(registrar), 8 * MiB) << "what it has";
+    for (size_t i = 0; i < blocks.size(); i += 2) {
+        EXPECT_TRUE(all_right(registrar, blocks[i], MiB));
+        EXPECT_EQ(umfFree(blocks[i]), OK);
+    }
+    EXPECT_TRUE(registrar.is_right(blocks[1]));
+    char *large = alloc(3 * MiB);
+    EXPECT_EQ(counter(pool, "donated_memory"), 3 * MiB);
+    EXPECT_TRUE(all_right(registrar, large, 3 * MiB));
+    EXPECT_EQ(registered(registrar), 8 * MiB) << "none at two addresses";
+    for (size_t i = 1; i < blocks.size(); i += 2) {
+        EXPECT_TRUE(all_right(registrar, blocks[i], MiB));
+    }
+    memset(large, 5, 3 * MiB);
+    ASSERT_EQ(suspend(), OK);
+    EXPECT_TRUE(registrar.records.empty());
+    ASSERT_EQ(resume(), OK);
+    EXPECT_TRUE(all_right(registrar, large, 3 * MiB));
+    EXPECT_EQ(large[3 * MiB - 1], 5);
+    EXPECT_EQ(registered(registrar), counter(pool, "reserved_memory"));
+    EXPECT_EQ(umfFree(large), OK);
+    ASSERT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(registered(registrar), counter(pool, "reserved_memory"));
+    EXPECT_EQ(registered(registrar), 4 * MiB);
+    for (size_t i = 1; i < blocks.size(); i += 2) {
+        EXPECT_EQ(umfFree(blocks[i]), OK);
+    }
+    ASSERT_EQ(umfPoolDestroy(pool), OK);
+    pool = nullptr;
+    EXPECT_TRUE(registrar.records.empty());
+}
+
+// A page that a callback refuses serves elsewhere later, and those that were called before forget
+// it.
+TEST_F(Registration, ARefusalEndsTheGrowthOfAnArena) {
+    make(arena);
+    Registrar second;
+    ASSERT_EQ(umfPoolAddMemoryCallback(pool, &registrar.callbacks), OK);
+    ASSERT_EQ(umfPoolAddMemoryCallback(pool, &second.callbacks), OK);
+    second.answer = FULL;
+    EXPECT_EQ(umfPoolMalloc(pool, MiB), nullptr);
+    EXPECT_EQ(umfPoolGetLastAllocationError(pool), FULL);
+    EXPECT_TRUE(registrar.records.empty());
+    second.answer = OK;
+    std::vector<std::pair<char *, size_t>> blocks;
+    unsigned random = 1;
+    for (size_t i = 0; i < 400; i++) {
+        random = random * 1103515245 + 12345;
+        const size_t size = arena_page / 2 + (random >> 8) % (8 * arena_page);
+        second.refuse_at = i % 5 == 0 ? 1 + i % 7 : 0;
+        char *block = static_cast<char *>(umfPoolMalloc(pool, size));
+        second.refuse_at = 0;
+        if (block) {
+            ASSERT_TRUE(all_right(registrar, block, size) && all_right(second, block, size)) << i;
+            blocks.push_back({block, size});
+        }
+        if (blocks.size() > 20) {
+            const size_t at = (random >> 4) % blocks.size();
+            EXPECT_EQ(umfFree(blocks[at].first), OK);
+            blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(at));
+        }
+        if (i % 50 == 49) {
+            umfPoolTrimMemory(pool, MiB);
+        }
+        const size_t mapped = counter(pool, "reserved_memory") - counter(pool, "spare_memory");
+        ASSERT_EQ(registered(registrar), mapped) << i;
+        ASSERT_EQ(registered(second), mapped) << i;
+    }
+    EXPECT_GT(counter(pool, "donated_memory"), MiB);
+    ASSERT_EQ(suspend(), OK);
+    for (size_t n : {1, 5}) {
+        second.refuse_at = n;
+        EXPECT_EQ(resume(), FULL) << n;
+        EXPECT_TRUE(registrar.records.empty() && second.records.empty()) << n;
+    }
+    ASSERT_EQ(resume(), OK);
+    for (const auto &block : blocks) {
+        EXPECT_TRUE(all_right(second, block.first, block.second));
+        EXPECT_EQ(umfFree(block.first), OK);
+    }
+    ASSERT_EQ(umfPoolDestroy(pool), OK);
+    pool = nullptr;
+    EXPECT_TRUE(registrar.records.empty() && second.records.empty());
 }
 
 TEST_F(Registration, ARefusalEndsTheGrowth) {

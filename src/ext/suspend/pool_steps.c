@@ -65,24 +65,47 @@ umf_result_t umf_suspendable_attach(umf_suspendable_t *suspendable) {
                               : UMF_RESULT_SUCCESS;
 }
 
+/* A range that callbacks are called for: a part, or a piece, where the pool has its own, since all
+ * of that one's pages change. `size` 0: it is gone. */
+typedef struct told_t {
+    void *base;
+    size_t size;
+} told_t;
+
+static size_t told_count(const umf_suspendable_t *suspendable) {
+    return umf_suspendable_own_pieces(suspendable) ? suspendable->count : suspendable->part_count;
+}
+
+static told_t told_at(const umf_suspendable_t *suspendable, size_t i) {
+    if (umf_suspendable_own_pieces(suspendable)) {
+        const umf_suspend_piece_t *piece = &suspendable->pieces[i];
+        return (told_t){piece->base, piece->gone ? 0 : piece->size};
+    }
+    return (told_t){suspendable->parts[i].base, suspendable->parts[i].size};
+}
+
+/* Those before `count`, the last one first. */
+static void notify_unmapping(const umf_suspendable_t *suspendable, size_t count) {
+    for (size_t i = count; i-- > 0;) {
+        const told_t told = told_at(suspendable, i);
+        umf_memory_watch_unmapping(suspendable->pool->tracked, told.base, told.size, 0);
+    }
+}
+
 void umf_suspendable_notify_unmapping(const umf_suspendable_t *suspendable) {
-    const umf_tracked_provider_t *tracked = suspendable->pool->tracked;
-    for (size_t i = suspendable->part_count; umf_memory_watch_of(tracked) && i-- > 0;) {
-        umf_memory_watch_unmapping(tracked, suspendable->parts[i].base, suspendable->parts[i].size,
-                                   0);
+    if (umf_memory_watch_of(suspendable->pool->tracked)) {
+        notify_unmapping(suspendable, told_count(suspendable));
     }
 }
 
 umf_result_t umf_suspendable_notify_mapped(const umf_suspendable_t *suspendable) {
     const umf_tracked_provider_t *tracked = suspendable->pool->tracked;
-    for (size_t i = 0; umf_memory_watch_of(tracked) && i < suspendable->part_count; i++) {
-        umf_result_t result = umf_memory_watch_mapped(tracked, suspendable->parts[i].base,
-                                                      suspendable->parts[i].size);
-        for (; result != UMF_RESULT_SUCCESS && i-- > 0;) {
-            umf_memory_watch_unmapping(tracked, suspendable->parts[i].base,
-                                       suspendable->parts[i].size, 0);
-        }
+    size_t count = umf_memory_watch_of(tracked) ? told_count(suspendable) : 0;
+    for (size_t i = 0; i < count; i++) {
+        const told_t told = told_at(suspendable, i);
+        umf_result_t result = umf_memory_watch_mapped(tracked, told.base, told.size);
         if (result != UMF_RESULT_SUCCESS) {
+            notify_unmapping(suspendable, i);
             return result;
         }
     }

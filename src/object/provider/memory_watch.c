@@ -14,14 +14,22 @@ struct umf_memory_watch_t {
 
 /* --- runs ------------------------------------------------------------------------------------- */
 
+static umf_memory_pool_handle_t pool_of(const umf_tracked_provider_t *tracked) {
+    return atomic_load_explicit(&umf_pool_table[tracked->spans.pool], memory_order_acquire);
+}
+
+/* Of a pool that places pages itself. NULL: pieces are the provider's. */
+static const umf_pool_pieces_ops_t *own_pieces(const umf_tracked_provider_t *tracked) {
+    const umf_memory_pool_handle_t pool = pool_of(tracked);
+    return pool && pool->fast ? pool->fast->pieces : NULL;
+}
+
 /* The physical memory at an address. `run` has the span, which stays if the provider's memory has
  * no pieces. */
 static umf_result_t run_find(const umf_tracked_provider_t *tracked, uintptr_t address,
                              umf_memory_run_t *run) {
     umf_vm_piece_t piece;
-    const umf_memory_pool_handle_t pool =
-        atomic_load_explicit(&umf_pool_table[tracked->spans.pool], memory_order_acquire);
-    const umf_pool_pieces_ops_t *own = pool && pool->fast ? pool->fast->pieces : NULL;
+    const umf_pool_pieces_ops_t *own = own_pieces(tracked);
     const umf_memory_provider_ext_ops_t *ext = own ? own->vm : tracked->ext;
     if (!ext->vm_find) {
         return UMF_RESULT_SUCCESS;
@@ -32,8 +40,8 @@ static umf_result_t run_find(const umf_tracked_provider_t *tracked, uintptr_t ad
                       (void *)address);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
-    umf_result_t result = ext->vm_run(own ? pool->self : tracked->self, (void *)address, &piece,
-                                      &run->handle, &run->generation);
+    umf_result_t result = ext->vm_run(own ? pool_of(tracked)->self : tracked->self, (void *)address,
+                                      &piece, &run->handle, &run->generation);
     if (result == UMF_RESULT_SUCCESS && !piece.attached) {
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
@@ -60,8 +68,12 @@ static umf_result_t part_of(const umf_tracked_provider_t *tracked, void *base, s
                             uint64_t id, umf_memory_run_t *run) {
     *run = (umf_memory_run_t){.generation = id};
     umf_result_t result = run_find(tracked, (uintptr_t)base, run);
+    uintptr_t end = (uintptr_t)run->base + run->size;
+    /* A page that ends in the range: the next one is another run. */
+    bool is_first =
+        own_pieces(tracked) && result == UMF_RESULT_SUCCESS && end - (uintptr_t)base < size;
     run->base = base;
-    run->size = size;
+    run->size = is_first ? end - (uintptr_t)base : size;
     return result;
 }
 
@@ -98,20 +110,49 @@ static uint64_t id_at(const umf_tracked_provider_t *tracked, const void *base) {
     return span ? span->id : 0;
 }
 
+umf_result_t umf_memory_watch_run_mapped(const umf_tracked_provider_t *tracked,
+                                         const umf_memory_run_t *run) {
+    return call_mapped(umf_memory_watch_of(tracked), 0, run);
+}
+
+void umf_memory_watch_run_unmapping(const umf_tracked_provider_t *tracked,
+                                    const umf_memory_run_t *run) {
+    const umf_memory_watch_t *watch = umf_memory_watch_of(tracked);
+    call_unmapping(watch, watch->count, run);
+}
+
+/* The part of a range that begins at `*base`, which becomes its end, is one run. */
+static umf_result_t next_part(const umf_tracked_provider_t *tracked, char **base, const char *end,
+                              uint64_t id, umf_memory_run_t *run) {
+    umf_result_t result = part_of(tracked, *base, (size_t)(end - *base), id, run);
+    *base = (char *)run->base + run->size;
+    return result;
+}
+
 umf_result_t umf_memory_watch_mapped(const umf_tracked_provider_t *tracked, void *base,
                                      size_t size) {
-    umf_memory_run_t run;
-    umf_result_t result = part_of(tracked, base, size, id_at(tracked, base), &run);
-    return result == UMF_RESULT_SUCCESS ? call_mapped(umf_memory_watch_of(tracked), 0, &run)
-                                        : result;
+    char *at = base, *end = at + size;
+    uint64_t id = id_at(tracked, base);
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    while (at < end && result == UMF_RESULT_SUCCESS) {
+        umf_memory_run_t run;
+        char *from = at;
+        result = next_part(tracked, &at, end, id, &run);
+        result = result ? result : umf_memory_watch_run_mapped(tracked, &run);
+        if (result != UMF_RESULT_SUCCESS && from != (char *)base) {
+            umf_memory_watch_unmapping(tracked, base, (size_t)(from - (char *)base), id);
+        }
+    }
+    return result;
 }
 
 void umf_memory_watch_unmapping(const umf_tracked_provider_t *tracked, void *base, size_t size,
                                 uint64_t id) {
-    const umf_memory_watch_t *watch = umf_memory_watch_of(tracked);
-    umf_memory_run_t run;
-    if (part_of(tracked, base, size, id, &run) == UMF_RESULT_SUCCESS) {
-        call_unmapping(watch, watch->count, &run);
+    for (char *at = base, *end = at + size; at < end;) {
+        umf_memory_run_t run;
+        if (next_part(tracked, &at, end, id, &run) == UMF_RESULT_SUCCESS) {
+            umf_memory_watch_run_unmapping(tracked, &run);
+        }
     }
 }
 
@@ -140,9 +181,36 @@ static bool range_list(umf_span_t *span, void *arg) {
     return true;
 }
 
+static bool page_list(uintptr_t base, size_t size, void *arg) {
+    ranges_t *ranges = arg;
+    if (ranges->count < ranges->room) {
+        ranges->list[ranges->count] = (range_t){ranges->tracked, base, size, 0};
+    }
+    ranges->count++;
+    return true;
+}
+
+/* The pages of a pool that places them itself. */
+static bool pages_make(ranges_t *ranges, const umf_tracked_provider_t *tracked,
+                       const umf_pool_pieces_ops_t *own, void *pool) {
+    ranges->tracked = tracked;
+    own->each_page(pool, page_list, ranges);
+    ranges->room = ranges->count;
+    ranges->count = 0;
+    ranges->list = ranges->room ? umf_meta_alloc(ranges->room * sizeof(*ranges->list)) : NULL;
+    if (ranges->list) {
+        own->each_page(pool, page_list, ranges);
+    }
+    return ranges->list || !ranges->room;
+}
+
 /* The spans of the tracked provider of the pool and of those inside. No other thread uses the pool.
  * false: no memory. */
 static bool ranges_make(ranges_t *ranges, umf_tracked_provider_t *outer) {
+    const umf_pool_pieces_ops_t *own = own_pieces(outer);
+    if (own) {
+        return pages_make(ranges, outer, own, pool_of(outer)->self);
+    }
     ranges->room = umf_tracked_span_count(outer);
     for (umf_tracked_provider_t *inner = outer->inner; inner; inner = inner->next) {
         ranges->room += umf_tracked_span_count(inner);

@@ -26,8 +26,14 @@ bool umf_memory_watch_remove(umf_memory_pool_handle_t pool,
 /* The pool has ended, and its memory is returned. */
 void umf_memory_watch_drop(umf_tracked_provider_t *tracked);
 
-/* Calls all callbacks, with no lock held. A refusal is undone, and returned. Memory of another
- * generation is in the range afterwards. */
+/* Calls all callbacks for one run, with no lock held. A refusal is undone, and returned. */
+umf_result_t umf_memory_watch_run_mapped(const umf_tracked_provider_t *tracked,
+                                         const umf_memory_run_t *run);
+void umf_memory_watch_run_unmapping(const umf_tracked_provider_t *tracked,
+                                    const umf_memory_run_t *run);
+
+/* The same for a range: each page of it is a run, where the pool places pages itself. Memory of
+ * another generation is in the range afterwards. */
 UMF_COLD umf_result_t umf_memory_watch_mapped(const umf_tracked_provider_t *tracked, void *base,
                                               size_t size);
 /* `id`: of the span, for providers whose memory has no generation of its own. */

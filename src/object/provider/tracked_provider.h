@@ -165,6 +165,8 @@ typedef struct umf_pool_pieces_ops_t {
     /* Visits the kept parts of each piece, until `visit` returns false. No part is in two pieces.
      */
     void (*each_part)(void *pool, umf_part_visit_t visit, void *arg);
+    /* Visits all pages that have addresses. No other thread uses the pool. */
+    void (*each_page)(void *pool, umf_part_visit_t visit, void *arg);
 } umf_pool_pieces_ops_t;
 
 /* What a description of a pool's block is of. */

@@ -3,6 +3,7 @@
 #include "object/event.h"
 #include "object/group.h"
 #include "object/object.h"
+#include "object/provider/memory_watch.h"
 #include "object/provider/provider_own.h"
 
 umf_tracked_ops_t umf_tracked_ops(const umf_tracked_provider_t *tracked) {
@@ -77,6 +78,24 @@ umf_result_t umf_tracked_page_destroy(umf_tracked_provider_t *tracked, const umf
     umf_result_t result = tracked->ext->page_destroy(tracked->self, page);
     umf_tracked_page_forget(tracked, page->size);
     return result == UMF_RESULT_SUCCESS ? result : failed(tracked, result);
+}
+
+bool umf_tracked_is_watched(const umf_tracked_provider_t *tracked) {
+    return umf_memory_watch_of(tracked) != NULL;
+}
+
+umf_result_t umf_tracked_page_mapped(const umf_tracked_provider_t *tracked,
+                                     const umf_memory_run_t *run) {
+    umf_result_t result = umf_memory_watch_run_mapped(tracked, run);
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_tracked_refuse(run->size, result);
+    }
+    return result;
+}
+
+void umf_tracked_page_unmapping(const umf_tracked_provider_t *tracked,
+                                const umf_memory_run_t *run) {
+    umf_memory_watch_run_unmapping(tracked, run);
 }
 
 uint64_t umf_tracked_page_generation(void) {

@@ -7,6 +7,7 @@
 #define UMF_SRC_OBJECT_PROVIDER_TRACKED_RANGE_H
 
 #include <umf/plugin.h>
+#include <umf/registration.h>
 
 #include "object/provider/tracked_provider.h"
 
@@ -39,6 +40,13 @@ void umf_tracked_page_freed(umf_tracked_provider_t *tracked, const void *ptr);
 /* A number for a page at an address, which no other memory of the provider has, not even one of its
  * pieces. */
 uint64_t umf_tracked_page_generation(void);
+/* Are there callbacks for the memory of the pool (umf/registration.h)? The next two call them, with
+ * no lock of the pool held. */
+bool umf_tracked_is_watched(const umf_tracked_provider_t *tracked);
+/* A refusal is undone, and noted as one of the provider. */
+umf_result_t umf_tracked_page_mapped(const umf_tracked_provider_t *tracked,
+                                     const umf_memory_run_t *run);
+void umf_tracked_page_unmapping(const umf_tracked_provider_t *tracked, const umf_memory_run_t *run);
 /* Tells recordings that the memory at these addresses is mapped elsewhere, or released. */
 void umf_tracked_page_left(umf_tracked_provider_t *tracked, void *ptr, size_t size);
 

@@ -15,8 +15,8 @@
  * What it works on is BUSY meanwhile, and it alone counts the mappings of pages. Files: take.c
  * serves requests, place.c finds a place and maps what it lacks, pages.c has the pages, donates,
  * and removes stale mappings, pieces.c takes the memory away for a suspend, share.c describes
- * blocks for other processes, queues.c orders queues, pool.c has the operations, settings.c the
- * counters.
+ * blocks for other processes, callbacks.c calls the program's, queues.c orders queues, trim.c
+ * returns memory, pool.c has the other operations, settings.c the counters.
  */
 #ifndef UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
 #define UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
@@ -70,6 +70,7 @@ typedef struct umf_arena_stale_t {
     umf_segments_t *area;
     umf_segment_t *segment;
     bool is_trimmed; /* a trim came after it */
+    bool is_told;    /* to callbacks. Sync: driver lock */
     size_t room, count;
     umf_arena_page_t *pages[];
 } umf_arena_stale_t;
@@ -112,6 +113,7 @@ typedef struct umf_arena_t {
     umf_transit_t transit;
     void *base; /* the range. Immutable, as the next */
     size_t size, unit;
+    _Atomic(uint64_t) inside; /* the thread that calls callbacks, with the driver lock; 0: none */
     _Atomic(unsigned) driver_lock; /* umf_fork_count() + 1 while a thread has it */
     umf_lock_t lock;
     umf_segments_t areas[UMF_ARENA_AREAS]; /* Sync: lock, as all that follows */
@@ -169,6 +171,9 @@ void umf_arena_driver_unlock(umf_arena_t *arena);
 /* A block for the request, whose size and alignment are completed. NULL: the reason is the thread's
  * last error. No lock held. */
 void *umf_arena_alloc(umf_arena_t *arena, size_t size, umf_arena_request_t *request);
+/* Takes the request out of a free segment, at its alignment. NULL: no memory for bookkeeping. */
+umf_segment_t *umf_arena_take_locked(umf_arena_t *arena, umf_segments_t *area, umf_segment_t *from,
+                                     const umf_arena_request_t *request);
 /* The block becomes a free segment. */
 void umf_arena_free_locked(umf_arena_t *arena, umf_segment_t *block);
 
@@ -188,10 +193,6 @@ void umf_arena_share(void *self, const void *ptr, size_t size);
 /* Makes a block where nothing free fits. NULL: there is no memory, or no place. Driver lock held.
  */
 umf_segment_t *umf_arena_grow(umf_arena_t *arena, const umf_arena_request_t *request);
-/* Takes the request out of a free segment, at its alignment. NULL: no memory for bookkeeping. */
-umf_segment_t *umf_arena_take_locked(umf_arena_t *arena, umf_segments_t *area, umf_segment_t *from,
-                                     const umf_arena_request_t *request);
-
 /* --- pages.c --- */
 
 static inline umf_arena_page_t *umf_arena_page_at(const umf_arena_t *arena, uintptr_t at) {
@@ -202,6 +203,8 @@ static inline umf_arena_page_t *umf_arena_page_at(const umf_arena_t *arena, uint
  * `most`. Driver lock held. Returns bytes. */
 size_t umf_arena_donate_locked(umf_arena_t *arena, size_t bytes, size_t most,
                                const umf_arena_request_t *request);
+/* Releases a page that is mapped nowhere. */
+void umf_arena_page_unmake(umf_arena_t *arena, umf_arena_page_t *page);
 /* Makes a spare page. Driver lock held. */
 umf_result_t umf_arena_page_make(umf_arena_t *arena, size_t size);
 /* The size of the next new page, at most `most` bytes. */
@@ -223,6 +226,20 @@ void umf_arena_fix_locked(umf_arena_t *arena, uintptr_t base, size_t size);
 void umf_arena_share_locked(umf_arena_t *arena, uintptr_t base, size_t size);
 /* The page is at this address, mapped once more. Room in `slots` is reserved. */
 void umf_arena_enter_locked(umf_arena_t *arena, umf_arena_page_t *page, uintptr_t at);
+/* It is not there, nor mapped. */
+void umf_arena_remove_locked(umf_arena_t *arena, umf_arena_page_t *page);
+/* --- callbacks (umf/registration.h). Driver lock held --- */
+/* Does this thread call them now? Then it must not wait for the driver lock. */
+bool umf_arena_is_inside(const umf_arena_t *arena);
+/* The page is at its home. Anything but success: a callback refuses it. */
+umf_result_t umf_arena_tell_mapped(umf_arena_t *arena, const umf_arena_page_t *page);
+void umf_arena_tell_unmapping(umf_arena_t *arena, const umf_arena_page_t *page, uintptr_t at);
+/* The pages of old mappings are about to be mapped elsewhere, or released. */
+void umf_arena_tell_left(umf_arena_t *arena);
+void umf_arena_tell_stale(umf_arena_t *arena, umf_arena_stale_t *stale);
+void umf_arena_each_page(void *self, umf_part_visit_t visit, void *arg);
+/* For all pages, at the end. */
+void umf_arena_tell_all(umf_arena_t *arena);
 /* Unmaps and releases everything. No other thread uses the arena. */
 umf_result_t umf_arena_unmap_all(umf_arena_t *arena);
 
@@ -281,6 +298,12 @@ void umf_arena_queues_free(umf_arena_t *arena);
 void umf_arena_walk(void *self, const umf_span_t *span, struct umf_walk_t *walk);
 umf_result_t umf_arena_ctl(void *self, umf_ctl_query_source_t source, const char *name, void *arg,
                            size_t size, umf_ctl_query_type_t type, va_list args);
+
+/* --- trim.c: operations of the pool. Without effect inside a callback of this thread. --- */
+
+umf_result_t umf_arena_trim(void *self, size_t keep);
+void umf_arena_tick(void *self);
+size_t umf_arena_pending(void *self, bool waits);
 
 /* --- pool.c: for the coalescing pool --- */
 

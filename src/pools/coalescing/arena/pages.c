@@ -39,6 +39,14 @@ void umf_arena_enter_locked(umf_arena_t *arena, umf_arena_page_t *page, uintptr_
     }
 }
 
+void umf_arena_remove_locked(umf_arena_t *arena, umf_arena_page_t *page) {
+    for (size_t i = 0; i < page->memory.size; i += arena->unit) {
+        umf_hash_remove(&arena->slots, (page->home + i) / arena->unit);
+    }
+    page->mappings--;
+    page->home = 0;
+}
+
 umf_result_t umf_arena_page_make(umf_arena_t *arena, size_t size) {
     umf_arena_page_t *page = umf_meta_alloc(sizeof(*page));
     if (!page) {
@@ -60,7 +68,7 @@ umf_result_t umf_arena_page_make(umf_arena_t *arena, size_t size) {
 }
 
 /* A page that the provider does not take back is lost. */
-static void page_unmake(umf_arena_t *arena, umf_arena_page_t *page) {
+void umf_arena_page_unmake(umf_arena_t *arena, umf_arena_page_t *page) {
     size_t size = page->memory.size;
     if (umf_tracked_page_destroy(arena->tracked, &page->memory) != UMF_RESULT_SUCCESS) {
         UMF_LOG_WARN("a page of %zu bytes was not taken back by its provider", size);
@@ -253,8 +261,12 @@ bool umf_arena_stale_add_locked(umf_arena_t *arena, umf_segments_t *area, umf_se
                                 umf_arena_page_t *page) {
     umf_arena_stale_t *stale = umf_meta_alloc(stale_bytes(1));
     if (stale) {
-        *stale = (umf_arena_stale_t){
-            .area = area, .segment = segment, .is_trimmed = true, .room = 1, .count = 1};
+        *stale = (umf_arena_stale_t){.area = area,
+                                     .segment = segment,
+                                     .is_trimmed = true,
+                                     .is_told = true,
+                                     .room = 1,
+                                     .count = 1};
         stale->pages[0] = page;
         page->mappings++;
         push_stale_locked(arena, stale);
@@ -266,6 +278,7 @@ bool umf_arena_stale_add_locked(umf_arena_t *arena, umf_segments_t *area, umf_se
 static bool remove_mapping(umf_arena_t *arena, umf_arena_stale_t *stale) {
     umf_segment_t *segment = stale->segment;
     size_t size = segment->size;
+    umf_arena_tell_stale(arena, stale);
     if (umf_tracked_page_unmap(arena->tracked, (void *)segment->base, size) != UMF_RESULT_SUCCESS) {
         umf_lock(&arena->lock);
         push_stale_locked(arena, stale);
@@ -281,7 +294,7 @@ static bool remove_mapping(umf_arena_t *arena, umf_arena_stale_t *stale) {
     for (size_t i = 0; i < stale->count; i++) {
         umf_arena_page_t *page = stale->pages[i];
         if (--page->mappings == 0 && page->is_doomed) {
-            page_unmake(arena, page);
+            umf_arena_page_unmake(arena, page);
         }
     }
     umf_meta_free(stale, stale_bytes(stale->room));
@@ -324,7 +337,7 @@ void umf_arena_release(umf_arena_t *arena, size_t keep) {
         surplus -= surplus < page->memory.size ? surplus : page->memory.size;
         page->is_doomed = true;
         if (page->mappings == 0) {
-            page_unmake(arena, page);
+            umf_arena_page_unmake(arena, page);
         }
     }
     umf_lock(&arena->lock);
@@ -385,7 +398,7 @@ static void note_unfixed(uint64_t slot, void *value, void *arg) {
 /* Released, unless it is mapped still: then it stays with the process. */
 static void page_end(umf_arena_t *arena, umf_arena_page_t *page) {
     if (page->mappings == 0) {
-        page_unmake(arena, page);
+        umf_arena_page_unmake(arena, page);
         return;
     }
     umf_tracked_page_forget(arena->tracked, page->memory.size);

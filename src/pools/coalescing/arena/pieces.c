@@ -383,4 +383,5 @@ static const umf_memory_provider_ext_ops_t vm = {
     .vm_run = vm_run,
 };
 
-const umf_pool_pieces_ops_t umf_arena_pieces = {.vm = &vm, .make = make, .each_part = each_part};
+const umf_pool_pieces_ops_t umf_arena_pieces = {
+    .vm = &vm, .make = make, .each_part = each_part, .each_page = umf_arena_each_page};

@@ -343,6 +343,8 @@ static bool leave_stale_locked(umf_arena_t *arena, const fill_t *fill, const ste
     }
     if (!umf_segments_reserve(area, 1) ||
         !umf_arena_stale_add_locked(arena, area, at, step->page)) {
+        UMF_LOG_ERROR("a page of %zu bytes at %p is lost: no memory to try again to unmap it",
+                      step->page->memory.size, (void *)step->at);
         at->was = UMF_SEGMENT_STALE; /* for good */
         return false;
     }
@@ -363,46 +365,28 @@ static void unmap_steps(umf_arena_t *arena, fill_t *fill, size_t done) {
                                                             size) != UMF_RESULT_SUCCESS;
         umf_lock(&arena->lock);
         bool is_kept = !is_mapped || leave_stale_locked(arena, fill, step);
-        if (is_kept) {
+        /* Shared by a callback, which another one has outvoted: it is mapped nowhere again. */
+        step->page->is_doomed = step->page->is_shared;
+        if (is_kept && !step->page->is_doomed) {
             step->page->next = arena->spare;
             arena->spare = step->page;
             arena->spare_bytes += size;
         }
         arena->is_lossy |= !is_kept;
         umf_unlock(&arena->lock);
-        if (!is_kept) {
-            UMF_LOG_ERROR("a page of %zu bytes at %p is lost, as it can be neither used nor "
-                          "unmapped, and there is no memory to try again",
-                          size, (void *)step->at);
+        if (step->page->is_doomed && step->page->mappings == 0) {
+            umf_arena_page_unmake(arena, step->page);
         }
     }
 }
 
 /* --- the block --- */
 
-umf_segment_t *umf_arena_take_locked(umf_arena_t *arena, umf_segments_t *area, umf_segment_t *from,
-                                     const umf_arena_request_t *request) {
-    uintptr_t base = umf_align_up(from->base, request->alignment);
-    /* The thread with the driver lock has made room for one more block. */
-    if (!umf_segments_reserve(area, 1) || !umf_hash_reserve(&arena->blocks, 2)) {
-        return NULL;
-    }
-    umf_segment_cut(area, from, base, request->size);
-    umf_segment_set(area, from, UMF_SEGMENT_LIVE);
-    umf_hash_put(&arena->blocks, base, from);
-    umf_arena_pieces_count_locked(arena, base, base + request->size, true);
-    arena->live += request->size;
-    return from;
-}
-
 /* The busy segments become one block, and free rests beside it. */
 static umf_segment_t *finish_locked(umf_arena_t *arena, fill_t *fill,
                                     const umf_arena_request_t *request) {
     umf_segments_t *area = fill->place.area;
     umf_segment_t *whole = fill->first;
-    for (size_t i = 0; i < fill->count; i++) {
-        umf_arena_enter_locked(arena, fill->steps[i].page, fill->steps[i].at);
-    }
     while (umf_segment_end(whole) < fill->end) {
         umf_segment_absorb(area, whole);
     }
@@ -422,14 +406,42 @@ static umf_segment_t *finish_locked(umf_arena_t *arena, fill_t *fill,
     return whole;
 }
 
+/* The pages are in their places, and callbacks are called. false: one refuses, and they are not. */
+static bool enter_all(umf_arena_t *arena, const fill_t *fill) {
+    size_t told = 0;
+    umf_lock(&arena->lock);
+    for (size_t i = 0; i < fill->count; i++) {
+        umf_arena_enter_locked(arena, fill->steps[i].page, fill->steps[i].at);
+    }
+    umf_unlock(&arena->lock);
+    while (told < fill->count &&
+           umf_arena_tell_mapped(arena, fill->steps[told].page) == UMF_RESULT_SUCCESS) {
+        told++;
+    }
+    if (told == fill->count) {
+        return true;
+    }
+    while (told-- > 0) {
+        umf_arena_tell_unmapping(arena, fill->steps[told].page, fill->steps[told].at);
+    }
+    umf_lock(&arena->lock);
+    for (size_t i = 0; i < fill->count; i++) {
+        umf_arena_remove_locked(arena, fill->steps[i].page);
+    }
+    umf_unlock(&arena->lock);
+    return false;
+}
+
 static umf_segment_t *fill_and_map(umf_arena_t *arena, fill_t *fill,
                                    const umf_arena_request_t *request) {
     umf_segment_t *block = NULL;
     uintptr_t base = fill->first->base;
     size_t done = 0;
     umf_vm_page_t *pages = umf_meta_alloc(fill->room * sizeof(*pages));
-    bool is_done = pages && fill->steps && fill_all(arena, fill, request) &&
-                   (done = map_all(arena, fill, pages)) == fill->count;
+    bool is_filled = pages && fill->steps && fill_all(arena, fill, request);
+    umf_arena_tell_left(arena);
+    bool is_done =
+        is_filled && (done = map_all(arena, fill, pages)) == fill->count && enter_all(arena, fill);
     if (!is_done) {
         unmap_steps(arena, fill, done);
     }

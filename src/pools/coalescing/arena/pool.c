@@ -4,7 +4,6 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "cache/decay.h"
 #include "pools/coalescing/arena/arena.h"
 #include "pools/shared/block_ops.h"
 #include "pools/shared/kind.h"
@@ -237,44 +236,6 @@ static void arena_queue_ends(void *self, void *queue) {
     umf_arena_driver_unlock(arena);
 }
 
-/* Bytes that are free or stale, and in use by work; `all` gets its queues. */
-static size_t pending_locked(const umf_arena_t *arena, umf_uses_t *all) {
-    size_t bytes = 0;
-    for (const umf_arena_stale_t *at = arena->stale; at; at = at->next) {
-        if (!umf_arena_is_idle_locked(arena, &at->segment->uses)) {
-            bytes += at->segment->size;
-            umf_uses_merge(all, &at->segment->uses);
-        }
-    }
-    for (size_t i = 0; i < UMF_ARENA_AREAS; i++) {
-        const umf_segments_t *area = &arena->areas[i];
-        for (umf_segment_t *at = umf_segments_largest(area); at;
-             at = umf_segments_below(area, at)) {
-            if (!umf_arena_is_idle_locked(arena, &at->uses)) {
-                bytes += at->size;
-                umf_uses_merge(all, &at->uses);
-            }
-        }
-    }
-    return bytes;
-}
-
-static size_t arena_pending(void *self, bool waits) {
-    umf_arena_t *arena = self;
-    umf_uses_t all = {0}, left = {0};
-    umf_arena_driver_lock(arena);
-    umf_arena_settle(arena, waits);
-    umf_lock(&arena->lock);
-    pending_locked(arena, &all);
-    umf_unlock(&arena->lock);
-    umf_arena_look(arena, &all, true, waits);
-    umf_lock(&arena->lock);
-    size_t bytes = pending_locked(arena, &left);
-    umf_unlock(&arena->lock);
-    umf_arena_driver_unlock(arena);
-    return bytes;
-}
-
 static umf_result_t arena_check_queue(void *self, void *queue) {
     unsigned index;
     bool is_captured;
@@ -293,41 +254,8 @@ static const umf_pool_queue_ops_t arena_queue_ops = {
     .use_on = arena_use_on,
     .last_use_on = arena_last_use_on,
     .queue_ends = arena_queue_ends,
-    .pending = arena_pending,
+    .pending = umf_arena_pending,
 };
-
-/* --- trims and ticks -------------------------------------------------------------------------- */
-
-static umf_result_t arena_trim(void *self, size_t keep) {
-    umf_arena_t *arena = self;
-    umf_transit_part_t part;
-    umf_transit_begin(&arena->transit, &part);
-    umf_arena_driver_lock(arena);
-    umf_arena_release(arena, keep);
-    umf_arena_driver_unlock(arena);
-    umf_transit_end(&part);
-    return UMF_RESULT_SUCCESS;
-}
-
-static bool has_stale(umf_arena_t *arena) {
-    umf_lock(&arena->lock);
-    bool is_any = arena->stale != NULL;
-    umf_unlock(&arena->lock);
-    return is_any;
-}
-
-/* One mapping at a time, so that no request is kept from the driver for long. */
-static void arena_tick(void *self) {
-    umf_arena_t *arena = self;
-    bool goes_on = has_stale(arena);
-    while (goes_on && umf_arena_driver_try_lock(arena)) {
-        goes_on = umf_arena_settle_one(arena, false) && has_stale(arena);
-        umf_arena_driver_unlock(arena);
-    }
-    if (goes_on) {
-        umf_decay_tick_soon(); /* another thread has the lock */
-    }
-}
 
 static size_t arena_alloc_count(void *self) {
     umf_arena_t *arena = self;
@@ -446,6 +374,7 @@ static umf_result_t arena_finalize(void *self) {
     umf_arena_unshare(arena, (uintptr_t)arena->base, arena->size);
     if (is_at_rest(arena)) {
         umf_arena_queues_fini(arena);
+        umf_arena_tell_all(arena);
         umf_arena_pieces_fini(arena);
         result = umf_arena_unmap_all(arena);
     }
@@ -467,7 +396,7 @@ static const umf_memory_pool_ops_t arena_ops = {
     UMF_POOL_OPS(arena),
     .get_name = arena_get_name,
     .ext_ctl = umf_arena_ctl,
-    .ext_trim_memory = arena_trim,
+    .ext_trim_memory = umf_arena_trim,
 };
 
 static const umf_view_kind_t arena_view = {
@@ -491,7 +420,7 @@ static const umf_pool_fast_ops_t arena_fast_ops = {
     .pieces = &umf_arena_pieces,
     .free_at = arena_free_at,
     .usable_size_at = arena_usable_size_at,
-    .tick = arena_tick,
+    .tick = umf_arena_tick,
     .alloc_count = arena_alloc_count,
     .walk = umf_arena_walk,
     .view = &arena_view,

@@ -99,6 +99,10 @@ umf_result_t umf_arena_get_handle(void *self, const void *ptr, void *data,
                       arena->params.name);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
+    if (umf_arena_is_inside(arena)) {
+        UMF_LOG_ERROR("a callback of pool %s must not share its memory", arena->params.name);
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
     umf_arena_driver_lock(arena);
     umf_result_t result = find(arena, ptr, &block, made);
     if (result == UMF_RESULT_SUCCESS) {

@@ -46,6 +46,21 @@ static void own_locked(umf_arena_t *arena, umf_segment_t *block,
     }
 }
 
+umf_segment_t *umf_arena_take_locked(umf_arena_t *arena, umf_segments_t *area, umf_segment_t *from,
+                                     const umf_arena_request_t *request) {
+    uintptr_t base = umf_align_up(from->base, request->alignment);
+    /* The thread with the driver lock has made room for one more block. */
+    if (!umf_segments_reserve(area, 1) || !umf_hash_reserve(&arena->blocks, 2)) {
+        return NULL;
+    }
+    umf_segment_cut(area, from, base, request->size);
+    umf_segment_set(area, from, UMF_SEGMENT_LIVE);
+    umf_hash_put(&arena->blocks, base, from);
+    umf_arena_pieces_count_locked(arena, base, base + request->size, true);
+    arena->live += request->size;
+    return from;
+}
+
 /* `any`: also memory behind which the queue is not in order yet. */
 static taken_t take_free(umf_arena_t *arena, const umf_arena_request_t *request, bool any) {
     taken_t taken = {0};
