@@ -44,6 +44,7 @@ static const struct {
     {"pytorch", &umfctl_words.pytorch, umf_reader_export_pytorch},
     {"collapsed", &umfctl_words.collapsed, umf_reader_export_collapsed},
     {"speedscope", &umfctl_words.speedscope, umf_reader_export_speedscope},
+    {"perfetto", &umfctl_words.perfetto, umf_reader_export_perfetto},
     {"pprof", &umfctl_words.pprof, umf_reader_export_pprof},
 };
 

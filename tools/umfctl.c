@@ -62,6 +62,7 @@ static const struct {
     {"--pytorch", " trace ", NULL, &umfctl_words.pytorch, NULL},
     {"--collapsed", " trace diff ", NULL, &umfctl_words.collapsed, NULL},
     {"--speedscope", " trace ", NULL, &umfctl_words.speedscope, NULL},
+    {"--perfetto", " trace ", NULL, &umfctl_words.perfetto, NULL},
     {"--pprof", " trace ", NULL, &umfctl_words.pprof, NULL},
     {"--debuginfod", " trace leaks diff names ", &umfctl_words.debuginfod, NULL, NULL},
     {"--each", " metrics ", &umfctl_words.each, NULL, NULL},

@@ -44,7 +44,8 @@ typedef struct umfctl_words_t {
     size_t operand_count;
     char **program; /* the words after "--"; NULL: none */
     bool events, largest, fail, allow_destroyed;
-    const char *html, *chrome, *pytorch, *collapsed, *speedscope, *pprof; /* files to write */
+    const char *html, *chrome, *pytorch, *collapsed, *speedscope, *pprof,
+        *perfetto; /* files to write */
     bool stacks, leaks;
     bool debuginfod;
     bool each;                    /* of metrics */

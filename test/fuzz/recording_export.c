@@ -35,6 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check(reader, umf_reader_export_speedscope, "{", "]}\n");
         check_any(reader, umf_reader_export_collapsed);
         check_any(reader, umf_reader_export_pprof);
+        check_any(reader, umf_reader_export_perfetto);
         umf_reader_close(reader);
     }
     return 0;

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Tests what umfctl makes of recordings: record_test.sh <umfctl> <record_sample> <folder to work in>
-# [<torch/cuda/_memory_viz.py> [<record_sample with lines> [<preloaded clock>]]]
+# [<torch/cuda/_memory_viz.py> [<record_sample with lines> [<folder of the package perfetto> [<preloaded clock>]]]]
 set -euo pipefail
 
-umfctl=$1 sample=$2 work=$3 viewer=${4:-} lines=${5:-} clock=${6:-}
+umfctl=$1 sample=$2 work=$3 viewer=${4:-} lines=${5:-} perfetto=${6:-} clock=${7:-}
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$work"
 mkdir -p "$work"
@@ -414,6 +414,15 @@ expect_in demo.folded '^weights #[0-9]+;.*;keep_batch \(umf_test_record_sample\)
 if [ -n "$python" ]; then
     "$python" -B "$here/stacks_check.py" demo.folded demo.speedscope demo.pprof weights keep_batch 13631488 >out 2>&1 ||
         fail "the stacks for other viewers are not right: $(cat out)"
+fi
+expect_status 0 "$umfctl" trace demo.umfrec --perfetto demo.perfetto
+expect_in out '^    perfetto +demo\.perfetto$'
+if [ -n "$python" ]; then
+    status=0
+    PYTHONPATH=$perfetto "$python" -B "$here/perfetto_check.py" demo.perfetto "weights #3" keep_batch 13631488 118489088 42 >out 2>&1 ||
+        status=$?
+    [ $status -eq 0 ] || [ $status -eq 77 ] || fail "the trace for Perfetto is not right: $(cat out)"
+    [ $status -eq 0 ] || echo "record_test: no package perfetto: its traces are not opened"
 fi
 expect_status 1 "$umfctl" trace demo.umfrec --chrome ./demo.umfrec
 expect_in err 'it is the recording'

@@ -35,4 +35,10 @@ bool umf_reader_export_collapsed(umf_reader_t *reader, FILE *out, umf_reader_err
 bool umf_reader_export_speedscope(umf_reader_t *reader, FILE *out, umf_reader_error_t *error);
 bool umf_reader_export_pprof(umf_reader_t *reader, FILE *out, umf_reader_error_t *error);
 
+/*
+ * A trace of Perfetto: counters of the live and held bytes of each pool, an instant for each mark
+ * and refusal, and heap profiles of about twenty moments and of the highest point, by stack.
+ */
+bool umf_reader_export_perfetto(umf_reader_t *reader, FILE *out, umf_reader_error_t *error);
+
 #endif

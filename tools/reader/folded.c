@@ -171,6 +171,7 @@ bool folded_load(folded_t *folded, umf_reader_t *reader, umf_reader_error_t *err
     umf_reader_replay_t *replay = umf_reader_replay_begin(reader, error);
     bool is_loaded = replay && umf_reader_replay_run(replay, INT64_MAX, error) &&
                      add_sites(&making, replay, error);
+    folded->peak_ns = is_loaded ? umf_reader_replay_total(replay)->peak_ns : 0;
     umf_reader_replay_free(replay);
     free(making.slots);
     return is_loaded;

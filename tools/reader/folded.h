@@ -23,7 +23,8 @@ typedef struct folded_t {
     uint32_t *frames; /* indices of names */
     size_t frame_count;
     folded_stack_t *stacks;
-    size_t stack_count;
+    size_t stack_count; /* they have the order of the sites of a replay */
+    int64_t peak_ns;    /* when all pools had the most */
 } folded_t;
 
 /* The unit of the weights, for people and for programs. */

@@ -9,6 +9,7 @@
 #include "export.h"
 #include "folded.h"
 #include "own.h"
+#include "protobuf.h"
 
 /* Numbers of the members in the messages. */
 enum {
@@ -34,54 +35,6 @@ enum {
 static const char *const first_texts[] = {"",      "live", "peak", "allocated", "allocations",
                                           "bytes", "count"};
 enum { TEXT_LIVE = 1, TEXT_BYTES = 5, TEXT_COUNT = 6, FIRST_TEXTS = 7 };
-
-/* A message that is being made: its length stands before it. */
-typedef struct message_t {
-    unsigned char *bytes;
-    size_t size, room;
-    bool has_failed;
-} message_t;
-
-static void put_bytes(message_t *message, const void *bytes, size_t size) {
-    if (!message->has_failed && message->room - message->size < size) {
-        size_t room = 2 * message->room + size + 64;
-        unsigned char *more = realloc(message->bytes, room);
-        message->has_failed = !more;
-        message->bytes = more ? more : message->bytes;
-        message->room = more ? room : message->room;
-    }
-    if (!message->has_failed && size > 0) {
-        memcpy(message->bytes + message->size, bytes, size);
-        message->size += size;
-    }
-}
-
-static void put_number(message_t *message, uint64_t number) {
-    unsigned char bytes[10];
-    size_t size = 0;
-    do {
-        bytes[size++] = (unsigned char)((number & 0x7f) | (number > 0x7f ? 0x80 : 0));
-        number >>= 7;
-    } while (number > 0);
-    put_bytes(message, bytes, size);
-}
-
-static void put_varint(message_t *message, unsigned member, uint64_t number) {
-    put_number(message, (uint64_t)member << 3);
-    put_number(message, number);
-}
-
-static void put_part(message_t *message, unsigned member, const void *bytes, size_t size) {
-    put_number(message, (uint64_t)member << 3 | 2);
-    put_number(message, size);
-    put_bytes(message, bytes, size);
-}
-
-static void put_message(message_t *message, unsigned member, message_t *part) {
-    message->has_failed |= part->has_failed;
-    put_part(message, member, part->bytes, part->size);
-    part->size = 0;
-}
 
 /* --- the profile ------------------------------------------------------------------------------ */
 
