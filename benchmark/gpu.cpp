@@ -95,7 +95,7 @@ const char usage[] =
     "pair|queue|copy|ipc|sleep] "
     "[--quick]\n"
     "                     [--torch FILE] [--driver PATH]\n"
-    "       umf-bench-gpu --replay FILE... [--over PROVIDER] [--driver PATH]\n"
+    "       umf-bench-gpu --replay FILE... [--over PROVIDER] [--course FILE] [--driver PATH]\n"
     "  --sleep GIB      how much memory sleeps (8)\n"
     "  --folder PATH    where content is kept in files (/dev/shm)\n"
     "  --only WHAT      one of the parts\n"
@@ -103,6 +103,7 @@ const char usage[] =
     "  --torch FILE     what torch_peer.py --out has measured, for the comparison\n"
     "  --replay FILE    a sequence that torch_record.py has recorded; may be given again\n"
     "  --over PROVIDER  what serves it (cuda_vmm); linux_vmm needs no GPU\n"
+    "  --course FILE    gets what pools hold in its course, for plot.py\n"
     "  --driver PATH    the CUDA driver (libcuda.so.1)\n";
 
 // Text of an option that takes one.
@@ -110,11 +111,9 @@ std::string *text_option(const std::string &name) {
     const struct {
         const char *name;
         std::string *value;
-    } table[] = {{"--folder", &options.folder},
-                 {"--only", &options.filter},
-                 {"--torch", &options.torch},
-                 {"--over", &options.over},
-                 {"--driver", &options.driver}};
+    } table[] = {{"--folder", &options.folder}, {"--only", &options.filter},
+                 {"--torch", &options.torch},   {"--over", &options.over},
+                 {"--course", &options.course}, {"--driver", &options.driver}};
     for (const auto &option : table) {
         if (name == option.name) {
             return option.value;

@@ -74,6 +74,7 @@ struct Options {
     std::string torch;               // figures of torch_peer.py, a file; empty: none
     std::vector<std::string> replay; // recorded sequences, files: nothing else runs
     std::string over = "cuda_vmm";   // the provider that serves them
+    std::string course; // gets what pools hold in the course of a sequence; empty: nothing
     bool quick = false;
 };
 extern Options options;

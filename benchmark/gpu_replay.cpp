@@ -8,6 +8,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
 
 namespace gpu {
 namespace {
@@ -16,9 +19,10 @@ constexpr double GB = 1e9;
 
 struct Held {
     const char *failure = nullptr;
-    size_t provider = 0; // peak of the pool's bytes from its provider
-    size_t device = 0;   // the same as the device sees it; 0: not known
-    double ns = 0;       // per event
+    size_t provider = 0;        // peak of the pool's bytes from its provider
+    size_t device = 0;          // the same as the device sees it; 0: not known
+    double ns = 0;              // per event
+    std::vector<size_t> course; // the pool's bytes after each allocation
 };
 
 size_t held_now(umf_memory_provider_handle_t provider) {
@@ -40,6 +44,7 @@ const char *replay_once(const trace::Trace &trace, const std::string &text, Held
     umfPoolGetMemoryProvider(pool, &provider);
     const auto look = [&] {
         const size_t now = held_now(provider);
+        held.course.push_back(now);
         if (now > held.provider) {
             held.provider = now;
             const size_t free = on_device ? free_bytes() : before;
@@ -86,6 +91,46 @@ void print_held(const std::string &name, const trace::Trace &trace, const Held &
     printf("\n");
 }
 
+// Live bytes after each allocation.
+std::vector<size_t> live_course(const trace::Trace &trace) {
+    std::vector<size_t> sizes(trace.blocks), course;
+    size_t live = 0;
+    for (const trace::Event &event : trace.events) {
+        live = event.size ? live + event.size : live - sizes[event.id];
+        sizes[event.id] = event.size;
+        if (event.size) {
+            course.push_back(live);
+        }
+    }
+    return course;
+}
+
+// Lines "<name>\t<most bytes in each of equal parts of the sequence>", and what PyTorch reserved.
+class Course {
+    std::ofstream file;
+
+  public:
+    explicit Course(const trace::Trace &trace) : file(options.course) {
+        if (trace.reserved) {
+            add("PyTorch, peak", {trace.reserved});
+        }
+        add("live", live_course(trace));
+    }
+    void add(const std::string &name, const std::vector<size_t> &course) {
+        const size_t parts = std::min<size_t>(course.size(), 400);
+        file << name;
+        for (size_t i = 0; i < parts; i++) {
+            const auto from = course.begin() + static_cast<long>(i * course.size() / parts);
+            const auto to = course.begin() + static_cast<long>((i + 1) * course.size() / parts);
+            file << '\t' << *std::max_element(from, to);
+        }
+        file << '\n';
+    }
+    bool is_written() {
+        return options.course.empty() || file.flush().good();
+    }
+};
+
 } // namespace
 
 bool run_replay(const std::string &path, const std::string &over) {
@@ -106,10 +151,12 @@ bool run_replay(const std::string &path, const std::string &over) {
         print_held("PyTorch, as recorded", trace, torch);
     }
     bool good = true;
+    Course course(trace);
     for (const char *kind : {"coalescing", "coalescing:arena=yes", "disjoint", "jemalloc"}) {
         const Held held = measure(trace, std::string(kind) + " over " + over);
         const bool is_judged = std::string(kind) == "coalescing";
         print_held(kind, trace, held);
+        course.add(kind, held.course);
         if (is_judged && !held.failure) {
             const size_t most = std::max(held.provider, held.device);
             print_target("held / live, coalescing, " + path.substr(path.rfind('/') + 1),
@@ -117,7 +164,10 @@ bool run_replay(const std::string &path, const std::string &over) {
         }
         good = good && !(is_judged && held.failure);
     }
-    return good;
+    if (!course.is_written()) {
+        fprintf(stderr, "umf-bench-gpu: %s cannot be written\n", options.course.c_str());
+    }
+    return good && course.is_written();
 }
 
 } // namespace gpu

@@ -2,8 +2,8 @@
 """Draws the main comparisons: plot.py RESULTS OUTPUT
 
 RESULTS is a folder of JSON files of umf-bench (time, threads, memory, programs, turn-reference-*), as
-scripts/bench.sh leaves them, and what umf-bench-gpu has printed, if it is there as gpu.txt. OUTPUT is
-where the SVG files go. A figure without results is left as it is.
+scripts/bench.sh leaves them, and what umf-bench-gpu has printed, if it is there as gpu.txt; peak.txt is
+what it has written with --course. OUTPUT is where the SVG files go. A figure without results is left as it is.
 """
 import glob
 import json
@@ -300,12 +300,60 @@ def plot_gpu(folder, output):
              ["sleep", "wake"], "GB/s", 10 * math.ceil(top / 10))
 
 
+def read_course(path):
+    """Bytes of each line, in GB, by the name of the line."""
+    with open(path, encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file]
+    return {name: [int(word) / 1e9 for word in words] for name, *words in rows}
+
+
+def plot_peak(folder, output):
+    path = os.path.join(folder, "peak.txt")
+    if not os.path.exists(path):
+        return
+    course = read_course(path)
+    live, top = course["live"], 10 * math.ceil(max(map(max, course.values())) / 10)
+    d = Drawing(920, 470, "What a training needs, and what pools hold for it",
+                "recorded from PyTorch, replayed through pools; the most in each of "
+                f"{len(live)} equal parts of its allocations")
+    left, low, width, height = 70, 410, 610, 330
+
+    def at(i, value, count):
+        return left + width * i / max(count - 1, 1), low - height * value / top
+
+    for value in range(0, top + 1, 10):
+        y = at(0, value, 1)[1]
+        d.line(left, y, left + width, y)
+        d.text(left - 8, y + 4, str(value), anchor="end", colour="#555555")
+    d.text(left + width / 2, low + 24, "allocations", anchor="middle")
+    d.text(26, low - height / 2, "GB", anchor="middle", turn=-90)
+    area = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(i, one, len(live)) for i, one in enumerate(live)))
+    d.add(f'<polygon points="{left},{low} {area} {left + width},{low}" fill="#d9d9d9"/>')
+    lines = [("PyTorch, peak", "#a63603", "5 3", "PyTorch, default"), ("coalescing", "#6a51a3", "", "coalescing"),
+             ("coalescing:arena=yes", "#08306b", "", "arena")]
+    for name, colour, dash, label in lines:
+        values = course.get(name, [])
+        values = values * 2 if len(values) == 1 else values
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(i, one, len(values)) for i, one in enumerate(values)))
+        d.add(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"'
+              + (f' stroke-dasharray="{dash}"' if dash else "") + "/>")
+    for i, (name, colour, dash, label) in enumerate([*lines, ("live", "#bdbdbd", "", "live")]):
+        if name in course:
+            y = 100 + 44 * i
+            d.line(710, y, 738, y, colour, 6 if name == "live" else 2, dash)
+            d.text(746, y + 4, label, NORMAL)
+            ratio = max(course[name]) / max(live)
+            d.text(746, y + 21, f"{max(course[name]):.2f} GB" + (f", {ratio:.3f} of live" if name != "live" else ""),
+                   colour="#555555")
+    d.save(os.path.join(output, "peak.svg"))
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     folder, output = sys.argv[1:]
     os.makedirs(output, exist_ok=True)
-    for plot in (plot_pairs, plot_threads, plot_memory, plot_programs, plot_gpu):
+    for plot in (plot_pairs, plot_threads, plot_memory, plot_programs, plot_gpu, plot_peak):
         plot(folder, output)
 
 
