@@ -76,7 +76,7 @@ static void *find_lookup(void) {
     return found;
 }
 
-/* What the caller gets for a function of the driver. */
+/* The function that the caller gets instead of one of the driver. */
 static void *replace(const char *name, void *found) {
     for (size_t i = 0; found && i < sizeof(timed_calls) / sizeof(*timed_calls); i++) {
         if (strcmp(name, timed_calls[i].name) == 0) {
@@ -107,7 +107,7 @@ void *dlsym(void *restrict library, const char *restrict name) {
         atomic_store(&lookup, own);
     }
     if (strncmp(name, "cu", 2) != 0) {
-        return own(library, name); /* a tail call: RTLD_NEXT is told by the return address */
+        return own(library, name); /* a tail call: RTLD_NEXT depends on the return address */
     }
     void *found = own(library, name);
     if (found && strcmp(name, "cuGetProcAddress") == 0) {

@@ -645,7 +645,7 @@ bool open_first(umf_ipc_handler_handle_t handler, const Producer &producer, doub
     return result == UMF_RESULT_SUCCESS && umfCloseIPCHandle(opened) == UMF_RESULT_SUCCESS;
 }
 
-// Memory of new processes. What the forks and the first open of a pool cost
+// Memory of new processes. The cost of the forks and of the first open of a pool
 // falls to the first of them, which does not count. False on any error.
 bool cold_round(Samples &open) {
     constexpr size_t COUNT = 9;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what a training and an inference of a language model allocate, for umf-bench-gpu --replay.
+"""Records the allocations of a training and an inference of a language model, for umf-bench-gpu --replay.
 
     torch_record.py [--out FOLDER] [--small] [training|inference ...]
 
@@ -174,7 +174,7 @@ def start(torch):
 
 
 def write(torch, name, path):
-    """The trace of what was allocated since `start`."""
+    """The trace of the allocations since `start`."""
     stats = torch.cuda.memory_stats()
     history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
     if len(history) >= MAX_EVENTS:

@@ -28,7 +28,7 @@ const char usage[] =
     "  --filter TEXT  run only the cases whose name contains TEXT, such as 'pair/64' or 'rss'\n"
     "  --rounds N     measure each subject N times (7, with --quick 3)\n";
 
-// The static thread-local storage of some peers (jemalloc) does not fit what the loader keeps for
+// The static thread-local storage of some peers (jemalloc) does not fit the loader's surplus for
 // libraries opened late, unless a tunable is set before the program starts.
 void restart_with_room_for_peers(char **argv) {
     if (getenv("UMF_BENCH_STARTED")) {

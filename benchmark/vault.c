@@ -284,46 +284,46 @@ static void attaches(const char *place) {
 
 /* --- kills ------------------------------------------------------------------------------------ */
 
-typedef struct asked_t {
+typedef struct client_t {
     bool is_over; /* Sync: atomic */
     unsigned long requests, failed;
     double longest;
-} asked_t;
+} client_t;
 
 static void *ask_on(void *arg) {
-    asked_t *asked = arg;
+    client_t *client = arg;
     umf_vault_handle_t vault;
     if (umfVaultOpen("names", NULL, &vault) != UMF_RESULT_SUCCESS) {
-        asked->failed++;
+        client->failed++;
         return NULL;
     }
-    while (!__atomic_load_n(&asked->is_over, __ATOMIC_ACQUIRE)) {
+    while (!__atomic_load_n(&client->is_over, __ATOMIC_ACQUIRE)) {
         umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
         double start = now_ms(CLOCK_MONOTONIC);
-        asked->failed += umfVaultStat(vault, &stat) != UMF_RESULT_SUCCESS || stat.current != 1;
+        client->failed += umfVaultStat(vault, &stat) != UMF_RESULT_SUCCESS || stat.current != 1;
         double passed = now_ms(CLOCK_MONOTONIC) - start;
-        asked->longest = passed > asked->longest ? passed : asked->longest;
-        asked->requests++;
+        client->longest = passed > client->longest ? passed : client->longest;
+        client->requests++;
     }
     umfVaultClose(vault);
     return NULL;
 }
 
 static void kills(const char *what, double bar) {
-    asked_t asked = {0};
+    client_t client = {0};
     pthread_t thread;
     int killed = 0;
-    pthread_create(&thread, NULL, ask_on, &asked);
+    pthread_create(&thread, NULL, ask_on, &client);
     for (int i = 0; i < KILLS; i++) {
         pid_t process = daemon_of_keeper();
         killed += process && kill(process, SIGKILL) == 0;
         nap_ms(100);
     }
-    __atomic_store_n(&asked.is_over, true, __ATOMIC_RELEASE);
+    __atomic_store_n(&client.is_over, true, __ATOMIC_RELEASE);
     pthread_join(thread, NULL);
-    printf("%d kills of the daemon under %lu requests, with %s\n", killed, asked.requests, what);
-    row("  requests that failed", (double)asked.failed, "", 0);
-    row("  the longest answer", asked.longest, "ms", bar);
+    printf("%d kills of the daemon under %lu requests, with %s\n", killed, client.requests, what);
+    row("  requests that failed", (double)client.failed, "", 0);
+    row("  the longest answer", client.longest, "ms", bar);
     row("  generations that are lost", best_attach("names", CLOCK_MONOTONIC, 10000) < 0, "", 0);
 }
 

@@ -1,5 +1,5 @@
-# hwloc tells which NUMA nodes the machine has (src/topology/topology_hwloc.c). It is opened when a program
-# first asks; the build needs its headers only, and the library is never linked with it.
+# hwloc lists the NUMA nodes of the machine (src/topology/topology_hwloc.c). It is opened when a program
+# first needs them; the build needs its headers only, and the library is never linked with it.
 #
 # Sets umf_feature_HWLOC, UMF_HWLOC_INCLUDE_DIR and UMF_HWLOC_LIBRARY, the file that is opened.
 

@@ -127,7 +127,7 @@ if(NOT CMAKE_CROSSCOMPILING AND NOT UMF_LIBC_IS_GLIBC)
 elseif(CMAKE_CROSSCOMPILING)
     set(umf_jemalloc_cc "${CMAKE_C_COMPILER}")
     set(umf_jemalloc_host "${CMAKE_C_COMPILER_TARGET}")
-    if(NOT umf_jemalloc_host) # gcc has one compiler for each target, which knows it
+    if(NOT umf_jemalloc_host) # gcc has one compiler for each target, for that target
         execute_process(COMMAND "${CMAKE_C_COMPILER}" -dumpmachine OUTPUT_VARIABLE umf_jemalloc_host
             OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
     endif()
@@ -171,7 +171,7 @@ foreach(tool IN ITEMS make patch)
     endif()
 endforeach()
 
-# What the script needs, and a reason to run it again when one of these changes.
+# The inputs of the script, and a reason to run it again when one of these changes.
 set(umf_jemalloc_dir "${PROJECT_BINARY_DIR}/jemalloc")
 set(umf_jemalloc_settings "")
 foreach(name IN ITEMS UMF_DEPS_DIR UMF_PROGRAM_make UMF_PROGRAM_patch CMAKE_NM umf_jemalloc_source umf_jemalloc_prefix
@@ -193,7 +193,7 @@ set_target_properties(umf_jemalloc PROPERTIES
     INTERFACE_LINK_LIBRARIES Threads::Threads)
 
 # umf_wait_for_jemalloc(<source>...): those of the sources that include jemalloc.h are compiled when it is there. Ninja
-# compiles all others meanwhile; other generators know an order of whole targets only.
+# compiles all others meanwhile; other generators have an order of whole targets only.
 if(NOT CMAKE_GENERATOR MATCHES "Ninja")
     add_dependencies(umf_jemalloc umf_jemalloc_build)
 endif()

@@ -1,4 +1,4 @@
-# Hardening of what is installed: umf_harden(<target>...). The library and its tools parse files and messages of
+# Hardening of installed files: umf_harden(<target>...). The library and its tools parse files and messages of
 # other processes. A sanitizer checks more, and its checks conflict with those of the C library.
 
 option(UMF_HARDENING "Build with stack protection, checked string functions, branch protection and early binding" ON)

@@ -8,7 +8,7 @@ set(umf_cmake_dir "${CMAKE_INSTALL_LIBDIR}/cmake/umf")
 set(umf_pkgconfig_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 set(umf_doc_dir "${CMAKE_INSTALL_DATAROOTDIR}/doc/umf")
 
-# An installed tree may be moved as a whole. Not so below /usr: there the system knows where to look.
+# An installed tree may be moved as a whole. Not so below /usr: there the system finds the library.
 set(umf_is_relocatable ON)
 if(CMAKE_INSTALL_PREFIX STREQUAL "/usr" OR IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}"
         OR IS_ABSOLUTE "${CMAKE_INSTALL_BINDIR}")
@@ -19,7 +19,7 @@ endif()
 
 set(umf_exported umf umf_headers)
 
-# umf_find_the_library(<target> <its installed folder>): what is installed finds the library beside it, and
+# umf_find_the_library(<target> <its installed folder>): an installed program finds the library beside it, and
 # the library what it opens at run time (hwloc, oneTBB).
 function(umf_find_the_library target dir)
     set(rpath ${UMF_INSTALL_RPATH})

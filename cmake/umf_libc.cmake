@@ -28,7 +28,7 @@ function(umf_check_libc variable)
         #endif
         int main(void) { return 0; }" UMF_LIBC_IS_KEPT_BESIDE_${folder})
     if(NOT UMF_LIBC_IS_KEPT_BESIDE_${folder})
-        unset(UMF_LIBC_IS_KEPT_BESIDE_${folder} CACHE) # asked again after the cure
+        unset(UMF_LIBC_IS_KEPT_BESIDE_${folder} CACHE) # checked again after the cure
         message(FATAL_ERROR "${variable} is ${${variable}}, a folder with headers of another C library than that of"
             " ${CMAKE_C_COMPILER}. ${advice}")
     endif()

@@ -1,5 +1,5 @@
-# The bill of materials of what is built, in the form of SPDX: umf.spdx.json, installed beside the licences. It names
-# the version of jemalloc that is linked in. What is found at run time is no part of the binaries.
+# The bill of materials of the binaries, in the form of SPDX: umf.spdx.json, installed beside the licences. It names
+# the version of jemalloc that is linked in. Libraries found at run time are no part of the binaries.
 
 string(TIMESTAMP umf_sbom_created "%Y-%m-%dT%H:%M:%SZ" UTC) # SOURCE_DATE_EPOCH, where it is set
 set(umf_sbom_packages "")

@@ -1,5 +1,5 @@
 # What makes the released library small: parts that no hot path runs through are compiled for size, and
-# functions that nobody calls, of jemalloc above all, are left out.
+# functions without a caller, of jemalloc above all, are left out.
 
 set(umf_cold_sources ${UMF_SOURCES})
 foreach(hot IN ITEMS
@@ -22,7 +22,7 @@ if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
 endif()
 if(UMF_BUILD_SHARED_LIBRARY)
     target_link_options(umf PRIVATE $<$<CONFIG:Release>:-Wl,--gc-sections>)
-    # Most relocations take a bit then instead of 24 bytes. A C library that does not know them (glibc
+    # Most relocations take a bit then instead of 24 bytes. A C library without support for them (glibc
     # before 2.36) would refuse to load ours, so a program made this way is run here.
     if(NOT CMAKE_CROSSCOMPILING AND NOT UMF_PYTHON_WHEEL) # a wheel is for older systems, too
         include(CheckCSourceRuns)

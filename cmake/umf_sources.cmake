@@ -1,4 +1,4 @@
-# What is compiled into the library.
+# The sources of the library.
 #
 # Providers and pools come from their lists, src/providers/providers.def and src/pools/pools.def. A
 # line is UMF_PROVIDER(<kind>, "<name>", <feature>) or UMF_POOL(...), and stands for <kind>.c, the

@@ -1,4 +1,4 @@
-# Removes what the last `cmake --install` of this build folder installed.
+# Removes all that the last `cmake --install` of this build folder installed.
 #
 #   cmake -DMANIFEST=<build>/install_manifest.txt -P umf_uninstall.cmake
 #

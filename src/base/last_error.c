@@ -82,7 +82,7 @@ static last_slot_t *search_locked(void) {
             return &slots[i];
         }
     }
-    for (size_t asked = 0; asked < SLOT_ASKED; asked++) {
+    for (size_t checked = 0; checked < SLOT_ASKED; checked++) {
         if (is_ended_locked()) {
             return &slots[(slot_next_asked - 1) % SLOT_COUNT];
         }

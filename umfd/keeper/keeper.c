@@ -241,9 +241,9 @@ static void settle_in(void) {
 _Noreturn void umfd_keep(int pair, const char *idle) {
     settle_in();
     daemon_pair = pair;
-    /* `asked`: when the daemon was queried, 0: it is not; `quiet`: until when the daemon is not
+    /* `queried`: when the daemon was queried, 0: it is not; `quiet`: until when the daemon is not
      * watched. */
-    uint64_t asked = 0, quiet = 0, started = 0, patience = PATIENCE;
+    uint64_t queried = 0, quiet = 0, started = 0, patience = PATIENCE;
     for (;;) {
         if (is_ending) {
             everything_ends();
@@ -258,18 +258,18 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
             }
             started = now_ms();
             daemon_start(idle);
-            asked = 0;
+            queried = 0;
             quiet = started + QUIET;
             continue;
         }
         uint64_t now = now_ms();
-        if (asked && now - asked >= patience) {
+        if (queried && now - queried >= patience) {
             patience = patience * 2 < PATIENCE_MAX ? patience * 2 : PATIENCE_MAX;
             daemon_drop();
             continue;
         }
-        bool watches = !asked && now >= quiet;
-        uint64_t until = asked ? asked + patience : quiet;
+        bool watches = !queried && now >= quiet;
+        uint64_t until = queried ? queried + patience : quiet;
         nfds_t count = fill_polled(watches);
         if (poll(polled, count, watches ? -1 : (int)(until - now)) <= 0) {
             continue;
@@ -280,7 +280,7 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
             if (!pair_receive(&message, &fd)) {
                 daemon_drop();
             } else if (message.op == UMFD_ALIVE) {
-                asked = 0;
+                queried = 0;
                 quiet = now_ms() + QUIET;
                 patience = PATIENCE;
             } else if (message.op && !answer(&message, fd)) {
@@ -288,7 +288,7 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
             }
         } else if (watches) {
             umfd_message_t message = {.op = UMFD_ALIVE};
-            asked = now_ms();
+            queried = now_ms();
             if (!umfd_pair_send(daemon_pair, &message, -1)) {
                 daemon_drop();
             }

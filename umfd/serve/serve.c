@@ -168,8 +168,8 @@ static void accept_one(umfd_t *daemon) {
         return;
     }
     if (fd != -1 && !lease_begin(daemon, fd)) {
-        umf_vault_message_t nobody = {0};
-        reply_begin(daemon, &nobody);
+        umf_vault_message_t none = {0};
+        reply_begin(daemon, &none);
         reply.head.answer = UMF_VAULT_FULL;
         reply.head.words[0] = UMFD_LEASES;
         send_reply(fd, &reply);
@@ -363,7 +363,7 @@ static bool has_clients(const umfd_t *daemon) {
     return false;
 }
 
-/* Without clients: nobody can come any more if the place was removed, and nobody needs an empty
+/* Without clients: no client can connect if the place was removed, and no client needs an empty
  * service that an open has started. */
 static void look(umfd_t *daemon, uint64_t *empty_since) {
     struct stat place;

@@ -26,7 +26,7 @@ static umf_result_t crypto_find(umf_remote_key_t *key) {
     return UMF_RESULT_ERROR_NOT_SUPPORTED;
 }
 
-/* 32 bytes, of a file that nobody else can read. */
+/* 32 bytes, of a file that only its owner can read. */
 static umf_result_t key_file_read(umf_remote_key_t *key, const char *path, int fd) {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size != UMF_REMOTE_KEY ||

@@ -127,7 +127,7 @@ UMF_API_EXT_1_3 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const voi
     made->handle = handle;
     made->export_number = handle.export_number;
     made->generation = handle.generation;
-    made->must_renew = true; /* so the owner is asked whether it is still there */
+    made->must_renew = true; /* so the peer checks whether the owner still has it */
     memcpy(made->secret, handle.secret, REMOTE_ID);
     memcpy(made->address, address, sizeof(address));
     umf_result_t result = run_task(made, REMOTE_TASK_OPEN);

@@ -22,14 +22,14 @@
 #include "object/pin.h"
 #include "system/atomic.h"
 
-#define REMOTE_ID 16           /* bytes of random numbers that nobody guesses */
+#define REMOTE_ID 16           /* bytes of random numbers that cannot be guessed */
 #define REMOTE_ADDRESS_MAX 768 /* bytes of an address of UCX */
 
 /* --- messages --------------------------------------------------------------------------------- */
 
 typedef enum remote_kind_t {
     REMOTE_HELLO = 1, /* peer: its address is the data */
-    REMOTE_CHALLENGE, /* owner: proves that it has the key, and asks for the same */
+    REMOTE_CHALLENGE, /* owner: proves that it has the key, and requests the same */
     REMOTE_PROVE,     /* peer */
     REMOTE_WELCOME,   /* owner: the session begins */
     REMOTE_RENEW,     /* peer: which generation and size has the export? */
@@ -254,7 +254,7 @@ uint64_t umf_remote_now(void); /* ms */
 
 /* Of the thread: */
 bool umf_remote_link_open(umf_remote_handle_t remote, remote_link_t *link, const void *address);
-/* By force: what is under way on it ends soon, canceled. */
+/* By force: its transfers end soon, canceled. */
 void umf_remote_link_close(remote_link_t *link);
 /* `sent` is called with `arg` when the data is no longer in use, now or later, once. */
 typedef void (*remote_sent_t)(umf_remote_handle_t remote, void *arg, umf_ucs_status_t status);
@@ -269,7 +269,8 @@ typedef struct remote_data_t {
 umf_ucs_status_t umf_remote_receive(umf_remote_handle_t remote, const remote_data_t *from, void *to,
                                     remote_sent_t received, void *arg);
 
-/* --- owner.c, peer.c: messages, and what is due ----------------------------------------------- */
+/* --- owner.c, peer.c: messages and deadlines ----------------------------------------------------
+ */
 
 umf_ucs_status_t umf_remote_owner_gets(umf_remote_handle_t remote, const remote_message_t *message,
                                        const remote_data_t *data);

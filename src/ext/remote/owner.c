@@ -29,17 +29,17 @@ static void transfer_end(umf_remote_handle_t remote, remote_transfer_t *transfer
 
 /* The export that a request names. NULL: `answer` says why not. */
 static umf_remote_export_handle_t export_find_locked(umf_remote_handle_t remote,
-                                                     const remote_message_t *asked,
+                                                     const remote_message_t *request,
                                                      remote_answer_t *answer) {
     umf_assert_locked(&remote->lock);
     *answer = REMOTE_STALE;
     for (umf_list_t *at = remote->exports.next; at != &remote->exports; at = at->next) {
         umf_remote_export_handle_t published =
             UMF_CONTAINER_OF(at, struct umf_remote_export_t, link);
-        if (published->number != asked->export_number || published->is_closing) {
+        if (published->number != request->export_number || published->is_closing) {
             continue;
         }
-        if (!umf_remote_is_equal(published->secret, asked->id, REMOTE_ID)) {
+        if (!umf_remote_is_equal(published->secret, request->id, REMOTE_ID)) {
             *answer = REMOTE_DENIED;
             return NULL;
         }
@@ -50,29 +50,29 @@ static umf_remote_export_handle_t export_find_locked(umf_remote_handle_t remote,
 }
 
 static remote_answer_t range_check(umf_remote_export_handle_t published,
-                                   const remote_message_t *asked, unsigned right) {
+                                   const remote_message_t *request, unsigned right) {
     if (!(published->rights & right)) {
         return REMOTE_DENIED;
     }
-    if (asked->generation != published->generation) {
+    if (request->generation != published->generation) {
         return REMOTE_STALE;
     }
-    return asked->offset > published->size || asked->length > published->size - asked->offset
+    return request->offset > published->size || request->length > published->size - request->offset
                ? REMOTE_BEYOND
                : REMOTE_FINE;
 }
 
 /* Begins a transfer: the memory is in use, has the generation that the peer names, and stays. */
 static remote_answer_t transfer_begin(umf_remote_handle_t remote, remote_session_t *session,
-                                      const remote_message_t *asked, unsigned right,
+                                      const remote_message_t *request, unsigned right,
                                       remote_transfer_t **out) {
     remote_answer_t answer;
-    if (asked->length > remote->limit - session->in_flight) {
+    if (request->length > remote->limit - session->in_flight) {
         return REMOTE_BUSY;
     }
     umf_lock(&remote->lock);
-    umf_remote_export_handle_t published = export_find_locked(remote, asked, &answer);
-    answer = published ? range_check(published, asked, right) : answer;
+    umf_remote_export_handle_t published = export_find_locked(remote, request, &answer);
+    answer = published ? range_check(published, request, right) : answer;
     if (answer == REMOTE_FINE) {
         published->under_way++;
     }
@@ -97,9 +97,9 @@ static remote_answer_t transfer_begin(umf_remote_handle_t remote, remote_session
     *made = (remote_transfer_t){.session = session,
                                 .published = published,
                                 .span = umf_span_index(span),
-                                .number = asked->number,
-                                .base = published->base + asked->offset,
-                                .size = asked->length,
+                                .number = request->number,
+                                .base = published->base + request->offset,
+                                .size = request->length,
                                 .deadline = umf_remote_now() + remote->deadline};
     session->in_flight += made->size;
     umf_list_add(&remote->transfers, &made->link);
@@ -107,12 +107,12 @@ static remote_answer_t transfer_begin(umf_remote_handle_t remote, remote_session
     return REMOTE_FINE;
 }
 
-static remote_message_t reply_to(const remote_message_t *asked, remote_kind_t kind,
+static remote_message_t reply_to(const remote_message_t *request, remote_kind_t kind,
                                  remote_answer_t answer) {
     return (remote_message_t){.kind = (uint16_t)kind,
-                              .number = asked->number,
-                              .session = asked->session,
-                              .length = asked->length,
+                              .number = request->number,
+                              .session = request->session,
+                              .length = request->length,
                               .answer = (uint32_t)answer};
 }
 
@@ -126,10 +126,10 @@ static void data_sent(umf_remote_handle_t remote, void *arg, umf_ucs_status_t st
 }
 
 static void serve_get(umf_remote_handle_t remote, remote_session_t *session,
-                      const remote_message_t *asked) {
+                      const remote_message_t *request) {
     remote_transfer_t *transfer = NULL;
     remote_message_t reply = reply_to(
-        asked, REMOTE_DATA, transfer_begin(remote, session, asked, UMF_REMOTE_GET, &transfer));
+        request, REMOTE_DATA, transfer_begin(remote, session, request, UMF_REMOTE_GET, &transfer));
     if (!transfer) {
         answer_with(session, &reply);
         return;
@@ -141,10 +141,10 @@ static void serve_get(umf_remote_handle_t remote, remote_session_t *session,
 
 /* A peer announces data; it may send them when the place is reserved. */
 static void serve_put(umf_remote_handle_t remote, remote_session_t *session,
-                      const remote_message_t *asked) {
+                      const remote_message_t *request) {
     remote_transfer_t *transfer = NULL;
-    remote_answer_t answer = transfer_begin(remote, session, asked, UMF_REMOTE_PUT, &transfer);
-    remote_message_t reply = reply_to(asked, REMOTE_GO, answer);
+    remote_answer_t answer = transfer_begin(remote, session, request, UMF_REMOTE_PUT, &transfer);
+    remote_message_t reply = reply_to(request, REMOTE_GO, answer);
     answer_with(session, &reply);
 }
 
@@ -173,10 +173,10 @@ static void push_received(umf_remote_handle_t remote, void *arg, umf_ucs_status_
 }
 
 static umf_ucs_status_t serve_push(umf_remote_handle_t remote, remote_session_t *session,
-                                   const remote_message_t *asked, const remote_data_t *data) {
-    remote_transfer_t *transfer = transfer_find(remote, session, asked->number);
+                                   const remote_message_t *request, const remote_data_t *data) {
+    remote_transfer_t *transfer = transfer_find(remote, session, request->number);
     if (!transfer || transfer->size != data->length) {
-        remote_message_t reply = reply_to(asked, REMOTE_DONE, REMOTE_STALE);
+        remote_message_t reply = reply_to(request, REMOTE_DONE, REMOTE_STALE);
         answer_with(session, &reply);
         return UMF_UCS_OK;
     }
@@ -186,11 +186,11 @@ static umf_ucs_status_t serve_push(umf_remote_handle_t remote, remote_session_t 
 
 /* Tells the generation of now. A new one begins where the memory is another. */
 static void serve_renew(umf_remote_handle_t remote, remote_session_t *session,
-                        const remote_message_t *asked) {
+                        const remote_message_t *request) {
     remote_answer_t answer;
-    remote_message_t reply = reply_to(asked, REMOTE_RENEWED, REMOTE_STALE);
+    remote_message_t reply = reply_to(request, REMOTE_RENEWED, REMOTE_STALE);
     umf_lock(&remote->lock);
-    umf_remote_export_handle_t published = export_find_locked(remote, asked, &answer);
+    umf_remote_export_handle_t published = export_find_locked(remote, request, &answer);
     if (published) {
         published->under_way++; /* it stays while the lock is not held */
     }
@@ -293,16 +293,16 @@ static void welcome(remote_session_t *session, remote_answer_t answer) {
 }
 
 static void challenge(umf_remote_handle_t remote, remote_session_t *session) {
-    remote_message_t asks = {
+    remote_message_t challenge = {
         .kind = REMOTE_CHALLENGE, .number = session->connection, .session = session->id};
-    memcpy(asks.id, session->nonce, REMOTE_ID);
+    memcpy(challenge.id, session->nonce, REMOTE_ID);
     session->proof_deadline = umf_remote_now() + PROOF_MS;
-    if (prove_as(remote, session, 'o', asks.proof)) {
-        answer_with(session, &asks);
+    if (prove_as(remote, session, 'o', challenge.proof)) {
+        answer_with(session, &challenge);
     }
 }
 
-static void serve_hello(umf_remote_handle_t remote, const remote_message_t *asked,
+static void serve_hello(umf_remote_handle_t remote, const remote_message_t *request,
                         const remote_data_t *data) {
     make_room(remote);
     bool is_full = count_sessions(remote, false) >= SESSIONS_MAX ||
@@ -319,16 +319,16 @@ static void serve_hello(umf_remote_handle_t remote, const remote_message_t *aske
     }
     memcpy(address, data->data, data->length);
     session->id |= 1; /* 0 is none */
-    session->connection = asked->number;
+    session->connection = request->number;
     session->is_proven = !remote->has_key;
-    memcpy(session->peer_nonce, asked->nonce, REMOTE_ID);
+    memcpy(session->peer_nonce, request->nonce, REMOTE_ID);
     if (!umf_remote_link_open(remote, &session->endpoint, address)) {
         umf_meta_free(session, sizeof(*session));
         return;
     }
     umf_list_add(&remote->sessions, &session->link);
     umf_remote_page_peers(remote, 1);
-    if (!umf_remote_is_equal(asked->id, remote->id, REMOTE_ID)) {
+    if (!umf_remote_is_equal(request->id, remote->id, REMOTE_ID)) {
         session->is_proven = false;
         session->proof_deadline = umf_remote_now() + PROOF_MS;
         welcome(session, REMOTE_STALE); /* the peer looks for a process that has ended */
@@ -340,10 +340,10 @@ static void serve_hello(umf_remote_handle_t remote, const remote_message_t *aske
 }
 
 static void serve_proof(umf_remote_handle_t remote, remote_session_t *session,
-                        const remote_message_t *asked) {
+                        const remote_message_t *request) {
     unsigned char proof[UMF_REMOTE_PROOF];
     bool is_right = remote->has_key && prove_as(remote, session, 'p', proof) &&
-                    umf_remote_is_equal(proof, asked->proof, UMF_REMOTE_PROOF);
+                    umf_remote_is_equal(proof, request->proof, UMF_REMOTE_PROOF);
     session->is_proven = session->is_proven || is_right;
     welcome(session, is_right ? REMOTE_FINE : REMOTE_DENIED);
 }

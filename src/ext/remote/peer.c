@@ -87,15 +87,15 @@ static bool part_begin(umf_remote_handle_t remote, umf_remote_op_handle_t op, re
     op->parts++;
     op->begun += size;
     op->renewals += part->is_renewal;
-    remote_message_t asks = {.kind = (uint16_t)kind,
-                             .number = part->number,
-                             .session = part->connection->session,
-                             .export_number = memory->export_number,
-                             .generation = memory->generation,
-                             .offset = op->offset + part->offset,
-                             .length = size};
-    memcpy(asks.id, memory->secret, REMOTE_ID);
-    umf_remote_send(&part->connection->endpoint, &asks, NULL, 0, NULL, NULL);
+    remote_message_t request = {.kind = (uint16_t)kind,
+                                .number = part->number,
+                                .session = part->connection->session,
+                                .export_number = memory->export_number,
+                                .generation = memory->generation,
+                                .offset = op->offset + part->offset,
+                                .length = size};
+    memcpy(request.id, memory->secret, REMOTE_ID);
+    umf_remote_send(&part->connection->endpoint, &request, NULL, 0, NULL, NULL);
     return true;
 }
 
@@ -185,24 +185,24 @@ static remote_connection_t *connection_of(umf_remote_handle_t remote,
 }
 
 static bool prove_as(umf_remote_handle_t remote, const remote_connection_t *connection,
-                     const remote_message_t *asked, char side, unsigned char *proof) {
-    unsigned char data[1 + 3 * REMOTE_ID + sizeof(asked->session)];
+                     const remote_message_t *challenge, char side, unsigned char *proof) {
+    unsigned char data[1 + 3 * REMOTE_ID + sizeof(challenge->session)];
     data[0] = (unsigned char)side;
     memcpy(data + 1, connection->nonce, REMOTE_ID);
-    memcpy(data + 1 + REMOTE_ID, asked->id, REMOTE_ID);
+    memcpy(data + 1 + REMOTE_ID, challenge->id, REMOTE_ID);
     memcpy(data + 1 + 2 * REMOTE_ID, connection->owner, REMOTE_ID);
-    memcpy(data + 1 + 3 * REMOTE_ID, &asked->session, sizeof(asked->session));
+    memcpy(data + 1 + 3 * REMOTE_ID, &challenge->session, sizeof(challenge->session));
     return umf_remote_prove(&remote->key, data, sizeof(data), proof);
 }
 
 static void challenged(umf_remote_handle_t remote, remote_connection_t *connection,
-                       const remote_message_t *asked) {
+                       const remote_message_t *challenge) {
     remote_message_t reply = {
-        .kind = REMOTE_PROVE, .number = connection->number, .session = asked->session};
+        .kind = REMOTE_PROVE, .number = connection->number, .session = challenge->session};
     unsigned char proof[UMF_REMOTE_PROOF];
-    if (!remote->has_key || !prove_as(remote, connection, asked, 'o', proof) ||
-        !umf_remote_is_equal(proof, asked->proof, UMF_REMOTE_PROOF) ||
-        !prove_as(remote, connection, asked, 'p', reply.proof)) {
+    if (!remote->has_key || !prove_as(remote, connection, challenge, 'o', proof) ||
+        !umf_remote_is_equal(proof, challenge->proof, UMF_REMOTE_PROOF) ||
+        !prove_as(remote, connection, challenge, 'p', reply.proof)) {
         connection_break(remote, connection, REMOTE_DENIED);
         return;
     }
@@ -332,7 +332,7 @@ static void op_close(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
     op_finish(op);
 }
 
-/* An owner that has ended, or that does not answer in time, is not asked again. */
+/* An owner that has ended, or that does not answer in time, is not challenge again. */
 static void op_broken(umf_remote_op_handle_t op) {
     const remote_connection_t *connection = op->memory->connection;
     if (connection) {

@@ -136,8 +136,8 @@ static umf_result_t remote_check(const umf_remote_params_t *params, umf_remote_h
     return UMF_RESULT_SUCCESS;
 }
 
-/* A pipe has a file of its own, by which it is told from one that the program opens later under the
- * same number; event descriptors share one file. */
+/* A pipe has a file of its own, which distinguishes it from one that the program opens later under
+ * the same number; event descriptors share one file. */
 static bool wakes_open(umf_remote_handle_t remote) {
     int pair[2];
     if (pipe2(pair, O_CLOEXEC | O_NONBLOCK) != 0) {

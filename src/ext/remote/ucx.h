@@ -1,6 +1,6 @@
 /*
  * The part of UCX that this folder calls, declared as its documentation describes it. The binary
- * layout is that of all versions from 1.13 on: members are only appended there, and masks tell
+ * layout is that of all versions from 1.13 on: members are only appended there, and masks say
  * which ones are set. The structures end with room for such members.
  */
 #ifndef UMF_SRC_EXT_REMOTE_UCX_H

@@ -41,7 +41,7 @@ umf_result_t umf_pinned_make(umf_pinned_t **units, size_t count, size_t ready,
 #define UMF_PINNED_LEASE_MAX 3600000
 int umf_pinned_lease(void);
 void umf_pinned_set_lease(int milliseconds);
-/* Gives some of the blocks whose lease is over back to the system, and asks for another tick soon:
+/* Gives some of the blocks whose lease is over back to the system, and requests another tick soon:
  * drivers let no thread launch work while they unpin, so there are pauses between blocks. */
 void umf_pinned_ticks(void);
 

@@ -98,8 +98,8 @@ static umf_result_t slabs_restore(umf_vault_draft_handle_t draft) {
     return first;
 }
 
-/* The mappings of a process that has ended stay for a moment if somebody reads its /proc files, so
- * a slab that is mapped writable is offered again before it is refused. */
+/* The mappings of a process that has ended stay for a moment if another process reads its /proc
+ * files, so a slab that is mapped writable is offered again before it is refused. */
 #define WRITABLE_MS 100
 
 static umf_result_t ask(umf_vault_draft_handle_t draft, umf_link_call_t *call, const char *what) {

@@ -247,7 +247,7 @@ umf_result_t umf_vault_parts_reserve(umf_vault_view_handle_t view, const char *t
 
 /* --- mapping ---------------------------------------------------------------------------------- */
 
-/* The result of memory that is not what the table says. */
+/* The result of memory that differs from the table. */
 static umf_result_t shown(umf_vault_view_handle_t view, umf_result_t result) {
     return result == UMF_RESULT_ERROR_INVALID_ARGUMENT
                ? umf_vault_view_broken(view, "a slab is no memory of its device, or of another "
@@ -381,7 +381,7 @@ umf_result_t umf_vault_parts_settle(umf_vault_view_handle_t view) {
     return result;
 }
 
-/* Unmaps what is shown of a part, as many slabs in a call as are side by side. */
+/* Unmaps the shown slabs of a part, as many slabs in a call as are side by side. */
 static void part_hide(umf_vault_view_handle_t view, const umf_vault_part_t *part) {
     char *begin = NULL, *end = NULL;
     for (uint32_t i = 0; i <= view->table.head->slabs; i++) {

@@ -28,7 +28,7 @@ struct umf_vault_part_t {
     size_t size;
 };
 
-/* What a slab of a device has in a view. */
+/* The part of a slab of a device in a view. */
 struct umf_vault_place_t {
     umf_vault_part_t *part; /* NULL: it is no memory of a device */
     umf_vm_page_t page;     /* of this process; size 0: none */

@@ -27,7 +27,8 @@ static bool provider_has_settings(const char *text) {
     return strchr(provider, ':') != NULL;
 }
 
-/* What the provider of a pool must be told, so that its memory can be kept. NULL: it cannot. */
+/* The setting that the provider of a pool needs, so that its memory can be kept. NULL: it cannot.
+ */
 static const char *setting_of(umf_memory_pool_handle_t pool, const char *text) {
     const umf_memory_provider_ext_ops_t *ext = pool->provider->ext;
     if (!pool->tracked || !ext->vm_find || !ext->vm_claim || !ext->vm_give || !ext->vm_take) {
@@ -41,7 +42,8 @@ static const char *setting_of(umf_memory_pool_handle_t pool, const char *text) {
 
 /* The pool of the text, over memory that can be kept. */
 static umf_result_t pool_make(const char *text, umf_memory_pool_handle_t *pool) {
-    umf_memory_pool_handle_t plain; /* it tells what the provider can, and keeps its device ready */
+    umf_memory_pool_handle_t
+        plain; /* it reports the abilities of the provider, and keeps its device ready */
     umf_result_t result = umfPoolCreateFromText(text, &plain);
     if (result != UMF_RESULT_SUCCESS) {
         return result;

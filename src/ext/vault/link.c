@@ -303,7 +303,7 @@ static umf_result_t greet(umf_link_t *link, uint64_t deadline, outcome_t *outcom
     if (result == UMF_RESULT_SUCCESS) {
         if (link->nonce && link->nonce != hello.message.nonce) {
             UMF_LOG_WARN("both processes of the service of vaults in %s have ended: its content is "
-                         "lost, but for what is mapped",
+                         "lost, except for mapped memory",
                          link->folder);
         }
         link->nonce = hello.message.nonce;

@@ -1,5 +1,5 @@
 /*
- * Link: a connection to the daemon of vaults. Its socket is the lease of what the client has.
+ * Link: a connection to the daemon of vaults. Its socket is the lease of all that the client holds.
  *
  * A request that gets no answer for a while is sent again: the daemon may have been killed after it
  * had read it. One thread at a time has the link; others wait for its lock.

@@ -1,5 +1,5 @@
 /*
- * What a client and the daemon of vaults (umfd) say to each other. docs/vault.md describes it.
+ * The messages between a client and the daemon of vaults (umfd). docs/vault.md describes it.
  *
  * A message is one umf_vault_message_t and a body, over a socket that keeps the boundaries of
  * messages. Each request has one answer with its sequence number. Requests may be repeated: a
@@ -89,7 +89,7 @@ typedef enum umf_vault_class_t {
 
 typedef enum umf_vault_kind_t {
     UMF_VAULT_KIND_HOST = 1, /* a memory file */
-    UMF_VAULT_KIND_DEVICE,   /* a descriptor of a driver, which the daemon does not know */
+    UMF_VAULT_KIND_DEVICE,   /* a descriptor of a driver, which the daemon cannot use */
 } umf_vault_kind_t;
 
 #define UMF_VAULT_DEVICE_SIZE 16

@@ -3,7 +3,7 @@
  * place; but its writer may have been anybody, so the reader checks it once.
  *
  * A head, the slabs, the entries sorted by key (as memcmp sorts, the shorter of equal ones first),
- * sums of their content, if the writer asked for them, and bytes: the identity, then of each entry
+ * sums of their content, if the writer requested them, and bytes: the identity, then of each entry
  * its key, a NUL and its note.
  */
 #ifndef UMF_SRC_EXT_VAULT_TABLE_H
@@ -50,7 +50,7 @@ typedef struct umf_table_t {
     const char *bytes;
 } umf_table_t;
 
-/* What a table is made of. */
+/* The parts of a table. */
 typedef struct umf_table_source_t {
     const char *key, *note;
     uint64_t offset, size;
@@ -79,7 +79,7 @@ void umf_table_write(void *at, size_t size, const umf_table_source_t *entries, u
 /* As memcmp of the common part, then the shorter one. */
 int umf_table_compare(const char *a, size_t a_size, const char *b, size_t b_size);
 
-/* NULL: the bytes are a table. Otherwise what is wrong with them. */
+/* NULL: the bytes are a table. Otherwise the fault. */
 const char *umf_table_check(const void *at, size_t size, umf_table_t *table);
 
 /* The index of the first entry that is not before the key. */

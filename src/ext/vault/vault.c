@@ -1,4 +1,4 @@
-/* Vaults: open, close, and what is asked about them. */
+/* Vaults: open, close and queries. */
 #include "ext/vault/vault.h"
 
 #include <string.h>

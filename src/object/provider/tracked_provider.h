@@ -169,7 +169,7 @@ typedef struct umf_pool_pieces_ops_t {
     void (*each_page)(void *pool, umf_part_visit_t visit, void *arg);
 } umf_pool_pieces_ops_t;
 
-/* What a description of a pool's block is of. */
+/* The memory that a description of a pool's block names. */
 typedef struct umf_pool_export_t {
     uintptr_t base;
     size_t size;

@@ -66,7 +66,7 @@ struct umf_pages_shard_t {
 
 typedef struct umf_pages_t umf_pages_t;
 
-/* What the pool does with its own part of a span's record. No lock is held. */
+/* The pool's functions for its own part of a span's record. No lock is held. */
 typedef struct umf_pages_ops_t {
     /* Before the memory goes to the provider, which may refuse it. */
     void (*leave)(const umf_pages_t *pages, umf_pages_span_t *span);

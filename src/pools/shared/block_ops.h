@@ -162,8 +162,8 @@ UMF_INLINE umf_result_t umf_block_usable_size(const umf_block_ops_t *ops, void *
 /* Logs once, because a program may call the operation again and again. */
 #define UMF_BLOCK_TELL(kind, text)                                                                 \
     do {                                                                                           \
-        static atomic_flag told = ATOMIC_FLAG_INIT;                                                \
-        if (!atomic_flag_test_and_set_explicit(&told, memory_order_relaxed)) {                     \
+        static atomic_flag logged = ATOMIC_FLAG_INIT;                                              \
+        if (!atomic_flag_test_and_set_explicit(&logged, memory_order_relaxed)) {                   \
             UMF_LOG_ERROR("a " kind " pool does not offer " text);                                 \
         }                                                                                          \
     } while (0)

@@ -78,7 +78,7 @@ umf_result_t umf_vmm_allow(umf_vmm_t *vmm, uintptr_t base, size_t size);
 
 /* --- ranges.c --- */
 
-/* Tries once more to give back what the driver has refused. */
+/* Tries once more to release memory that the driver has refused. */
 void umf_vmm_ranges_fini(umf_vmm_t *vmm);
 
 /* Replaces an array by a larger copy in the metadata arena. false: no memory. */

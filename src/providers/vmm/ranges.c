@@ -18,8 +18,8 @@ typedef struct umf_vmm_ranges_t {
     size_t size;
 } umf_vmm_ranges_t;
 
-/* What the driver has refused to take back, for another try: a mapping that a failed call has made,
- * or, without a base, physical memory. */
+/* Memory that the driver has refused to take back, for another try: a mapping that a failed call
+ * has made, or, without a base, physical memory. */
 typedef struct umf_vmm_left_t {
     struct umf_vmm_left_t *next; /* Sync: the lock of vmm */
     uintptr_t base;

@@ -124,7 +124,7 @@ typedef struct umf_arena_t {
     size_t spare_bytes;
     umf_arena_stale_t *stale, **stale_end; /* oldest first */
     size_t stale_bytes;
-    bool is_lossy;             /* addresses are mapped of which nothing knows: they stay so */
+    bool is_lossy;             /* mapped addresses are in no list: they stay mapped */
     size_t live, live_peak;    /* bytes of blocks */
     size_t exported;           /* blocks with descriptions */
     size_t held, held_peak;    /* bytes of pages */

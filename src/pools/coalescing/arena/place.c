@@ -41,7 +41,7 @@ static bool measure(const umf_arena_t *arena, umf_segment_t *first, uintptr_t ba
 typedef struct search_t {
     const umf_arena_t *arena;
     const umf_arena_request_t *request;
-    size_t size; /* with what the alignment may need */
+    size_t size; /* and the most that the alignment may need */
 } search_t;
 
 static void consider(const search_t *search, umf_segment_t *first, uintptr_t base, place_t *best) {
@@ -252,7 +252,7 @@ static size_t new_bytes_locked(const umf_arena_t *arena, size_t lack) {
     return lack < room ? lack : room;
 }
 
-/* What a segment lacks that spare pages do not fill. */
+/* Bytes that a segment lacks and spare pages do not fill. */
 typedef struct need_t {
     size_t lack, most; /* bytes; room for pages */
     size_t page;       /* of the next new page; 0: pages were donated */

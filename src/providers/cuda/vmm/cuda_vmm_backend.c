@@ -164,7 +164,7 @@ static umf_result_t cuda_vmm_import(void *backend, int fd, size_t size, umf_phys
     return umf_cuda_result(result, "importing physical memory");
 }
 
-/* A driver that does not tell of which device memory is leaves that to the access of the device. */
+/* If the driver does not report the device of memory, the access of the device decides. */
 static umf_result_t cuda_vmm_check(void *backend, umf_physical_t physical,
                                    const unsigned char *id) {
     const umf_cuda_vmm_t *cuda = backend;
