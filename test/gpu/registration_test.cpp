@@ -89,6 +89,9 @@ TEST_F(GpuRegistration, ADmabufHasTheRange) {
     if (!has_dmabuf()) {
         GTEST_SKIP() << "the device makes no DMA buffers";
     }
+    CUcontext primary = nullptr; // that of providers made from text
+    CU(cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(cuCtxSetCurrent(primary));
     for (const char *text : {"proxy over cuda_vmm", "proxy over cuda"}) {
         SCOPED_TRACE(text);
         char *block = make(text, 4 * MiB);
@@ -111,6 +114,8 @@ TEST_F(GpuRegistration, ADmabufHasTheRange) {
         EXPECT_EQ(dmabuf.fd, -1);
         end(block);
     }
+    CU(cuCtxSetCurrent(context));
+    CU(cuDevicePrimaryCtxRelease(0));
 }
 
 TEST_F(GpuRegistration, WithoutDmabufs) {
