@@ -342,18 +342,21 @@ TEST_F(GpuArena, WhatTheDriverRefusedToTakeBackIsReleasedLater) {
 TEST_F(GpuArena, KeepsItsOrderInManyPrograms) {
     NEEDS_FAKE()
     ONE_THREAD_ONLY()
-    size_t sleeps = 0;
+    size_t sleeps = 0, shared = 0;
     const char *settings[] = {"", ",watermark=0", ",donate=trim", ",watermark=0"};
     for (unsigned seed = 0; seed < (does_all() ? 1000U : 100U); seed++) {
         SCOPED_TRACE(seed);
-        make(settings[seed % 4]);
+        const std::string provider = seed % 2 ? "cuda_vmm:device=0,share=fd" : "cuda_vmm:device=0";
+        const std::string text =
+            std::string("coalescing:arena=yes") + settings[seed % 4] + " over " + provider;
+        ASSERT_EQ(umfPoolCreateFromText(text.c_str(), &pool), OK) << umfTextError();
         if (seed % 4 == 3) {
             limit_cuda(24 * MiB);
         }
-        Program program("coalescing:arena=yes over cuda_vmm:device=0", pool, kernels, 7000 + seed,
-                        true);
+        Program program(text, pool, kernels, 7000 + seed, true);
         program.run(60);
         sleeps += program.sleeps;
+        shared += program.shared;
         limit_cuda(SIZE_MAX);
         ASSERT_EQ(umfPoolDestroy(pool), OK);
         ASSERT_STREQ(driver().faults(), "");
@@ -362,4 +365,5 @@ TEST_F(GpuArena, KeepsItsOrderInManyPrograms) {
         kernels.load();
     }
     EXPECT_GT(sleeps, 20U);
+    EXPECT_GT(shared, 20U);
 }

@@ -22,6 +22,7 @@
 #include "kernels.h"
 
 #include <umf/capture.h>
+#include <umf/ipc.h>
 #include <umf/queue.h>
 #include <umf/registration.h>
 #include <umf/suspend.h>
@@ -71,6 +72,7 @@ struct Program {
     CUdeviceptr words = 0;
     size_t used_cells = 0;
     size_t sleeps = 0; // suspends that succeeded
+    size_t shared = 0; // blocks that were opened
     std::deque<std::string> trace{};
 
     Program(std::string pool_text, umf_memory_pool_handle_t of, const Kernels &kernel_list,
@@ -292,6 +294,11 @@ struct Program {
     void wait_somewhere();
     void renew_queue();
     void sleep();
+    // Memory by descriptors, which the process opens itself.
+    bool shares() const {
+        return is_alone && text.find("share=fd") != std::string::npos;
+    }
+    void share_block(bool may_fail);
     void with_a_failure();
     void begin_capture();
     void work_in_capture();

@@ -193,6 +193,47 @@ inline void Program::sleep() {
     takes_away(false);
 }
 
+// Another mapping shows what is in the block, also after a free while the handle is out.
+inline void Program::share_block(bool may_fail) {
+    Block *block = some_block();
+    umf_ipc_handler_handle_t handler = nullptr;
+    umf_ipc_handle_t handle = nullptr;
+    size_t size = 0;
+    void *view = nullptr;
+    if (!shares() || captured != none || !block || block->graphs || block->home == none ||
+        !block->value) {
+        return;
+    }
+    const size_t queue = block->home;
+    const long failure = driver().control()->fail_at; // of a call of the library
+    driver().control()->fail_at = 0;
+    wait_for(block);
+    driver().control()->fail_at = failure;
+    if (umfGetIPCHandle(block->ptr, &handle, &size) != UMF_RESULT_SUCCESS) {
+        EXPECT_TRUE(may_fail) << "umfGetIPCHandle";
+        return;
+    }
+    EXPECT_EQ(umfPoolGetIPCHandler(pool, &handler), UMF_RESULT_SUCCESS);
+    const umf_result_t opened = umfOpenIPCHandle(handler, handle, &view);
+    EXPECT_TRUE(may_fail || opened == UMF_RESULT_SUCCESS);
+    driver().control()->fail_at = 0;
+    if (opened == UMF_RESULT_SUCCESS) {
+        each_part(view, block->size, [&](CUdeviceptr part, uint64_t count) {
+            uint32_t last = 0;
+            CU(cuMemcpyDtoH(&last, part + 4 * (count - 1), 4));
+            EXPECT_EQ(last, block->value);
+        });
+        EXPECT_EQ(umfCloseIPCHandle(view), UMF_RESULT_SUCCESS);
+        shared++;
+    }
+    if (below(2)) {
+        given_back(block->ptr, block->size);
+        EXPECT_EQ(umfFreeOn(block->ptr, queues[queue].stream), UMF_RESULT_SUCCESS);
+        forget(block);
+    }
+    EXPECT_EQ(umfPutIPCHandle(handle), UMF_RESULT_SUCCESS);
+}
+
 // Not those that wait: with a failure there, work has failed, too, and is not done.
 inline void Program::with_a_failure() {
     static const int functions[] = {
@@ -222,13 +263,20 @@ inline void Program::with_a_failure() {
     if (driver().is_real || !is_alone) {
         return;
     }
-    const int function = functions[below(sizeof(functions) / sizeof(functions[0]))];
+    int function = functions[below(sizeof(functions) / sizeof(functions[0]))];
+    if (shares() && below(4) == 0) {
+        function =
+            below(2) ? FAKE_cuMemExportToShareableHandle : FAKE_cuMemImportFromShareableHandle;
+    }
     Block *block = some_block();
     const size_t queue = some_queue();
     fail_call(driver().control(), function,
               below(2) ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OUT_OF_MEMORY,
               1 + static_cast<long>(below(3)));
-    switch (below(4)) {
+    switch (below(shares() ? 5 : 4)) {
+    case 4:
+        share_block(true);
+        break;
     case 0:
         if (block && !block->graphs && block->home != none) {
             free_on(block, block->home, true);
@@ -368,6 +416,7 @@ inline bool Program::step() {
         {"register", 2, [&] { register_block(); }},
         {"renew a queue", 2, [&] { renew_queue(); }},
         {"sleep", 1, [&] { sleep(); }},
+        {"share", shares() ? 4U : 0U, [&] { share_block(false); }},
         {"with a failure", 3, [&] { with_a_failure(); }},
         {"begin a capture", 3, [&] { begin_capture(); }},
         {"work in a capture", 12, [&] { work_in_capture(); }},
