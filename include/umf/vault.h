@@ -62,6 +62,7 @@
 
 #include <umf/base.h>
 #include <umf/memory_pool.h>
+#include <umf/suspend.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -449,6 +450,45 @@ umf_result_t umfVaultViewGeneration(umf_vault_view_handle_t hView, uint64_t *gen
 ///         error of the driver if the work that is queued could not be waited for, as while a
 ///         stream is captured: then the view stays
 umf_result_t umfVaultDetach(umf_vault_view_handle_t hView);
+
+/// @brief Takes the shared memory of a view out of this process: its addresses stay, its content
+///        stays in the vault. A suspended view can be resumed, moved or detached.
+///
+/// Memory of a device is not released by it, as long as the vault has the generation. Entries with
+/// ::UMF_VAULT_PRIVATE or ::UMF_VAULT_ZERO are memory of this process and stay as they are.
+///
+/// @param hView the view, which no other thread may use meanwhile, but for ::umfVaultFind
+/// @param params queues and events of the devices whose work so far is waited for; NULL or none:
+///        all work that is queued on them
+/// @return ::UMF_RESULT_SUCCESS, also if it is suspended;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid; an error of the driver
+///         if the work could not be waited for, then nothing changes
+umf_result_t umfVaultSuspend(umf_vault_view_handle_t hView, const umf_suspend_params_t *params);
+
+/// @brief Brings the memory of a suspended view back, at its addresses.
+///
+/// @param hView the view, which no other thread may use meanwhile
+/// @return ::UMF_RESULT_SUCCESS, also if it is not suspended; otherwise as ::umfVaultAttach, with
+///         ::UMF_REASON_STALE if the service has lost the generation: then it stays suspended
+umf_result_t umfVaultResume(umf_vault_view_handle_t hView);
+
+/// @brief Makes a view one of another generation of its vault: new content at the same addresses,
+///        so that what was built on them stays valid.
+///
+/// Both generations must have the same layout: entries of the same keys, sizes and flags at the
+/// same places, as those that one program wrote in the same order. Private entries get the content
+/// of the other generation, those with ::UMF_VAULT_ZERO stay as they are. Notes and keys that
+/// ::umfVaultFind gave before are not valid any more.
+///
+/// @param hView the view, which no other thread may use meanwhile; it may be suspended
+/// @param generation number of the other generation; 0: the current one
+/// @param params as of ::umfVaultSuspend
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT with ::UMF_REASON_IDENTITY if
+///         the layout differs; otherwise as ::umfVaultAttach. A refusal changes nothing; when
+///         mapping fails in the middle the view is suspended, of its former generation, and private
+///         entries may have the content of either
+umf_result_t umfVaultMove(umf_vault_view_handle_t hView, uint64_t generation,
+                          const umf_suspend_params_t *params);
 
 /// @brief State of a vault.
 ///

@@ -98,8 +98,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         if (request.head.op == UMF_VAULT_GIVE && request.fd_count) {
             /* A slab that fits more often than chance lets it. */
-            umf_vault_slab_t slabs[2] = {{0, 4096, body ? request.body[0] % 5 : 0, 1},
-                                         {0, 4096, 3, 1}};
+            unsigned char chance = body ? request.body[0] : 0;
+            umf_vault_slab_t slabs[2] = {
+                {.size = 4096, .role = chance % 5, .kind = UMF_VAULT_KIND_HOST},
+                {.size = 4096, .role = UMF_VAULT_CLASS_TABLE, .kind = UMF_VAULT_KIND_HOST}};
+            if (chance & 64) {
+                slabs[0].kind = UMF_VAULT_KIND_DEVICE;
+                slabs[0].device[0] = chance & 128;
+            }
             request.head.body = (uint32_t)(request.fd_count * sizeof(slabs[0]));
             memcpy(request.body, slabs, request.head.body);
         }

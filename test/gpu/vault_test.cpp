@@ -27,8 +27,8 @@ namespace {
 constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
 constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 constexpr size_t MiB = size_t{1} << 20;
-constexpr size_t bytes_of_entry = 3 * MiB / 2 + 8;
-constexpr const char *on_gpu = "coalescing over cuda_vmm:device=0,piece_size=4M";
+constexpr size_t bytes_of_entry = (700 << 10) + 8;
+constexpr const char *on_gpu = "coalescing over cuda_vmm:device=0";
 
 void start_cuda(int device = 0) {
     CUcontext context;
@@ -107,8 +107,15 @@ struct GpuView {
     }
 };
 
+CUmemLocation on_device(int device) {
+    CUmemLocation location = {};
+    location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    location.id = device;
+    return location;
+}
+
 unsigned long long access_of(const void *ptr, int device = 0) {
-    CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    CUmemLocation location = on_device(device);
     unsigned long long flags = 99;
     EXPECT_EQ(driver().cuMemGetAccess(&flags, &location, at(ptr)), CUDA_SUCCESS);
     return flags;
@@ -336,6 +343,78 @@ TEST_F(VaultGpu, SumsOfItsContent) {
     }
 }
 
+// --- views that change ---------------------------------------------------------------------------
+
+TEST_F(VaultGpu, AViewIsSuspendedAndResumed) {
+    Vault vault;
+    write_on_gpu(vault, 4, 1);
+    GpuView view(vault);
+    ASSERT_EQ(view.attached, OK);
+    const void *ptr = view.find(key_of(1)).ptr;
+    CUstream stream;
+    CU(cuStreamCreate(&stream, 0));
+    CUdeviceptr to;
+    CU(cuMemAlloc(&to, bytes_of_entry));
+    CU(cuMemcpyAsync(to, at(ptr), bytes_of_entry, stream)); // still runs
+    void *queues[] = {stream};
+    umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
+    params.queues = queues;
+    params.num_queues = 1;
+    EXPECT_EQ(umfVaultSuspend(view.handle, &params), OK);
+    CUmemLocation location = on_device(0);
+    unsigned long long flags = 0;
+    EXPECT_NE(driver().cuMemGetAccess(&flags, &location, at(ptr)), CUDA_SUCCESS); // not mapped
+    EXPECT_TRUE(has(reinterpret_cast<void *>(to), pattern(1, 1)));
+    EXPECT_EQ(umfVaultResume(view.handle), OK);
+    EXPECT_EQ(view.wrong(4, 1), 0u);
+    EXPECT_EQ(access_of(ptr), unsigned{CU_MEM_ACCESS_FLAGS_PROT_READ});
+    CU(cuMemcpyAsync(to, at(view.find(key_of(2)).ptr), bytes_of_entry, stream));
+    EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), OK); // waits for all
+    EXPECT_TRUE(has(reinterpret_cast<void *>(to), pattern(1, 2)));
+    CU(cuMemFree(to));
+    CU(cuStreamDestroy(stream));
+}
+
+TEST_F(VaultGpu, AViewMovesToAnotherGenerationAtItsAddresses) {
+    Vault vault("model", 0, 5);
+    for (uint64_t seed = 1; seed < 3; seed++) {
+        Draft draft(vault, nullptr, on_gpu);
+        umf_memory_pool_handle_t own;
+        ASSERT_EQ(umfVaultDraftPool(draft.handle, on_gpu, &own), OK);
+        put(draft.handle, draft.pool, key_of(0), pattern(seed, 0));
+        put(draft.handle, draft.pool, key_of(1), pattern(seed, 1));
+        put(draft.handle, own, "own", pattern(seed, 2), UMF_VAULT_PRIVATE);
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    GpuView view(vault, "cuda_vmm", 1);
+    ASSERT_EQ(view.wrong(2, 1), 0u);
+    void *ptr = view.find(key_of(1)).ptr, *own = view.find("own").ptr;
+    ASSERT_EQ(umfVaultMove(view.handle, 0, nullptr), OK);
+    EXPECT_EQ(view.find(key_of(1)).ptr, ptr);
+    EXPECT_EQ(view.find("own").ptr, own);
+    EXPECT_EQ(view.wrong(2, 2), 0u);
+    EXPECT_TRUE(has(own, pattern(2, 2)));
+    EXPECT_EQ(write_on_gpu(vault, 3, 3), 3u);
+    EXPECT_EQ(umfVaultMove(view.handle, 3, nullptr), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_IDENTITY);
+    EXPECT_EQ(view.wrong(2, 2), 0u);
+    if (!driver().is_real) { // a failure in the middle
+        long before = objects();
+        for (long n = 1, fails = 1; fails; n++) {
+            fail_call(driver().control(), FAKE_CUDA_ANY, CUDA_ERROR_OUT_OF_MEMORY, n);
+            fails = umfVaultMove(view.handle, 1, nullptr) != OK;
+            driver().control()->fail_at = 0;
+            uint64_t number = 0;
+            umfVaultViewGeneration(view.handle, &number);
+            EXPECT_EQ(number, fails ? 2u : 1u);
+            ASSERT_EQ(umfVaultResume(view.handle), OK) << n;
+            EXPECT_EQ(view.wrong(2, number), 0u) << n;
+            EXPECT_EQ(objects(), before) << n;
+            ASSERT_LT(n, 200);
+        }
+    }
+}
+
 // --- refusals ------------------------------------------------------------------------------------
 
 TEST_F(VaultGpu, NobodyGetsItWithoutAskingForDevices) {
@@ -536,7 +615,7 @@ struct Exported {
     Exported(int device, size_t size) {
         CUmemAllocationProp properties = {};
         properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+        properties.location = on_device(device);
         properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         EXPECT_EQ(driver().cuMemCreate(&handle, size, &properties, 0), CUDA_SUCCESS);
         EXPECT_EQ(driver().cuMemExportToShareableHandle(

@@ -858,4 +858,123 @@ TEST_F(Vaults, TheServiceListsAndStops) {
     EXPECT_TRUE(until([&] { return processes().empty(); }));
 }
 
+// --- views that change ---------------------------------------------------------------------------
+
+bool is_mapped(const void *ptr) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    ssize_t got = write(ends[1], ptr, 1); // the kernel reads it
+    close(ends[0]);
+    close(ends[1]);
+    return got == 1;
+}
+
+void suspend_and_resume(const Vault &vault) {
+    View view(vault);
+    const void *ptr = view.find(key_of(1)).ptr;
+    EXPECT_EQ(umfVaultResume(view.handle), UMF_RESULT_SUCCESS);
+    for (int i = 0; i < 2; i++) {
+        EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(view.find(key_of(1)).ptr, ptr);
+        EXPECT_FALSE(is_mapped(ptr));
+        EXPECT_EQ(umfVaultVerify(view.handle, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        EXPECT_EQ(umfVaultResume(view.handle), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(view.wrong(3, 1), 0u);
+    }
+    EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), UMF_RESULT_SUCCESS);
+}
+
+TEST_F(Vaults, AViewIsSuspendedAndResumed) {
+    Vault vault, folder(("file:" + place + "/folder").c_str());
+    write_generation(vault, 3, 1);
+    write_generation(folder, 3, 1);
+    suspend_and_resume(vault);
+    suspend_and_resume(folder);
+}
+
+void move_to_others(const Vault &vault) {
+    View view(vault);
+    const void *ptr = view.find(key_of(1)).ptr;
+    EXPECT_EQ(write_generation(vault, 3, 2), 2u);
+    EXPECT_EQ(view.wrong(3, 1), 0u);
+    uint64_t now = 0;
+    EXPECT_EQ(umfVaultMove(view.handle, 0, nullptr), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfVaultViewGeneration(view.handle, &now), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(now, 2u);
+    EXPECT_EQ(view.find(key_of(1)).ptr, ptr);
+    EXPECT_EQ(view.wrong(3, 2), 0u);
+    EXPECT_EQ(umfVaultMove(view.handle, 1, nullptr), UMF_RESULT_SUCCESS); // and back
+    EXPECT_EQ(view.wrong(3, 1), 0u);
+    EXPECT_EQ(umfVaultMove(view.handle, 9, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(write_generation(vault, 4, 3), 3u); // one entry more
+    EXPECT_EQ(umfVaultMove(view.handle, 3, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_IDENTITY);
+    EXPECT_EQ(view.wrong(3, 1), 0u); // as it was
+    EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfVaultMove(view.handle, 2, nullptr), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(view.wrong(3, 2), 0u);
+}
+
+TEST_F(Vaults, AViewMovesToAnotherGenerationAtItsAddresses) {
+    Vault vault("model", 0, 5), folder(("file:" + place + "/folder").c_str(), 0, 5);
+    write_generation(vault, 3, 1);
+    write_generation(folder, 3, 1);
+    move_to_others(vault);
+    move_to_others(folder);
+}
+
+TEST_F(Vaults, AMoveGivesTheFormerGenerationBack) {
+    Vault reader;
+    {
+        Vault writer;
+        write_generation(writer, 1, 1);
+    }
+    View view(reader);
+    {
+        Vault writer;
+        write_generation(writer, 1, 2);
+    }
+    EXPECT_EQ(reader.stat().generations, 2u);
+    ASSERT_EQ(umfVaultMove(view.handle, 0, nullptr), UMF_RESULT_SUCCESS);
+    EXPECT_TRUE(until([&] { return reader.stat().generations == 1; }));
+    EXPECT_EQ(view.wrong(1, 2), 0u);
+}
+
+TEST_F(Vaults, PrivateMemoryIsMovedAndNotResumed) {
+    Vault vault;
+    for (uint64_t seed = 1; seed < 3; seed++) {
+        Draft draft(vault);
+        auto *own = draft.put("own", entry_size, UMF_VAULT_PRIVATE);
+        own[0] = static_cast<unsigned char>(seed);
+        ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    }
+    View view(vault, 1);
+    auto *own = static_cast<unsigned char *>(view.find("own").ptr);
+    own[1] = 77;
+    EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umfVaultResume(view.handle), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(own[0], 1);
+    EXPECT_EQ(own[1], 77);
+    EXPECT_EQ(umfVaultMove(view.handle, 2, nullptr), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(own[0], 2);
+    EXPECT_EQ(own[1], 0);
+}
+
+TEST_F(Vaults, ASuspendedViewOfAServiceThatEnded) {
+    Vault vault;
+    write_generation(vault, 1, 1);
+    View view(vault);
+    EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), UMF_RESULT_SUCCESS);
+    umfVaultStop(nullptr, 1);
+    ASSERT_TRUE(until([&] { return processes().empty(); }));
+    Vault other;
+    write_generation(other, 1, 2); // has its number, and other content
+    EXPECT_EQ(umfVaultResume(view.handle), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_STALE);
+    EXPECT_FALSE(is_mapped(view.find(key_of(0)).ptr));
+    EXPECT_EQ(umfVaultMove(view.handle, 0, nullptr), UMF_RESULT_SUCCESS); // on purpose
+    EXPECT_EQ(view.wrong(1, 2), 0u);
+}
+
 } // namespace

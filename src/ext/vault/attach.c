@@ -78,6 +78,9 @@ static umf_result_t reserve(umf_vault_view_handle_t view) {
 }
 
 umf_result_t umf_vault_view_map(umf_vault_view_handle_t view, uint32_t i, int fd, uint64_t offset) {
+    if (!umf_vault_view_maps(view, i)) {
+        return UMF_RESULT_SUCCESS;
+    }
     const umf_vault_slab_t *slab = &view->table.slabs[i];
     bool is_zero = slab->role == UMF_VAULT_CLASS_ZERO;
     int prot = slab->role == UMF_VAULT_CLASS_SHARED ? PROT_READ : PROT_READ | PROT_WRITE;
@@ -100,7 +103,7 @@ static umf_result_t map_found(umf_vault_view_handle_t view, uint32_t i, int *fd)
     const umf_vault_slab_t *slab = &view->table.slabs[i];
     if (slab->kind != UMF_VAULT_KIND_HOST) {
         int taken = *fd;
-        if (!view->places) { /* only its table is read */
+        if (!view->places || !umf_vault_view_maps(view, i)) { /* only its table is read */
             return UMF_RESULT_SUCCESS;
         }
         *fd = -1;
@@ -131,10 +134,30 @@ static umf_result_t map_slab(umf_vault_view_handle_t view, const umf_vault_slab_
     return UMF_RESULT_SUCCESS;
 }
 
+static umf_result_t change_begin(umf_vault_view_handle_t view) {
+    const char *differs = umf_table_differs(&view->table, view->change->like);
+    if (differs) {
+        return UMF_FAIL(UMF_REASON_IDENTITY, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                        "generation %llu of vault %s has another layout: %s",
+                        (unsigned long long)view->generation, view->vault->link.name, differs);
+    }
+    view->change->has_begun = true;
+    return umf_vault_parts_hide(view);
+}
+
+bool umf_vault_view_maps(umf_vault_view_handle_t view, uint32_t i) {
+    uint32_t role = view->table.slabs[i].role;
+    return !view->change || role == UMF_VAULT_CLASS_SHARED ||
+           (role == UMF_VAULT_CLASS_PRIVATE && !view->change->is_resume);
+}
+
 umf_result_t umf_vault_view_table(umf_vault_view_handle_t view, size_t size) {
     const char *wrong = umf_table_check(view->table_at, size, &view->table);
     if (wrong) {
         return umf_vault_view_broken(view, wrong);
+    }
+    if (view->change) {
+        return change_begin(view);
     }
     for (uint32_t i = 0; i < view->table.head->slabs && view->vault->is_folder; i++) {
         if (view->table.slabs[i].kind != UMF_VAULT_KIND_HOST) {
@@ -183,7 +206,7 @@ static umf_result_t map_rest(umf_vault_view_handle_t view, const bool *is_mapped
             continue;
         }
         bool is_of_host = slab->kind == UMF_VAULT_KIND_HOST;
-        if (!is_of_host && !view->places) {
+        if (!umf_vault_view_maps(view, i) || (!is_of_host && !view->places)) {
             continue;
         }
         umf_result_t result =
@@ -239,6 +262,7 @@ static umf_result_t attach_attempt(void *arg, umf_vault_message_t *answer) {
         view->generation = answer->words[0];
         view->forks = attach->vault->link.forks;
         view->epoch = attach->vault->link.epoch;
+        view->nonce = attach->vault->link.nonce;
         umf_vault_view_add(view);
     }
     umf_link_lock_end(&attach->vault->gate);
@@ -265,7 +289,7 @@ static umf_result_t map_answers(umf_vault_view_handle_t view, attach_t *attach) 
     }
     memcpy(&info, attach->body, sizeof(info));
     umf_result_t result = map_table(view, &info, attach->fds[0]);
-    if (result == UMF_RESULT_SUCCESS && !attach->reads_table) {
+    if (result == UMF_RESULT_SUCCESS && !attach->reads_table && !view->change) {
         result = umf_vault_parts_reserve(view, attach->devices);
     }
     if (result != UMF_RESULT_SUCCESS) {
@@ -382,6 +406,53 @@ umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_p
     umf_vault_mark(vault, made->generation, "attached");
     *view = made;
     return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vault_attach_over(umf_vault_view_handle_t view, uint64_t generation) {
+    umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
+    umf_vault_change_t *change = view->change;
+    struct umf_vault_view_t other = *view; /* the same memory, another table */
+    bool is_attached = false;
+    other.next = other.prev = NULL;
+    other.table_at = NULL;
+    other.table_size = 0;
+    params.generation = generation;
+    umf_result_t result = view->vault->is_folder
+                              ? umf_vault_folder_attach(&other, &params, &is_attached)
+                              : attach_by_service(&other, &params, false, &is_attached);
+    if (result == UMF_RESULT_SUCCESS && change->is_resume && other.nonce != view->nonce) {
+        result = UMF_FAIL(UMF_REASON_STALE, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                          "generation %llu of vault %s is lost: the service has ended",
+                          (unsigned long long)generation, view->vault->link.name);
+    }
+    uint64_t left = other.generation;
+    unsigned left_epoch = other.epoch;
+    umf_lock(&view->vault->lock);
+    if (result == UMF_RESULT_SUCCESS) {
+        left = view->generation;
+        left_epoch = view->epoch;
+        view->generation = other.generation;
+        view->epoch = other.epoch;
+    }
+    umf_unlock(&view->vault->lock);
+    if (result == UMF_RESULT_SUCCESS) {
+        void *table_at = view->table_at;
+        size_t table_size = view->table_size;
+        view->table = other.table;
+        view->table_at = other.table_at;
+        view->table_size = other.table_size;
+        view->nonce = other.nonce;
+        other.table_at = table_at;
+        other.table_size = table_size;
+    }
+    if (other.table_at) {
+        umf_os_unmap(other.table_at, other.table_size);
+    }
+    if (is_attached) {
+        umf_vault_view_remove(&other);
+        umf_vault_release(view->vault, left, left_epoch);
+    }
+    return result;
 }
 
 UMF_API_EXT_1_3 umf_result_t umfVaultAttach(umf_vault_handle_t hVault,

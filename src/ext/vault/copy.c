@@ -172,6 +172,10 @@ UMF_API_EXT_1_3 umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft,
     if (!umf_vault_draft_check(hDraft, __func__) || !umf_vault_view_check(hView, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    umf_result_t result = umf_vault_view_reads(hView);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
     if (hView->parts) {
         return UMF_FAIL(UMF_REASON_UNSUPPORTED, UMF_RESULT_ERROR_NOT_SUPPORTED,
                         "generation %llu of vault %s has memory of a device, which is not copied",
@@ -184,7 +188,7 @@ UMF_API_EXT_1_3 umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft,
     copy.are_again = umf_meta_alloc(slabs * sizeof(*copy.are_again));
     copy.indices = umf_meta_alloc(slabs * sizeof(*copy.indices));
     copy.offsets = umf_meta_alloc(slabs * sizeof(*copy.offsets));
-    umf_result_t result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     if (copy.blocks && copy.are_again && copy.indices && copy.offsets) {
         result = copy_all(&copy);
     } else {

@@ -1,17 +1,13 @@
 #include "ext/vault/device.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #include <umf/text.h>
 
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "system/checksum.h"
 #include "system/os.h"
-
-#define CHUNK ((size_t)4 << 20) /* of memory that is read */
 
 static const umf_memory_provider_ext_ops_t *ext_of(const umf_vault_device_t *device) {
     return device->provider->ext;
@@ -299,7 +295,7 @@ static umf_result_t copy_private(umf_vault_view_handle_t view, uint32_t i) {
     }
     result = shown(view, ext->vm_show(self_of(device), from, &place->fd, &size, 1, device->id));
     if (result == UMF_RESULT_SUCCESS) {
-        result = page_make(view, i);
+        result = place->page.size ? UMF_RESULT_SUCCESS : page_make(view, i);
         result = result ? result : write_at(device, view->bases[i], from, size);
         ext->vm_hide(self_of(device), from, size);
     }
@@ -372,34 +368,60 @@ umf_result_t umf_vault_parts_show(umf_vault_view_handle_t view) {
     return result;
 }
 
-umf_result_t umf_vault_parts_settle(umf_vault_view_handle_t view) {
+umf_result_t umf_vault_parts_settle(umf_vault_view_handle_t view,
+                                    const umf_suspend_params_t *params) {
+    bool is_named = params && (params->num_queues || params->num_events);
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (const umf_vault_part_t *part = view->parts; part && result == UMF_RESULT_SUCCESS;
          part = part->next) {
-        result = umf_vault_settle(part->device->provider);
+        result = is_named ? ext_of(part->device)
+                                ->wait(self_of(part->device), params->queues, params->num_queues,
+                                       params->events, params->num_events)
+                          : umf_vault_settle(part->device->provider);
     }
     return result;
 }
 
+static bool is_shown_of(umf_vault_view_handle_t view, uint32_t i, const umf_vault_part_t *part) {
+    return view->places[i].part == part && view->places[i].is_shown;
+}
+
 /* Unmaps the shown slabs of a part, as many slabs in a call as are side by side. */
-static void part_hide(umf_vault_view_handle_t view, const umf_vault_part_t *part) {
-    char *begin = NULL, *end = NULL;
-    for (uint32_t i = 0; i <= view->table.head->slabs; i++) {
-        bool is_last = i == view->table.head->slabs;
-        umf_vault_place_t *place = is_last ? NULL : &view->places[i];
-        if (!is_last && (place->part != part || !place->is_shown)) {
+static umf_result_t part_hide(umf_vault_view_handle_t view, const umf_vault_part_t *part) {
+    umf_result_t first = UMF_RESULT_SUCCESS;
+    for (uint32_t i = 0, count = view->table.head->slabs; i < count; i++) {
+        if (!is_shown_of(view, i, part)) {
             continue;
         }
-        if (begin && (is_last || view->bases[i] != end)) {
+        char *begin = view->bases[i], *end = begin;
+        uint32_t last = i;
+        for (uint32_t n = i; n < count; n++) {
+            if (is_shown_of(view, n, part) && view->bases[n] != end) {
+                break;
+            }
+            if (is_shown_of(view, n, part)) {
+                end += view->table.slabs[n].size;
+                last = n;
+            }
+        }
+        umf_result_t result =
             ext_of(part->device)->vm_hide(self_of(part->device), begin, (size_t)(end - begin));
-            begin = NULL;
+        first = first ? first : result;
+        for (; i < last + 1 && result == UMF_RESULT_SUCCESS; i++) {
+            view->places[i].is_shown = view->places[i].is_shown && view->places[i].part != part;
         }
-        if (!is_last) {
-            begin = begin ? begin : view->bases[i];
-            end = (char *)view->bases[i] + view->table.slabs[i].size;
-            place->is_shown = false;
-        }
+        i = last;
     }
+    return first;
+}
+
+umf_result_t umf_vault_parts_hide(umf_vault_view_handle_t view) {
+    umf_result_t first = UMF_RESULT_SUCCESS;
+    for (const umf_vault_part_t *part = view->parts; part; part = part->next) {
+        umf_result_t result = part_hide(view, part);
+        first = first ? first : result;
+    }
+    return first;
 }
 
 static void page_end(umf_vault_view_handle_t view, uint32_t i) {
@@ -414,9 +436,7 @@ static void page_end(umf_vault_view_handle_t view, uint32_t i) {
 
 void umf_vault_parts_end(umf_vault_view_handle_t view) {
     uint32_t count = view->places ? view->table.head->slabs : 0;
-    for (const umf_vault_part_t *part = view->parts; part; part = part->next) {
-        part_hide(view, part);
-    }
+    umf_vault_parts_hide(view);
     for (uint32_t i = 0; i < count; i++) {
         page_end(view, i);
     }
@@ -430,53 +450,4 @@ void umf_vault_parts_end(umf_vault_view_handle_t view) {
     }
     umf_meta_free(view->places, count * sizeof(*view->places));
     view->places = NULL;
-}
-
-/* --- reading ---------------------------------------------------------------------------------- */
-
-static umf_result_t sum_by(umf_memory_provider_handle_t provider, void *queue, const char *ptr,
-                           size_t size, char *chunk, umf_sum_t *sum) {
-    const umf_memory_provider_ext_ops_t *ext = provider->ext;
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    for (size_t at = 0; at < size && result == UMF_RESULT_SUCCESS; at += CHUNK) {
-        size_t part = size - at < CHUNK ? size - at : CHUNK;
-        result = ext->copy(provider->self, queue, chunk, ptr + at, part);
-        umf_result_t waited = ext->queue_wait(provider->self, queue);
-        result = result ? result : waited;
-        umf_sum_add(sum, chunk, part);
-    }
-    return result;
-}
-
-umf_result_t umf_vault_device_digest(umf_memory_provider_handle_t provider, const void *ptr,
-                                     size_t size, uint64_t *digest) {
-    void *queue, *chunk = NULL;
-    umf_sum_t sum;
-    if (umf_os_map(&chunk, CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) !=
-        0) {
-        UMF_LOG_ERROR("no memory to read memory of a device");
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    umf_result_t result = provider->ext->queue_create(provider->self, &queue);
-    if (result == UMF_RESULT_SUCCESS) {
-        umf_sum_begin(&sum, size);
-        result = sum_by(provider, queue, ptr, size, chunk, &sum);
-        provider->ext->queue_destroy(provider->self, queue);
-    }
-    umf_os_unmap(chunk, CHUNK);
-    if (result == UMF_RESULT_SUCCESS) {
-        *digest = umf_table_digest_of(umf_sum_end(&sum));
-    }
-    return result;
-}
-
-umf_result_t umf_vault_view_digest(umf_vault_view_handle_t view, uint32_t entry, uint64_t *digest) {
-    const umf_table_entry_t *from = &view->table.entries[entry];
-    const char *content = (const char *)view->bases[from->slab] + from->offset;
-    const umf_vault_part_t *part = view->places ? view->places[from->slab].part : NULL;
-    if (part) {
-        return umf_vault_device_digest(part->device->provider, content, (size_t)from->size, digest);
-    }
-    *digest = umf_table_digest(content, (size_t)from->size);
-    return UMF_RESULT_SUCCESS;
 }

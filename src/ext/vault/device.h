@@ -11,6 +11,8 @@
 #include "ext/vault/vault.h"
 #include "object/object.h"
 
+#include <umf/suspend.h>
+
 #define UMF_VAULT_DEVICES "cuda_vmm" /* whose memory can be kept */
 
 struct umf_vault_device_t {
@@ -59,7 +61,11 @@ umf_result_t umf_vault_part_take(umf_vault_view_handle_t view, uint32_t i, int f
 umf_result_t umf_vault_parts_show(umf_vault_view_handle_t view);
 /* A slab without content. */
 umf_result_t umf_vault_part_zero(umf_vault_view_handle_t view, uint32_t i);
-umf_result_t umf_vault_parts_settle(umf_vault_view_handle_t view);
+/* Waits for the work that is named, or for all that is queued on the devices. */
+umf_result_t umf_vault_parts_settle(umf_vault_view_handle_t view,
+                                    const umf_suspend_params_t *params);
+/* Unmaps shared slabs; the addresses stay. */
+umf_result_t umf_vault_parts_hide(umf_vault_view_handle_t view);
 void umf_vault_parts_end(umf_vault_view_handle_t view);
 
 /* The sum of an entry as it is now. */

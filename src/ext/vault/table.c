@@ -149,6 +149,31 @@ const char *umf_table_check(const void *at, size_t size, umf_table_t *table) {
     return wrong ? wrong : check_entries(table, size - fixed);
 }
 
+static bool slab_differs(const umf_vault_slab_t *slab, const umf_vault_slab_t *other) {
+    return slab->size != other->size || slab->role != other->role || slab->kind != other->kind ||
+           memcmp(slab->device, other->device, sizeof(slab->device)) != 0;
+}
+
+const char *umf_table_differs(const umf_table_t *table, const umf_table_t *other) {
+    if (table->head->slabs != other->head->slabs || table->head->entries != other->head->entries) {
+        return "it has another number of entries or pieces of memory";
+    }
+    for (uint32_t i = 0; i < table->head->slabs; i++) {
+        if (slab_differs(&table->slabs[i], &other->slabs[i])) {
+            return "a piece of its memory has another size, device or flags";
+        }
+    }
+    for (uint32_t i = 0; i < table->head->entries; i++) {
+        const umf_table_entry_t *one = &table->entries[i], *two = &other->entries[i];
+        if (one->slab != two->slab || one->offset != two->offset || one->size != two->size ||
+            umf_table_compare(umf_table_key(table, i), one->key_size, umf_table_key(other, i),
+                              two->key_size) != 0) {
+            return "an entry has another key, size or place";
+        }
+    }
+    return NULL;
+}
+
 /* --- search ----------------------------------------------------------------------------------- */
 
 uint32_t umf_table_lower(const umf_table_t *table, const char *key, size_t size) {

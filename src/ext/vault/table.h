@@ -82,6 +82,9 @@ int umf_table_compare(const char *a, size_t a_size, const char *b, size_t b_size
 /* NULL: the bytes are a table. Otherwise the fault. */
 const char *umf_table_check(const void *at, size_t size, umf_table_t *table);
 
+/* NULL: the slabs and entries of both are at the same places. Otherwise what differs. */
+const char *umf_table_differs(const umf_table_t *table, const umf_table_t *other);
+
 /* The index of the first entry that is not before the key. */
 uint32_t umf_table_lower(const umf_table_t *table, const char *key, size_t size);
 /* UINT32_MAX: there is none. */

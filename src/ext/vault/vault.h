@@ -42,13 +42,25 @@ struct umf_vault_t {
     umf_vault_device_t *devices; /* they stay until the vault is closed */
 };
 
+/* What is mapped over the memory of a view: its own generation again, or another one. */
+typedef struct umf_vault_change_t {
+    const umf_table_t *like; /* it must have this layout */
+    bool is_resume;          /* private memory stays as it is */
+    bool has_begun;          /* the view's memory is no longer as it was */
+} umf_vault_change_t;
+
 struct umf_vault_view_t {
-    umf_table_t table; /* Immutable, as all up to `next` */
+    /* Immutable but for umfVaultMove and so on, as all up to `next`; `generation` and `epoch` are
+     * read under the lock of the vault. */
+    umf_table_t table;
     umf_vault_handle_t vault;
     uint64_t generation;
+    uint64_t nonce; /* of the service that had it */
     unsigned forks, epoch;
-    void **bases;              /* by index of the slab in the table */
-    umf_vault_place_t *places; /* by index of the slab; NULL: nothing of devices is mapped */
+    bool is_suspended;
+    umf_vault_change_t *change; /* NULL: it is attached with addresses of its own */
+    void **bases;               /* by index of the slab in the table */
+    umf_vault_place_t *places;  /* by index of the slab; NULL: nothing of devices is mapped */
     umf_vault_part_t *parts;
     void *table_at, *range;
     size_t table_size, range_size;
@@ -100,6 +112,13 @@ umf_result_t umf_vault_view_map(umf_vault_view_handle_t view, uint32_t i, int fd
 umf_result_t umf_vault_view_broken(umf_vault_view_handle_t view, const char *why);
 /* Lists a view with its vault, which ends it. */
 void umf_vault_view_add(umf_vault_view_handle_t view);
+void umf_vault_view_remove(umf_vault_view_handle_t view);
+/* Whether the memory of slab `i` is mapped now; not all is in a change. */
+bool umf_vault_view_maps(umf_vault_view_handle_t view, uint32_t i);
+/* Maps a generation over that of the view, as `view->change` says. */
+umf_result_t umf_vault_attach_over(umf_vault_view_handle_t view, uint64_t generation);
+/* INVALID_ARGUMENT, logged: its memory is away. */
+umf_result_t umf_vault_view_reads(umf_vault_view_handle_t view);
 /* Tells the daemon that a generation is no longer needed here, unless a view or written memory has
  * it. */
 void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned epoch);

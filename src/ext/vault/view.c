@@ -44,7 +44,7 @@ static void view_unmap(umf_vault_view_handle_t view) {
     }
 }
 
-void umf_vault_view_end(umf_vault_view_handle_t view) {
+void umf_vault_view_remove(umf_vault_view_handle_t view) {
     umf_vault_handle_t vault = view->vault;
     umf_lock(&vault->lock);
     if (view->prev) {
@@ -56,8 +56,12 @@ void umf_vault_view_end(umf_vault_view_handle_t view) {
         view->next->prev = view->prev;
     }
     umf_unlock(&vault->lock);
+}
+
+void umf_vault_view_end(umf_vault_view_handle_t view) {
+    umf_vault_view_remove(view);
     view_unmap(view);
-    umf_vault_release(vault, view->generation, view->epoch);
+    umf_vault_release(view->vault, view->generation, view->epoch);
 }
 
 void umf_vault_view_delete(umf_vault_view_handle_t view) {
@@ -70,7 +74,7 @@ UMF_API_EXT_1_3 umf_result_t umfVaultDetach(umf_vault_view_handle_t hView) {
     if (!umf_vault_view_check(hView, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = umf_vault_parts_settle(hView);
+    umf_result_t result = umf_vault_parts_settle(hView, NULL);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }

@@ -1,0 +1,105 @@
+/* Views whose memory goes away, comes back, or becomes that of another generation, at the same
+ * addresses. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "ext/vault/device.h"
+#include "system/os.h"
+
+umf_result_t umf_vault_view_reads(umf_vault_view_handle_t view) {
+    if (view->is_suspended) {
+        UMF_LOG_ERROR("the view of generation %llu of vault %s is suspended: resume it",
+                      (unsigned long long)view->generation, view->vault->link.name);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Shared slabs lose their pages; the addresses stay reserved. */
+static umf_result_t view_hide(umf_vault_view_handle_t view) {
+    umf_result_t first = umf_vault_parts_hide(view);
+    size_t page = umf_os_page_size();
+    for (uint32_t i = 0; i < view->table.head->slabs; i++) {
+        const umf_vault_slab_t *slab = &view->table.slabs[i];
+        if (slab->kind != UMF_VAULT_KIND_HOST || slab->role != UMF_VAULT_CLASS_SHARED) {
+            continue;
+        }
+        void *at = view->bases[i];
+        int error = umf_os_map(&at, ((size_t)slab->size + page - 1) & ~(page - 1), PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        if (error != 0) {
+            errno = error;
+            UMF_LOG_PERROR("unmapping a slab of a vault");
+            first = first ? first : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        }
+    }
+    return first;
+}
+
+/* Maps a generation over the view. After a failure in the middle the view is suspended. */
+static umf_result_t view_change(umf_vault_view_handle_t view, uint64_t generation, bool is_resume) {
+    umf_vault_change_t change = {.like = &view->table, .is_resume = is_resume};
+    view->change = &change;
+    umf_result_t result = umf_vault_attach_over(view, generation);
+    view->change = NULL;
+    if (result == UMF_RESULT_SUCCESS) {
+        view->is_suspended = false;
+    } else if (change.has_begun) {
+        view_hide(view);
+        view->is_suspended = true;
+    }
+    return result;
+}
+
+static umf_result_t settle(umf_vault_view_handle_t view, const umf_suspend_params_t *params) {
+    if (params && params->struct_size < sizeof(*params)) {
+        UMF_LOG_ERROR("struct_size of the parameters is too small");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return view->is_suspended ? UMF_RESULT_SUCCESS : umf_vault_parts_settle(view, params);
+}
+
+UMF_API_EXT_1_3 umf_result_t umfVaultSuspend(umf_vault_view_handle_t hView,
+                                             const umf_suspend_params_t *params) {
+    if (!umf_vault_view_check(hView, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = settle(hView, params);
+    if (result != UMF_RESULT_SUCCESS || hView->is_suspended) {
+        return result;
+    }
+    hView->is_suspended = true;
+    umf_vault_mark(hView->vault, hView->generation, "suspended");
+    return view_hide(hView);
+}
+
+UMF_API_EXT_1_3 umf_result_t umfVaultResume(umf_vault_view_handle_t hView) {
+    if (!umf_vault_view_check(hView, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!hView->is_suspended) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_result_t result = view_change(hView, hView->generation, true);
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_vault_mark(hView->vault, hView->generation, "resumed");
+    }
+    return result;
+}
+
+UMF_API_EXT_1_3 umf_result_t umfVaultMove(umf_vault_view_handle_t hView, uint64_t generation,
+                                          const umf_suspend_params_t *params) {
+    if (!umf_vault_view_check(hView, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    umf_result_t result = settle(hView, params);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = view_change(hView, generation, false);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        umf_vault_mark(hView->vault, hView->generation, "moved to");
+    }
+    return result;
+}
