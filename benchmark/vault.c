@@ -23,6 +23,8 @@
 #include <umf/reason.h>
 #include <umf/vault.h>
 
+#include "vault.h"
+
 #define ROUNDS 7
 #define KILLS 20
 #define MIB ((size_t)1 << 20)
@@ -32,13 +34,13 @@
 
 static int missed;
 
-static double now_ms(clockid_t clock) {
+double now_ms(clockid_t clock) {
     struct timespec time;
     clock_gettime(clock, &time);
     return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
 }
 
-static double least(double a, double b) {
+double least(double a, double b) {
     return a < b ? a : b;
 }
 
@@ -47,17 +49,17 @@ static void nap_ms(long ms) {
     nanosleep(&time, NULL);
 }
 
-static void row(const char *what, double value, const char *unit, double bar) {
+void row(const char *what, double value, const char *unit, double bar) {
     bool is_met = value <= bar;
     missed += !is_met;
     printf("%-58s %10.3f %-5s %8.2f  %s\n", what, value, unit, bar, is_met ? "yes" : "NO");
 }
 
-static void anchor(const char *what, double value, const char *unit) {
+void anchor(const char *what, double value, const char *unit) {
     printf("  %-56s %10.3f %s\n", what, value, unit);
 }
 
-static void not_measured(const char *what) {
+void not_measured(const char *what) {
     printf("%-58s not measured: %s\n", what, umfLastErrorText());
     missed++;
 }
@@ -366,6 +368,12 @@ static void takeover(void) {
 int main(int count, char **words) {
     char place[] = "/dev/shm/umf_bench_vault_XXXXXX", command[64];
     umf_vault_handle_t many;
+#ifdef UMF_BENCH_HAVE_CUDA
+    int status;
+    if (gpu_role(count, words, &status)) {
+        return status;
+    }
+#endif
     if (count != 2 || !mkdtemp(place) || setenv("UMF_VAULT_DIR", place, 1) != 0) {
         fputs("usage: umf-bench-vault UMFD: the path of the service\n", stderr);
         return 2;
@@ -384,6 +392,9 @@ int main(int count, char **words) {
     }
     kills("30 slabs", 200);
     takeover();
+#ifdef UMF_BENCH_HAVE_CUDA
+    gpu_attaches();
+#endif
     row("keeper: memory of its own at the end", resident_kib(keeper), "KiB", 1024);
     umfVaultStop(NULL, 1);
     waitpid(keeper, NULL, 0);

@@ -113,11 +113,15 @@ typedef struct umf_vault_draft_params_t {
     const void *identity;
     /// How many; at most 4096.
     size_t identity_size;
+    /// Text of a pool, at most 255 bytes, as for ::umfVaultDraftPool: memory of ::umfVaultCopy is
+    /// from pools that it describes. "proxy over cuda_vmm:device=0" brings a generation of the host
+    /// or of a folder into a GPU. NULL: memory of the host.
+    const char *copy_pool;
 } umf_vault_draft_params_t;
 
 /// @brief The default: no wait, an empty draft beside the current generation.
 #define UMF_VAULT_DRAFT_PARAMS_INIT                                                                \
-    { sizeof(umf_vault_draft_params_t), 0, 0, 0, NULL, 0 }
+    { sizeof(umf_vault_draft_params_t), 0, 0, 0, NULL, 0, NULL }
 
 /// @brief Flags of an entry. Entries of different flags cannot be in one piece of memory: allocate
 ///        them from different pools of the draft.
@@ -335,7 +339,8 @@ umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const char *prefix);
 
 /// @brief Copies entries of a view, of this or any other vault, into new memory of a draft, with
 ///        notes and flags. This stores a generation in a folder while it is served, and brings it
-///        back from there.
+///        back from there. Memory of a GPU becomes memory of the host, or what
+///        umf_vault_draft_params_t::copy_pool says.
 ///
 /// A draft of a folder takes no memory for it, but for private entries: it reads the view's until
 /// it ends. Entries that share memory do so in the copy. Content is compared with its sum, if it

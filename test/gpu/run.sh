@@ -73,6 +73,7 @@ if [ -n "$pack" ]; then
         cp -L "$build"/test/umf_umem_*_test "$build/lib/umem/libumem.so.0" "$pack"
     [ ! -x "$build/benchmark/umf-bench-gpu" ] || cp "$build/benchmark/umf-bench-gpu" "$pack"
     [ ! -x "$build/umfd/umfd" ] || cp "$build/umfd/umfd" "$pack"
+    [ ! -x "$build/benchmark/umf-bench-vault" ] || cp "$build/benchmark/umf-bench-vault" "$pack"
     cp -L "$build/test/fakes/libcuda.so.1" "$pack/software"
     if [ -d "$build/python/umf" ]; then
         mkdir -p "$pack/python"
@@ -193,6 +194,18 @@ run_bench() { # <seconds more> <argument>...
     fi
 }
 
+# Bars that were missed are printed, and are no failure.
+vaults() {
+    local program service
+    for program in "$build"/{benchmark/,}umf-bench-vault; do
+        [ ! -x "$program" ] || break
+    done
+    for service in "$build/umfd/umfd" "$build/umfd"; do
+        [ ! -f "$service" ] || break
+    done
+    [ ! -x "$program" ] || timeout "${UMF_GPU_BENCH_TIMEOUT:-300}" "$program" "$service" || true
+}
+
 # torch <script> <argument>...: false if it did not run to its end.
 torch() {
     local script status=0
@@ -222,6 +235,7 @@ if [ -n "$with_bench" ]; then
         run_bench 0 --only queue "${torch_times[@]}"
         run_bench 0 --only copy --folder "$folder"
         run_bench 0 --only ipc
+        vaults
         for recorded in "$traces"/*.trace; do
             run_bench 0 --replay "$recorded"
         done

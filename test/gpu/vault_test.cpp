@@ -415,6 +415,70 @@ TEST_F(VaultGpu, AViewMovesToAnotherGenerationAtItsAddresses) {
     }
 }
 
+// --- copies in memory of the host ----------------------------------------------------------------
+
+TEST_F(VaultGpu, AGenerationIsStoredInAFolderAndComesBack) {
+    const std::string stored = place + "/folder";
+    Vault vault, folder(("file:" + stored).c_str());
+    {
+        Draft draft(vault, nullptr, on_gpu);
+        umf_memory_pool_handle_t own;
+        umf_vault_commit_params_t params = UMF_VAULT_COMMIT_PARAMS_INIT;
+        params.digest = 1;
+        ASSERT_EQ(umfVaultDraftPool(draft.handle, on_gpu, &own), OK);
+        put(draft.handle, draft.pool, key_of(0), pattern(1, 0));
+        put(draft.handle, draft.pool, key_of(1), pattern(1, 1));
+        put(draft.handle, own, "own", pattern(1, 2), UMF_VAULT_PRIVATE);
+        ASSERT_EQ(draft.commit(nullptr, &params), OK);
+        GpuView view(vault);
+        umf_vault_draft_handle_t copy;
+        ASSERT_EQ(umfVaultBegin(folder.handle, nullptr, &copy), OK);
+        ASSERT_EQ(umfVaultCopy(copy, view.handle, nullptr), OK) << umfLastErrorText();
+        ASSERT_EQ(umfVaultCommit(copy, nullptr, nullptr), OK);
+    }
+    ASSERT_EQ(umfVaultDrop(vault.handle, 0), OK); // the device has it no more
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    params.copy_pool = "proxy over cuda_vmm:device=0";
+    {
+        View view(folder);
+        ASSERT_EQ(view.attached, OK);
+        umf_vault_entry_t entry = view.find(key_of(1));
+        EXPECT_EQ(entry.device, -1);
+        EXPECT_EQ(memcmp(entry.ptr, pattern(1, 1).data(), bytes_of_entry), 0);
+        umf_vault_draft_handle_t copy;
+        umf_vault_commit_params_t commit = UMF_VAULT_COMMIT_PARAMS_INIT;
+        commit.digest = 1;
+        ASSERT_EQ(umfVaultBegin(vault.handle, &params, &copy), OK);
+        ASSERT_EQ(umfVaultCopy(copy, view.handle, nullptr), OK) << umfLastErrorText();
+        ASSERT_EQ(umfVaultCommit(copy, &commit, nullptr), OK);
+        GpuView back(vault);
+        EXPECT_EQ(back.find("own").device, 0);
+        EXPECT_EQ(back.wrong(2, 1), 0u);
+        EXPECT_TRUE(has(back.find("own").ptr, pattern(1, 2)));
+        EXPECT_EQ(umfVaultVerify(back.handle, nullptr), OK);
+    }
+    // A folder that was damaged does not come back.
+    const std::string path = stored + "/1.vault";
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+    int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    struct stat about;
+    ASSERT_EQ(fstat(fd, &about), 0);
+    size_t first = 0; // where the content begins
+    std::vector<unsigned char> all(static_cast<size_t>(about.st_size)), want = pattern(1, 0);
+    ASSERT_EQ(pread(fd, all.data(), all.size(), 0), about.st_size);
+    first = static_cast<size_t>(
+        std::search(all.begin(), all.end(), want.begin(), want.begin() + 4096) - all.begin());
+    ASSERT_LT(first, all.size());
+    ASSERT_EQ(pwrite(fd, "!", 1, static_cast<off_t>(first + 5)), 1);
+    close(fd);
+    View view(folder);
+    umf_vault_draft_handle_t copy;
+    ASSERT_EQ(umfVaultBegin(vault.handle, &params, &copy), OK);
+    EXPECT_EQ(umfVaultCopy(copy, view.handle, nullptr), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN) << umfLastErrorText();
+    EXPECT_EQ(umfVaultAbort(copy), OK);
+}
+
 // --- refusals ------------------------------------------------------------------------------------
 
 TEST_F(VaultGpu, NobodyGetsItWithoutAskingForDevices) {

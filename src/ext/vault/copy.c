@@ -1,9 +1,12 @@
 /* Entries of a view, copied into a draft. */
 #include <string.h>
 
+#include <umf/copy.h>
+
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "ext/vault/device.h"
 #include "ext/vault/draft.h"
 #include "system/os.h"
 
@@ -39,8 +42,8 @@ static bool map_again(copy_t *copy, uint32_t i) {
     const umf_vault_slab_t *slab = &copy->table->slabs[i];
     size_t page = umf_os_page_size(), size = ((size_t)slab->size + page - 1) & ~(page - 1);
     void *again;
-    if (!copy->draft->vault->is_folder || slab->role != UMF_VAULT_CLASS_SHARED ||
-        copy->draft->slabs.count >= UMF_TABLE_SLABS_MAX ||
+    if (!copy->draft->vault->is_folder || slab->kind != UMF_VAULT_KIND_HOST ||
+        slab->role != UMF_VAULT_CLASS_SHARED || copy->draft->slabs.count >= UMF_TABLE_SLABS_MAX ||
         umf_os_map_again(copy->view->bases[i], size, &again) != 0) {
         return false;
     }
@@ -67,7 +70,8 @@ static umf_result_t block_make(copy_t *copy, uint32_t i) {
     }
     const umf_vault_slab_t *slab = &copy->table->slabs[i];
     umf_memory_pool_handle_t *pool = &copy->pools[slab->role];
-    umf_result_t result = *pool ? UMF_RESULT_SUCCESS : umfVaultDraftPool(copy->draft, POOL, pool);
+    const char *text = copy->draft->copy_pool[0] ? copy->draft->copy_pool : POOL;
+    umf_result_t result = *pool ? UMF_RESULT_SUCCESS : umfVaultDraftPool(copy->draft, text, pool);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -94,6 +98,37 @@ static uint64_t digest_of(const copy_t *copy, uint32_t i) {
     return table->digests && table->entries[i].flags == 0 ? table->digests[i] : 0;
 }
 
+/* The provider of the draft's memory, if it is of a device. */
+static umf_memory_provider_handle_t device_of(const copy_t *copy, uint32_t slab) {
+    umf_memory_pool_handle_t pool = copy->pools[copy->table->slabs[slab].role];
+    return pool && pool->provider->ext->vm_device ? pool->provider : NULL;
+}
+
+static umf_result_t copy_bytes(const copy_t *copy, const umf_table_entry_t *entry) {
+    char *to = copy->blocks[entry->slab] + entry->offset;
+    const char *from = (const char *)copy->view->bases[entry->slab] + entry->offset;
+    if (copy->are_again[entry->slab]) {
+        return UMF_RESULT_SUCCESS;
+    }
+    if (copy->table->slabs[entry->slab].kind != UMF_VAULT_KIND_HOST ||
+        device_of(copy, entry->slab)) {
+        return umfCopy(to, from, (size_t)entry->size, NULL);
+    }
+    memcpy(to, from, (size_t)entry->size);
+    return UMF_RESULT_SUCCESS;
+}
+
+/* The sum of what was copied, read where the CPU can, if it can. */
+static umf_result_t digest_now(const copy_t *copy, uint32_t i, uint64_t *digest) {
+    const umf_table_entry_t *entry = &copy->table->entries[i];
+    const char *to = copy->blocks[entry->slab] + entry->offset;
+    if (!device_of(copy, entry->slab)) {
+        *digest = umf_table_digest(to, (size_t)entry->size);
+        return UMF_RESULT_SUCCESS;
+    }
+    return umf_vault_view_digest(copy->view, i, digest);
+}
+
 static umf_result_t copy_content(copy_t *copy, uint32_t i) {
     const umf_table_entry_t *entry = &copy->table->entries[i];
     if (!copy->blocks[entry->slab]) {
@@ -105,13 +140,15 @@ static umf_result_t copy_content(copy_t *copy, uint32_t i) {
     if (entry->flags & UMF_VAULT_ZERO) {
         return UMF_RESULT_SUCCESS;
     }
-    char *to = copy->blocks[entry->slab] + entry->offset;
-    if (!copy->are_again[entry->slab]) {
-        memcpy(to, (const char *)copy->view->bases[entry->slab] + entry->offset,
-               (size_t)entry->size);
+    umf_result_t result = copy_bytes(copy, entry);
+    uint64_t digest = digest_of(copy, i), now = digest;
+    if (result == UMF_RESULT_SUCCESS && digest) {
+        result = digest_now(copy, i, &now);
     }
-    uint64_t digest = digest_of(copy, i);
-    if (digest && umf_table_digest(to, (size_t)entry->size) != digest) {
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    if (now != digest) {
         return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
                         "entry %s of generation %llu of vault %s has other content than at its "
                         "commit: it is not copied",
@@ -156,7 +193,7 @@ static umf_result_t copy_all(copy_t *copy) {
         draft->entries.count = entries;
         draft->bytes.count = bytes;
         for (uint32_t i = 0; i < copy->table->head->slabs; i++) {
-            if (!copy->are_again[i]) {
+            if (copy->blocks[i] && !copy->are_again[i]) { /* the reason of the failure stays */
                 umfFree(copy->blocks[i]);
             }
         }
@@ -175,11 +212,6 @@ UMF_API_EXT_1_3 umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft,
     umf_result_t result = umf_vault_view_reads(hView);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
-    }
-    if (hView->parts) {
-        return UMF_FAIL(UMF_REASON_UNSUPPORTED, UMF_RESULT_ERROR_NOT_SUPPORTED,
-                        "generation %llu of vault %s has memory of a device, which is not copied",
-                        (unsigned long long)hView->generation, hView->vault->link.name);
     }
     copy_t copy = {.draft = hDraft, .view = hView, .table = &hView->table};
     find_range(&copy, prefix ? prefix : "");

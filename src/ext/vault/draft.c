@@ -73,6 +73,11 @@ static umf_result_t begin_check(const umf_vault_draft_params_t *params,
                       params->identity_size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    if (params->copy_pool && strlen(params->copy_pool) >= sizeof((*hDraft)->copy_pool)) {
+        UMF_LOG_ERROR("the text of a pool for copies has at most %zu bytes",
+                      sizeof((*hDraft)->copy_pool) - 1);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
     return UMF_RESULT_SUCCESS;
 }
 
@@ -123,6 +128,9 @@ UMF_API_EXT_1_3 umf_result_t umfVaultBegin(umf_vault_handle_t hVault,
     draft->vault = hVault;
     draft->forks = hVault->link.forks;
     draft->identity_size = params->identity_size;
+    if (params->copy_pool) {
+        memcpy(draft->copy_pool, params->copy_pool, strlen(params->copy_pool) + 1);
+    }
     if (params->identity_size) {
         memcpy(draft->identity, params->identity, params->identity_size);
     }

@@ -50,7 +50,8 @@ struct umf_vault_draft_t {
     unsigned char devices[UMF_VAULT_POOLS_MAX][UMF_VAULT_DEVICE_SIZE];
     unsigned pool_count;
     umf_vault_array_t slabs, entries, bytes;
-    unsigned tables; /* how many were given */
+    unsigned tables;     /* how many were given */
+    char copy_pool[256]; /* for memory of umfVaultCopy; "": of the host */
     size_t identity_size;
     char identity[UMF_TABLE_IDENTITY_MAX];
 };

@@ -1,0 +1,20 @@
+/* umf-bench-vault: what its files have in common. */
+#ifndef UMF_BENCHMARK_VAULT_H
+#define UMF_BENCHMARK_VAULT_H
+
+#include <stdbool.h>
+#include <time.h>
+
+double now_ms(clockid_t clock);
+double least(double a, double b);
+/* A figure beside its bar, one that it is compared with, and one that could not be measured. */
+void row(const char *what, double value, const char *unit, double bar);
+void anchor(const char *what, double value, const char *unit);
+void not_measured(const char *what);
+
+/* Memory of a GPU; it says so if there is none. vault_gpu.c */
+void gpu_attaches(void);
+/* Whether this process is one that gpu_attaches has started, and its exit status. */
+bool gpu_role(int count, char **words, int *status);
+
+#endif
