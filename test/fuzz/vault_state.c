@@ -49,6 +49,7 @@ static void fill(void) {
     for (uint32_t i = 0; i < 4; i++) {
         umfd_slab_t *slab = &state.slabs[i];
         *slab = (umfd_slab_t){.state = UMFD_LIVE, .serial = i + 5, .size = 4096, .ordinal = i};
+        slab->kind = UMF_VAULT_KIND_HOST;
         slab->role = i == 1 ? UMF_VAULT_CLASS_TABLE : UMF_VAULT_CLASS_SHARED;
         umfd_set_add(&slab->generations, i / 2);
     }

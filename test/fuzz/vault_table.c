@@ -44,6 +44,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         umf_table_head_t *head = (umf_table_head_t *)copy;
         head->magic = UMF_TABLE_MAGIC;
         head->size = size;
+        umf_vault_slab_t *slabs = (umf_vault_slab_t *)(head + 1);
+        for (size_t i = 0; i < head->slabs && (char *)&slabs[i + 1] <= (char *)copy + size; i++) {
+            slabs[i].kind = 1 + (slabs[i].kind & 1); /* others are refused at once */
+        }
         head->sum = umf_sum(head + 1, size - sizeof(*head));
         look(copy, size);
     }

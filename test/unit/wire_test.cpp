@@ -273,6 +273,23 @@ TEST(Wire, AcceptsNoData) {
     EXPECT_EQ(check(packed(wire), &out), UMF_RESULT_SUCCESS);
 }
 
+// Memory of a device is summed by chunks (ext/vault/verify.c).
+TEST(Wire, SumsPartsAsTheWhole) {
+    std::vector<unsigned char> bytes(1000);
+    for (size_t i = 0; i < bytes.size(); i++) {
+        bytes[i] = static_cast<unsigned char>(i * i / 3);
+    }
+    for (size_t size : {size_t{0}, size_t{1}, size_t{64}, size_t{96}, size_t{97}, size_t{1000}}) {
+        umf_sum_t sum;
+        umf_sum_begin(&sum, size);
+        for (size_t at = 0; at < size; at += 96) {
+            umf_sum_add(&sum, &bytes[at], std::min(size - at, size_t{96}));
+        }
+        EXPECT_EQ(umf_sum_end(&sum), umf_sum(bytes.data(), size)) << size;
+        EXPECT_EQ(umf_sum_end(&sum), sum_of(bytes.data(), size)) << size;
+    }
+}
+
 TEST(Wire, HashesNames) {
     EXPECT_NE(umf_wire_name_hash(""), 0u);
     EXPECT_NE(umf_wire_name_hash("os"), umf_wire_name_hash("so"));
