@@ -130,6 +130,12 @@ PKG_CONFIG_SYSROOT_DIR=$work/packages/root use_by_pkg_config "$lib/pkgconfig" "$
 use_by_hand root/usr "$lib" -lumf
 quietly env LD_LIBRARY_PATH="$lib" root/usr/bin/umfctl --version
 
+# libumf-dev has the static library, too.
+libs=$(PKG_CONFIG_SYSROOT_DIR=$work/packages/root PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --static --libs umf)
+quietly "$cc" -Iroot/usr/include "$here/app/app.c" -o app_static ${libs/-lumf/-l:libumf.a}
+quietly ./app_static
+! "$readelf" -d app_static | grep libumf || fail "app_static was linked with the shared library"
+
 mkdir "$work/clean" "$work/three"
 cp "${packages[@]}" "$work/three"
 if [ "$(id -u)" -ne 0 ]; then
