@@ -25,6 +25,7 @@ nitpick_ignore_regex = [("c:identifier", r"\w+_t|va_list|\w+_st|\w+\.@\d+"),  # 
 
 html_theme = "furo"
 html_copy_source = False
-html_static_path = ["site.css"]
+html_static_path = ["site.css", "copy.js"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 pygments_dark_style = "github-dark"

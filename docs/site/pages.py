@@ -7,6 +7,8 @@ import os
 import re
 from pathlib import Path
 
+from tasks import with_index
+
 ROOT = Path(__file__).resolve().parents[2]
 TOP = {
     "README.md": "readme",
@@ -88,7 +90,7 @@ def navigation(reference):
 def copied_pages():
     """Page, folder of the repository, and text of all Markdown."""
     for path in list(TOP) + found("docs/*.md") + found("docs/guide/**/*.md") + found("docs/python/*.md"):
-        yield page_of(path), os.path.dirname(path), (ROOT / path).read_text()
+        yield page_of(path), os.path.dirname(path), with_index(path, (ROOT / path).read_text())
 
 
 def reference_pages():

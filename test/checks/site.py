@@ -1,7 +1,7 @@
 """Checks a site: site.py <include folder> <html folder>
 
 Every public function, type, macro and value is in the reference; every link inside the site leads somewhere; no
-page loads anything from the network.
+page loads anything from the network; the search knows tasks, each picture of the guide has a text.
 """
 import re
 import sys
@@ -16,13 +16,15 @@ LOADED = {"script", "img", "link", "iframe", "source"}
 class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
-        self.anchors, self.links = set(), []
+        self.anchors, self.links, self.pictures_without_text = set(), [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
         self.anchors.add(attributes.get("id"))
         target = attributes.get("href") or attributes.get("src")
+        if tag == "img" and not attributes.get("alt"):
+            self.pictures_without_text.append(target)
         if target:
             self.links.append((tag, target))
 
@@ -63,6 +65,15 @@ def faults(include, html):
             elif url.fragment and place in pages and url.fragment not in pages[place].anchors:
                 yield "%s: link to %s: no such anchor" % (path, target)
             count += 1
+    index = (html / "searchindex.js").read_text()
+    for task in ("double free", "huge pages", "out of memory", "fork"):
+        if '"%s":' % task not in index.partition('"indexentries":')[2].partition("}")[0]:
+            yield "the search does not know the task '%s'" % task
+    for path, page in pages.items():
+        for picture in page.pictures_without_text:
+            yield "%s: the picture %s has no text for those who cannot see it" % (path, picture)
+    if not any("copy.js" in target for _, target in pages[html / "guide" / "faq.html"].links):
+        yield "the pages have no copy.js"
     if len(names) < 100 or count < 1000:
         yield "only %d names and %d links found: are the patterns still right?" % (len(names), count)
     print("check_site: %d public names, %d pages, %d links" % (len(names), len(pages), count))
