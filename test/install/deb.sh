@@ -112,6 +112,7 @@ file "$lib/libumf.so.$version" | grep -q ', stripped' || fail "the library is no
 ! "$readelf" -d "$lib/libumf.so" root/usr/bin/umfctl | grep -E 'RPATH|RUNPATH' ||
     fail "a search path in the files above: below /usr the system knows where libraries are"
 ! find root -path '*/man/*' -type f ! -name '*.gz' | grep . || fail "manual pages that are not compressed"
+! find root/usr/share/doc/umf/examples -name '*.gz' | grep . || fail "examples above that no compiler can read"
 need_file root/usr/share/man/man1/umfctl.1.gz
 need_file root/usr/share/bash-completion/completions/umfctl
 need_file root/usr/share/zsh/vendor-completions/_umfctl
