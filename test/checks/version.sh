@@ -29,9 +29,15 @@ jemalloc=$(sed -nE 's/^set\(umf_jemalloc_(version|sha256) (.*)\)/\2/p' cmake/jem
 expect packaging/conan/conanfile.py "$2" "$(sed -nE 's/^    version = "(.*)"/\1/p' packaging/conan/conanfile.py)"
 expect packaging/spack/package.py "$2" "$(sed -nE 's/^    version\("(.*)"\)/\1/p' packaging/spack/package.py)"
 expect packaging/vcpkg/vcpkg.json "$2" "$(sed -nE 's/^  "version-string": "(.*)",/\1/p' packaging/vcpkg/vcpkg.json)"
+spec=packaging/rpm/libumf.spec
+expect $spec "$3" "$(sed -nE 's/^Version: +(.*)/\1/p' $spec)"
+! command -v rpmspec >/dev/null || rpmspec -P $spec >/dev/null || {
+    echo "$spec is not understood by rpmspec"
+    failed=1
+}
 # Options of CMake that a recipe sets exist.
 known=$(cat CMakeLists.txt cmake/*.cmake | grep -oE '^ *(option|set)\(UMF_[A-Z_]+|find_path\(UMF_[A-Z_]+' | grep -oE 'UMF_[A-Z_]+' | sort -u)
-unknown=$(comm -23 <(cat packaging/{conan/conanfile.py,spack/package.py,vcpkg/portfile.cmake} debian/rules |
+unknown=$(comm -23 <(cat packaging/{conan/conanfile.py,spack/package.py,vcpkg/portfile.cmake,rpm/libumf.spec} debian/rules |
     grep -oE 'UMF_[A-Z_]+' | sort -u) <(echo "$known"))
 [ -z "$unknown" ] || {
     echo "recipes set options that do not exist:" $unknown
