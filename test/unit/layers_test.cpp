@@ -5,9 +5,11 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,35 +39,37 @@ void note(char letter) {
     }
 }
 
-constexpr char letters[] = "RQHZS"; // by rank
+constexpr char letter(int rank) {
+    return static_cast<char>('A' + rank);
+}
 
 template <umf_layer_rank_t RANK> struct Fake {
     static void *malloc(umf_memory_pool_handle_t pool, size_t size) {
-        note(letters[RANK]);
+        note(letter(RANK));
         return UMF_PASS_ON(pool, RANK, malloc)(pool, size);
     }
     static void *aligned_malloc(umf_memory_pool_handle_t pool, size_t size, size_t alignment) {
-        note(letters[RANK]);
+        note(letter(RANK));
         return UMF_PASS_ON(pool, RANK, aligned_malloc)(pool, size, alignment);
     }
     static void *calloc(umf_memory_pool_handle_t pool, size_t num, size_t size) {
-        note(letters[RANK]);
+        note(letter(RANK));
         return UMF_PASS_ON(pool, RANK, calloc)(pool, num, size);
     }
     static void *realloc(umf_memory_pool_handle_t pool, void *ptr, size_t size) {
-        note(letters[RANK]);
+        note(letter(RANK));
         return UMF_PASS_ON(pool, RANK, realloc)(pool, ptr, size);
     }
     static umf_result_t free_at(void *self, void *ptr, umf_map_entry_t entry) {
-        note(letters[RANK]);
+        note(letter(RANK));
         return UMF_PASS_ON(umf_layer_pool(entry), RANK, free_at)(self, ptr, entry);
     }
     static bool try_free(void *self, void *ptr, umf_map_entry_t entry) {
-        note(letters[RANK]);
+        note(letter(RANK));
         return UMF_PASS_ON(umf_layer_pool(entry), RANK, try_free)(self, ptr, entry);
     }
     static umf_result_t last_error(umf_memory_pool_handle_t pool) {
-        note(letters[RANK]);
+        note(letter(RANK));
         return UMF_PASS_ON(pool, RANK, last_error)(pool);
     }
     static umf_layer_t layer() {
@@ -77,10 +81,12 @@ template <umf_layer_rank_t RANK> struct Fake {
     }
 };
 
-const umf_layer_t fakes[] = {Fake<UMF_LAYER_RECORD>::layer(), Fake<UMF_LAYER_QUEUE>::layer(),
-                             Fake<UMF_LAYER_PIN>::layer(), Fake<UMF_LAYER_ZERO>::layer(),
-                             Fake<UMF_LAYER_SUSPEND>::layer()};
-static_assert(UMF_COUNT_OF(fakes) == UMF_LAYERS, "one each");
+template <int... RANKS>
+std::array<umf_layer_t, UMF_LAYERS> layer_of_each(std::integer_sequence<int, RANKS...>) {
+    return {Fake<static_cast<umf_layer_rank_t>(RANKS)>::layer()...};
+}
+
+const auto fakes = layer_of_each(std::make_integer_sequence<int, UMF_LAYERS>());
 
 void *got(void *ptr) {
     note('/');
@@ -116,7 +122,7 @@ using Order = std::array<int, UMF_LAYERS>;
 std::string expected(const std::set<int> &there) {
     std::string met, all;
     for (int rank : there) {
-        met += letters[rank];
+        met += letter(rank);
     }
     for (int call = 0; call < 8; call++) {
         all += (call ? "/" : "") + met;
@@ -124,8 +130,14 @@ std::string expected(const std::set<int> &there) {
     return all;
 }
 
+Order by_rank() {
+    Order order;
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+}
+
 void each_order(const std::function<void(const Order &)> &run) {
-    Order order = {0, 1, 2, 3, 4};
+    Order order = by_rank();
     do {
         run(order);
     } while (std::next_permutation(order.begin(), order.end()));
@@ -156,7 +168,7 @@ class Layers : public testing::TestWithParam<const char *> {
     bool push_all(const Order &order) {
         std::set<int> there;
         return std::all_of(order.begin(), order.end(), [&](int rank) {
-            umf_layer_push(pool, &fakes[rank]);
+            umf_layer_push(pool, &fakes[static_cast<size_t>(rank)]);
             there.insert(rank);
             return trace_of(pool) == expected(there);
         });
@@ -196,9 +208,11 @@ TEST_P(Layers, AreThereInAChildOfFork) {
 // The child gets each push and each remove whole: all calls meet the same layers there.
 TEST_P(Layers, AreWholeInAChildOfAForkDuringAPush) {
     std::atomic<bool> ends{false};
+    Order mixed = by_rank();
+    std::rotate(mixed.begin(), mixed.begin() + 3, mixed.end());
     std::thread other([&] {
         for (int i = 0; !ends; i++) {
-            umf_layer_push(pool, &fakes[i % UMF_LAYERS]);
+            umf_layer_push(pool, &fakes[static_cast<size_t>(i % UMF_LAYERS)]);
             umf_layer_remove(pool, static_cast<umf_layer_rank_t>((i + 2) % UMF_LAYERS));
         }
     });
@@ -207,15 +221,14 @@ TEST_P(Layers, AreWholeInAChildOfAForkDuringAPush) {
             std::string seen = trace_of(pool), first = seen.substr(0, seen.find('/'));
             std::set<int> there;
             for (int rank = 0; rank < UMF_LAYERS; rank++) {
-                if (first.find(letters[rank]) != std::string::npos) {
+                if (first.find(letter(rank)) != std::string::npos) {
                     there.insert(rank);
                 }
             }
             for (int rank = 0; rank < UMF_LAYERS; rank++) {
                 umf_layer_remove(pool, static_cast<umf_layer_rank_t>(rank));
             }
-            return seen == expected(there) && push_all({3, 1, 4, 0, 2}) &&
-                   remove_all({0, 1, 2, 3, 4});
+            return seen == expected(there) && push_all(mixed) && remove_all(by_rank());
         }));
     }
     ends = true;
