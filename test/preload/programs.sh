@@ -158,6 +158,26 @@ END
     run perl script.pl
 }
 
+do_ruby() {
+    cat >script.rb <<'END'
+words = (1..20_000).map { |i| (i * 7919 % 10_007).to_s }
+count = Hash.new(0)
+words.each { |w| count[w] += 1 }
+puts count.size, count.values.max, words.sort.first(3).join(" ")
+text = +""
+2_000.times { |i| text << "line #{i}\n" }
+puts text.lines.map(&:chomp).select { |l| l =~ /9\z/ }.size, text.gsub("line", "row").sum
+puts (1..60).inject(:*)
+puts 4.times.map { |t| Thread.new { (1..500).map { |i| "#{t} #{i}" }.join.size } }.sum(&:value)
+GC.start
+puts Marshal.load(Marshal.dump(count)).size
+pid = fork { exit((1..1000).map(&:to_s).join.size % 100) }
+Process.wait(pid)
+puts $?.exitstatus
+END
+    run ruby script.rb
+}
+
 do_sqlite3() {
     run sqlite3 base.db <<'END'
 CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT, c BLOB);
