@@ -33,6 +33,7 @@ if [ "${UMF_TEST_GPU:-}" != real ]; then
     [ -e "$fakes/libsoft_cudart.so" ] || skip "the headers of the CUDA runtime were not found"
     export LD_LIBRARY_PATH=$fakes${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     preload=$fakes/libsoft_cudart.so
+    export OMP_NUM_THREADS=1 # kernels are the CPU's: more threads would spin while other tests have the processors
 fi
 export UMF_TEST_HOOK_MODE=$part
 case $part in

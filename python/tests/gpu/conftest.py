@@ -10,6 +10,12 @@ from umf.vllm import cumem_allocator
 from umf.vllm.device_allocator.cumem import CuMemAllocator
 
 
+def pytest_collection_finish():
+    """Each test collects garbage, and searches nothing of PyTorch for it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def allocator():
     made = CuMemAllocator.get_instance()
