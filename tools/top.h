@@ -81,6 +81,9 @@ void top_line(const top_t *top, const top_row_t *row, char line[TOP_LINE]);
 bool top_pages(const top_row_t *row, char line[TOP_LINE]);
 extern const char top_head[];
 
+/* What stands out of a pool, and the key that goes on; "" if nothing does. */
+void top_advice(const top_row_t *row, char *text, size_t size);
+
 /* Bytes that a pool holds and the program does not use. */
 uint64_t top_cached(const umf_record_object_t *object);
 

@@ -4,6 +4,7 @@
  */
 #include "plain.h"
 #include "top.h"
+#include "top_callers.h"
 #include "top_filter.h"
 
 #ifndef UMFCTL_WITH_CURSES
@@ -30,7 +31,7 @@ int top_screen(top_t *top, double interval) {
 #include "top_put.h"
 
 static const char keys[] =
-    "sort by h l p a g n   / find   o only pools   enter open   ? help   q quit";
+    "sort h l p a g n   / find   o pools   enter open   c callers   ? help   q quit";
 
 static const char *const help[] = {
     "Each process has a block; its pools and providers are sorted within it.",
@@ -48,10 +49,10 @@ static const char *const help[] = {
     "  space       now, not in a second     s       suspend it, after a question",
     "  /           find: rows with a text   w       wake it: resume",
     "  o           only pools, or all       escape  back, or all rows again",
-    "  q           back, or quit",
+    "  c           who allocates from it    q       back, or quit",
 };
 
-typedef enum view_t { VIEW_LIST, VIEW_POOL, VIEW_HELP } view_t;
+typedef enum view_t { VIEW_LIST, VIEW_POOL, VIEW_CALLERS, VIEW_HELP } view_t;
 
 typedef struct screen_t {
     top_t *top;
@@ -63,7 +64,8 @@ typedef struct screen_t {
     char status[160];
     umf_reader_t *snapshot; /* of the pool that is open */
     uint32_t number;        /* its object there */
-    uint32_t process;       /* whose it is */
+    top_callers_t callers;
+    uint32_t process; /* whose it is */
 } screen_t;
 
 static volatile sig_atomic_t is_ended;
@@ -175,17 +177,33 @@ static void pool_show(const screen_t *screen) {
     top_spans_show(screen->snapshot, screen->number, screen->first, pages);
 }
 
+static void callers_show(screen_t *screen) {
+    const top_callers_t *callers = &screen->callers;
+    size_t room = LINES > 4 ? (size_t)LINES - 4 : 1;
+    size_t most = callers->count > room ? callers->count - room : 0;
+    screen->first = screen->first < most ? screen->first : most;
+    top_put(0, A_BOLD, callers->title);
+    for (size_t i = 0; i < room && screen->first + i < callers->count; i++) {
+        top_put(2 + (int)i, A_NORMAL, callers->texts[screen->first + i]);
+    }
+}
+
 static void draw(screen_t *screen) {
     erase();
     if (screen->view == VIEW_HELP) {
         help_show();
     } else if (screen->view == VIEW_POOL) {
         pool_show(screen);
+    } else if (screen->view == VIEW_CALLERS) {
+        callers_show(screen);
     } else {
         list_show(screen);
     }
-    char text[160];
-    top_filter_text(&screen->filter, screen->top, screen->chosen, text, sizeof(text));
+    char text[240];
+    top_filter_text(&screen->filter, screen->top, screen->chosen, text, 120);
+    if (screen->chosen < screen->top->count) {
+        top_advice(&screen->top->rows[screen->chosen], text + strlen(text), 120);
+    }
     bool is_position = screen->view == VIEW_LIST && !screen->status[0];
     top_put(LINES - 2, screen->is_asking ? A_BOLD : A_NORMAL, is_position ? text : screen->status);
     top_put(LINES - 1, A_DIM, screen->view == VIEW_LIST ? keys : "q back   ? help");
@@ -241,6 +259,7 @@ static void pool_close(screen_t *screen) {
     if (screen->snapshot) {
         umf_reader_close(screen->snapshot);
     }
+    top_callers_free(&screen->callers);
     screen->snapshot = NULL;
     screen->view = VIEW_LIST;
     screen->first = 0;
@@ -267,8 +286,40 @@ static void pool_open(screen_t *screen) {
     }
 }
 
+/* The screen that waits for a recording, and how many tenths of a second are left. */
+static screen_t *waiting;
+static unsigned waits_left;
+
+/* Waits a tenth of a second; a key ends it. */
+static bool is_enough(void) {
+    if (waits_left == 10 * TOP_CALLERS_SECONDS) {
+        draw(waiting);
+    }
+    timeout(100);
+    return getch() != ERR || is_ended || --waits_left == 0;
+}
+
+static void callers_open(screen_t *screen) {
+    const top_row_t *row = chosen_pool(screen);
+    if (!row) {
+        return;
+    }
+    uint32_t pid = screen->top->targets[row->process].pid;
+    snprintf(screen->status, sizeof(screen->status),
+             "process %u is being recorded for %u seconds; a key ends that", pid,
+             TOP_CALLERS_SECONDS);
+    waiting = screen;
+    waits_left = 10 * TOP_CALLERS_SECONDS;
+    if (top_callers_load(&screen->callers, pid, &row->object, is_enough, screen->status,
+                         sizeof(screen->status))) {
+        screen->status[0] = '\0';
+        screen->view = VIEW_CALLERS;
+        screen->first = 0;
+    }
+}
+
 static void scroll_by(screen_t *screen, int by) {
-    if (screen->view != VIEW_POOL) {
+    if (screen->view != VIEW_POOL && screen->view != VIEW_CALLERS) {
         screen->chosen = top_filter_move(&screen->filter, screen->top, screen->chosen, by);
     } else if (by < 0) {
         screen->first -= screen->first > (size_t)-by ? (size_t)-by : screen->first;
@@ -302,6 +353,8 @@ static void list_key(screen_t *screen, int key) {
     }
     if (key == '\n' || key == '\r' || key == KEY_ENTER) {
         pool_open(screen);
+    } else if (key == 'c') {
+        callers_open(screen);
     } else if (key == 't') {
         change_pool(screen, UMF_ATTACH_TRIM, "is trimmed");
     } else if (key == 's') {
@@ -402,6 +455,10 @@ int top_screen(top_t *top, double interval) {
         const char *name = getenv("TERM");
         return print_message("the terminal '%s' (TERM) is not known; -n 1 prints plain text",
                              name ? name : "");
+    }
+    while (screen.chosen + 1 < top->count &&
+           top->rows[screen.chosen].object.kind != UMF_RECORD_OBJECT_POOL) {
+        screen.chosen++; /* a provider has nothing to open */
     }
     while (goes_on && is_left && !is_ended) {
         draw(&screen);

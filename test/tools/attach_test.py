@@ -644,6 +644,28 @@ def test_screen_of_an_arena():
         check(screen.end() == 0)
 
 
+def test_screen_shows_who_allocates(sample):
+    """Without the manual: the line of the chosen pool names the key."""
+    screen = Screen(["top", sample.pid, "--interval", 0.2])
+    screen.wait_for(r"^  large coalescing #\d+ +5\.0M")
+    screen.send("o")
+    screen.wait_for(r"^1 of 2")
+    sample.grow()
+    screen.wait_for(r"it grows: c shows who allocates|^  large coalescing #\d+ +15\.0M")
+    screen.send("c")
+    screen.wait_for(r"is being recorded")
+    sample.grow()
+    screen.send("x")
+    screen.wait_for(r"^large #\d+: recorded, and live at the end, by place")
+    screen.wait_for(r"^ +10\.0M  10 allocations")
+    screen.wait_for(r"^ +main\b.*umf_test_pools")
+    screen.wait_for(r"q back")
+    screen.send("q")
+    screen.wait_for("POOL OR PROVIDER")
+    screen.send("q")
+    check(screen.end() == 0)
+
+
 def test_screen_of_a_process_that_ends():
     with Sample() as sample:
         screen = Screen(["top", sample.pid, "--interval", 0.1])
