@@ -106,11 +106,28 @@ static void strip_offsets(char *text) {
     }
 }
 
+/* Likewise lines: " at file.c:12" in front of the module. */
+static void strip_lines(char *text) {
+    for (char *at = text; (at = strstr(at, " at ")) != NULL;) {
+        size_t length = 4 + strcspn(at + 4, " \n"), digits = length;
+        while (digits > 4 && at[digits - 1] >= '0' && at[digits - 1] <= '9') {
+            digits--;
+        }
+        bool is_line = digits < length && at[digits - 1] == ':' && at[length] == ' ';
+        if (is_line) {
+            memmove(at, at + length, strlen(at + length) + 1);
+        } else {
+            at += 4;
+        }
+    }
+}
+
 static bool take_place(diff_t *diff, size_t side, const group_t *group) {
     char stack[RECORD_STACK], name[RECORD_STACK + RECORD_LABEL];
     umf_reader_t *reader = diff->readers[side];
     record_stack(reader, group->stack, stack, sizeof(stack));
     strip_offsets(stack);
+    strip_lines(stack);
     snprintf(name, sizeof(name), "%s\n%s", umf_reader_object(reader, group->object)->name, stack);
     return keep(&diff->places, name, side, group->bytes, group->count);
 }

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "reader/elf.h"
-#include "reader/lines.h"
 
 #define FILE_MAX 8192
 
@@ -77,29 +76,12 @@ static void look_up_all(const elf_file_t *file) {
     }
 }
 
-/* By libdw, where it is installed. */
-static void read_lines(const char *path) {
-    static lines_t *lines;
-    static bool has_tried;
-    line_t found[16];
-    if (!has_tried) {
-        lines = lines_begin();
-        has_tried = true;
-    }
-    lines_file_t *file = lines ? lines_open(lines, path) : NULL;
-    for (uint64_t address = 0x1000; file && address < 0x1200; address += 16) {
-        FUZZ_CHECK(lines_at(file, address, found, 16) <= 16);
-    }
-    lines_close(file);
-}
-
 static void load(elf_file_t *file, const void *bytes, size_t size) {
     char path[64];
     int fd = memfd_create("fuzz_elf", MFD_CLOEXEC);
     FUZZ_CHECK(fd >= 0 && write(fd, bytes, size) == (ssize_t)size);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     elf_load(file, path);
-    read_lines(path);
     close(fd);
 }
 
