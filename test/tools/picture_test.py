@@ -326,7 +326,7 @@ def guide(test, page, examples):
     """Text of the guide on its three programs."""
     with open(page, encoding="utf-8") as file:
         commands = re.findall(r"```sh\n(.*?)```", file.read(), re.S)
-    test.equal(len(commands), 4, "commands of the guide")
+    test.equal(len(commands), 5, "commands of the guide")
     path = os.pathsep.join([examples, os.path.dirname(test.umfctl), os.environ["PATH"]])
     for command in commands:
         subprocess.run(["sh", "-ec", command], check=True, cwd=test.folder, env=dict(os.environ, PATH=path),
