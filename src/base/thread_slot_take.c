@@ -52,7 +52,7 @@ static bool slot_hide_locked(umf_thread_slot_owner_t *owner,
 static bool slot_is_in_use(const umf_thread_slot_t *block) {
     const umf_thread_slot_table_t *table = block->thread;
     if (table_is_dead(table)) {
-        return false; /* whatever its thread was doing in the parent */
+        return false; /* in the parent its thread may have been inside */
     }
     bool is_inside = true;
     for (int i = 0; is_inside && i < INSIDE_ROUNDS; i++) {

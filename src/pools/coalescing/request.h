@@ -2,8 +2,8 @@
  * A request, and its way if it does not fit in the shard of its thread.
  *
  * It is tried in every other shard before the provider is called. For a small request, a span that
- * another shard does not use moves to the thread's shard as a whole, so that each thread comes to
- * have what it needs in its own shard. Small requests do not wait for the locks of other shards. If
+ * another shard does not use moves to the thread's shard as a whole, where later requests of the
+ * thread fit, too. Small requests do not wait for the locks of other shards. If
  * these are taken, or if the thread has contended and a good part of the pool's memory is in use,
  * the pool grows by one span of the smallest size instead.
  */

@@ -177,8 +177,7 @@ static bool alloc_gone(umf_os_extents_t *extents, size_t size, size_t alignment,
     return true;
 }
 
-/* Eviction gives addresses, memory and mappings back. What other threads umf_os_extents_evict is
- * waited for. */
+/* Eviction gives addresses, memory and mappings back. Waits for evictions of other threads. */
 static UMF_COLD int alloc_last(umf_os_extents_t *extents, size_t size, size_t alignment,
                                void **ptr) {
     umf_transit_part_t part;

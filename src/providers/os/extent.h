@@ -21,8 +21,8 @@
  * Pieces that a pool frees stay dirty: they keep their content for an allocation of any content.
  * That costs no system call, and with many threads system calls contend in the kernel. Mappings of
  * up to 8 MiB stay dirty, too. The limit: live plus dirty bytes are at most the peak of live bytes
- * in this and the last decay period plus 64 MiB. What exceeds the limit or has been dirty for a
- * decay period is evicted: all dirty pages of an extent are cleared together and are then free for
+ * in this and the last decay period plus 64 MiB. Memory beyond the limit, or dirty for a decay
+ * period, is evicted: all dirty pages of an extent are cleared together and are then free for
  * any use; mappings are unmapped. A pool's free evicts at most two; a decay pass evicts all that
  * have decayed.
  *
@@ -76,7 +76,7 @@ void umf_os_extents_fini(umf_os_extents_t *extents);
 int umf_os_extents_alloc(umf_os_extents_t *extents, size_t size, size_t alignment, void **ptr);
 
 /* Frees whole pages of allocations: parts of one, or neighbours together. EINVAL if the range
- * cannot be allocated memory. The kernel unmaps whatever else lies in the range. */
+ * cannot be allocated memory. The kernel unmaps other mappings in the range, too. */
 int umf_os_extents_free(umf_os_extents_t *extents, void *ptr, size_t size);
 
 /* Alloc may return memory with any content. Keep frees memory that has the protection it was
@@ -89,7 +89,7 @@ size_t umf_os_extents_dirty(umf_os_extents_t *extents); /* bytes */
 /* Evicts decayed pages. */
 void umf_os_extents_decay(umf_os_extents_t *extents);
 
-/* Evicts all that is dirty. What other threads are evicting is back with the system, too, when this
+/* Evicts all dirty memory. Memory that other threads evict is back with the system, too, when it
  * returns. */
 void umf_os_extents_drop(umf_os_extents_t *extents);
 
