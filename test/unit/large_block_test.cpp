@@ -73,13 +73,17 @@ INSTANTIATE_TEST_SUITE_P(Pools, LargeBlock,
                          [](const auto &kind) { return kind.param.name; });
 
 TEST_P(LargeBlock, ABlockIsAsLargeAsItWas) {
+    // A block of oneTBB has a step of 8 KiB more at most.
+    const size_t more = GetParam().ops == umfScalablePoolOps ? 8 * K : 0;
     for (size_t size : {132 * K, 192 * K, 196 * K, 256 * K, 1000 * K, 2048 * K}) {
         void *p = alloc(size), *between = alloc(size);
-        EXPECT_EQ(room(p), size);
+        size_t first = room(p);
+        EXPECT_GE(first, size);
+        EXPECT_LE(first, size + more);
         free(p);
         EXPECT_EQ(count(), 1u);
         p = alloc(size);
-        EXPECT_EQ(room(p), size);
+        EXPECT_EQ(room(p), first);
         EXPECT_EQ(count(), 2u);
         free(between);
         free(p);
@@ -130,7 +134,7 @@ TEST_P(LargeBlock, BlocksAreNotMissing) {
         void *p = alloc(1024 * K), *q = alloc(1024 * K);
         first([&] { free(p); });
         second([&] { free(q); });
-        EXPECT_EQ(alloc_and_free_all(wanted), all) << wanted;
+        EXPECT_GE(alloc_and_free_all(wanted), all - all / 64) << wanted; // regions end in parts
     }
 }
 
