@@ -26,6 +26,11 @@
     DO(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000)                                 \
     DO(cuCtxSetCurrent, "cuCtxSetCurrent", 4000)                                                   \
     DO(cuMemGetInfo, "cuMemGetInfo_v2", 3020)                                                      \
+    DO(cuMemHostAlloc, "cuMemHostAlloc", 2020)                                                     \
+    DO(cuMemFreeHost, "cuMemFreeHost", 2000)                                                       \
+    DO(cuMemAlloc, "cuMemAlloc_v2", 3020)                                                          \
+    DO(cuMemFree, "cuMemFree_v2", 3020)                                                            \
+    DO(cuMemcpyHtoD, "cuMemcpyHtoD_v2", 3020)                                                      \
     DO(cuMemCreate, "cuMemCreate", 10020)                                                          \
     DO(cuMemRelease, "cuMemRelease", 10020)                                                        \
     DO(cuMemMap, "cuMemMap", 10020)                                                                \
@@ -279,6 +284,95 @@ static double best_vault(size_t size) {
     return best;
 }
 
+/* --- a copy in memory of the host that comes back --------------------------------------------- */
+
+/* Milliseconds of a copy out of pinned memory, by one call of the driver. Negative: failed. */
+static double pinned_ms(size_t size) {
+    void *from = NULL;
+    CUdeviceptr to = 0;
+    double best = -1;
+    CUresult result = driver.cuMemHostAlloc(&from, size, 0);
+    result = result ? result : driver.cuMemAlloc(&to, size);
+    if (result == CUDA_SUCCESS) {
+        memset(from, 1, size);
+        best = 1e9;
+    }
+    for (int i = 0; i < ROUNDS && result == CUDA_SUCCESS; i++) {
+        double begin = now_ms(CLOCK_MONOTONIC);
+        result = driver.cuMemcpyHtoD(to, from, size);
+        best = least(best, now_ms(CLOCK_MONOTONIC) - begin);
+    }
+    driver.cuMemFree(to);
+    driver.cuMemFreeHost(from);
+    return result == CUDA_SUCCESS ? best : -1;
+}
+
+/* A generation of the host with one entry. */
+static bool host_write(umf_vault_handle_t vault, size_t size) {
+    umf_vault_draft_handle_t draft;
+    umf_memory_pool_handle_t pool;
+    if (umfVaultBegin(vault, NULL, &draft) != UMF_RESULT_SUCCESS ||
+        umfVaultDraftPool(draft, "proxy over linux_vmm", &pool) != UMF_RESULT_SUCCESS) {
+        return false;
+    }
+    void *memory = umfPoolMalloc(pool, size);
+    if (memory) {
+        memset(memory, 1, size);
+    }
+    return memory && umfVaultPut(draft, "all", memory, size, NULL, 0, 0) == UMF_RESULT_SUCCESS &&
+           umfVaultCommit(draft, NULL, NULL) == UMF_RESULT_SUCCESS;
+}
+
+/* Milliseconds of umfVaultCopy into memory of the GPU, which it makes. Negative: failed. */
+static double refill_ms(umf_vault_handle_t vault, umf_vault_view_handle_t view) {
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    umf_vault_draft_handle_t draft;
+    params.copy_pool = "proxy over cuda_vmm:device=0";
+    if (umfVaultBegin(vault, &params, &draft) != UMF_RESULT_SUCCESS) {
+        return -1;
+    }
+    double begin = now_ms(CLOCK_MONOTONIC);
+    umf_result_t result = umfVaultCopy(draft, view, NULL);
+    double passed = now_ms(CLOCK_MONOTONIC) - begin;
+    umfVaultAbort(draft);
+    return result == UMF_RESULT_SUCCESS ? passed : -1;
+}
+
+static double best_refill(size_t size) {
+    umf_vault_handle_t host, gpu;
+    umf_vault_view_handle_t view;
+    double best = -1;
+    if (umfVaultOpen("host", NULL, &host) != UMF_RESULT_SUCCESS ||
+        umfVaultOpen(NAME, NULL, &gpu) != UMF_RESULT_SUCCESS) {
+        return -1;
+    }
+    if (host_write(host, size) && umfVaultAttach(host, NULL, &view) == UMF_RESULT_SUCCESS) {
+        best = 1e9;
+        for (int i = 0; i < ROUNDS && best >= 0; i++) {
+            best = least(best, refill_ms(gpu, view));
+        }
+    }
+    umfVaultDrop(host, 0);
+    umfVaultClose(host);
+    umfVaultClose(gpu);
+    return best;
+}
+
+static void refill(void) {
+    char what[96];
+    size_t size = slab_size() * 2;
+    double pinned = pinned_ms(size), refilled = best_refill(size);
+    if (pinned < 0 || refilled < 0) {
+        not_measured("GPU: refill");
+        return;
+    }
+    snprintf(what, sizeof(what), "GPU: refill %.1f GiB from memory of the host",
+             (double)size / (double)((size_t)1 << 30));
+    anchor(what, refilled, "ms");
+    anchor("one copy of the driver out of pinned memory", pinned, "ms");
+    row("  the refill as a multiple of it", refilled / pinned, "x", 1 / 0.9);
+}
+
 void gpu_attaches(void) {
     char what[96];
     if (!driver_start()) {
@@ -296,4 +390,5 @@ void gpu_attaches(void) {
     row(what, attached, "ms", 10);
     anchor("the calls of the driver alone", plain, "ms");
     row("  the attach as a multiple of it", attached / plain, "x", 1.3);
+    refill();
 }
