@@ -7,13 +7,14 @@
 # and with this script, and runs nothing. With a Python package in the build folder that goes along, into python.
 #
 # The parts, all but --sanitize and --python if none is named: --tests; --sanitize, compute-sanitizer's memcheck
-# over gpu.cuda_vmm, gpu.pools, gpu.graph, gpu.copy, gpu.queue, gpu.random and umem.cuda; --bench;
+# over gpu.arena, gpu.two_devices, gpu.cuda_vmm, gpu.pools, gpu.graph, gpu.copy, gpu.queue, gpu.random and umem.cuda, and its
+# racecheck over the first two; --bench;
 # --python, python/tests/gpu.sh of this tree over the Python package: the names of vLLM, with captures of two threads, those
 # of torch_memory_saver in two modes, the allocator of the process, the rest with PyTorch. --sleep is how many GiB sleep in the benchmark
 # (8), --folder where content is kept in files there; --software runs all on the software driver
 # (libcuda.so.1 in test/fakes or software of <folder>).
 #
-# Each has a limit of its own, in seconds: UMF_GPU_TIMEOUT for a test (120), UMF_GPU_SANITIZE_TIMEOUT
+# UMF_GPU_SANITIZE names some of these programs, as "gpu_arena umem_cuda". Each has a limit of its own, in seconds: UMF_GPU_TIMEOUT for a test (120), UMF_GPU_SANITIZE_TIMEOUT
 # for one under compute-sanitizer (300), UMF_GPU_BENCH_TIMEOUT for a part of the benchmark (300), to
 # which 20 s are added for each GiB that sleeps.
 #
@@ -152,10 +153,11 @@ fi
 # compute-sanitizer does not work on every machine with a GPU: then the part is skipped, with its
 # words. Calls of the driver that tests expect to fail are no errors.
 sanitized=""
-sanitize_test() {
-    local name=${1##*/} status=0 start=$SECONDS word
-    timeout "${UMF_GPU_SANITIZE_TIMEOUT:-300}" compute-sanitizer --tool memcheck \
-        --report-api-errors no --error-exitcode 99 "$1" >"$log" 2>&1 || status=$?
+sanitize_test() { # <tool> <program>
+    local name=${2##*/} status=0 start=$SECONDS word options=()
+    [ "$1" != memcheck ] || options=(--report-api-errors no)
+    timeout "${UMF_GPU_SANITIZE_TIMEOUT:-300}" compute-sanitizer --tool "$1" "${options[@]}" \
+        --error-exitcode 99 "$2" >"$log" 2>&1 || status=$?
     if [ $status -eq 0 ]; then
         word=clean
     elif grep -q 'Device not supported' "$log"; then
@@ -166,17 +168,19 @@ sanitize_test() {
         grep -aE '^=========' "$log" | head -40 || true
         tail -15 "$log"
     fi
-    sanitized+=$(printf 'memcheck %-27s %s, %d s' "$name" "$word" $((SECONDS - start)))$'\n'
+    sanitized+=$(printf '%-9s %-27s %s, %d s' "$1" "$name" "$word" $((SECONDS - start)))$'\n'
 }
 
 if [ -n "$with_sanitize" ]; then
     if [ -n "$software" ] || ! command -v compute-sanitizer >/dev/null; then
         sanitized="memcheck: skipped, it needs a GPU and compute-sanitizer"$'\n'
     else
-        for name in gpu_{cuda_vmm,pools,graph,copy,queue,random} umem_cuda; do
+        names=(gpu_{arena,two_devices,cuda_vmm,pools,graph,copy,queue,random} umem_cuda)
+        for name in ${UMF_GPU_SANITIZE:-${names[*]}}; do
             for test in "$build/test/umf_${name}_test" "$build/umf_${name}_test"; do
                 if [ -x "$test" ]; then
-                    sanitize_test "$test"
+                    sanitize_test memcheck "$test"
+                    case $name in gpu_arena | gpu_two_devices) sanitize_test racecheck "$test" ;; esac
                 fi
             done
         done
