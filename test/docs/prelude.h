@@ -51,6 +51,9 @@
 extern const umf_memory_run_t *run;
 extern umf_memory_provider_handle_t provider;
 extern umf_memory_pool_handle_t pool;
+extern umf_vault_handle_t vault;
+extern umf_vault_draft_handle_t draft;
+extern umf_vault_view_handle_t view;
 extern void *ptr;
 extern int connection;
 extern pid_t consumer;
