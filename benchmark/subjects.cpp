@@ -72,8 +72,11 @@ struct Chunks {
             return false;
         }
         maps.emplace_back(map, length);
-        top = static_cast<char *>(map);
-        end = top + length;
+        // Whole pages of 2 MiB: the place of a block in 64 KiB decides how many levels of the map a
+        // free reads.
+        const uintptr_t base = reinterpret_cast<uintptr_t>(map);
+        top = reinterpret_cast<char *>(round_up(base, HUGE_PAGE));
+        end = static_cast<char *>(map) + length;
         return true;
     }
 

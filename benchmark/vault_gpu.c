@@ -100,11 +100,17 @@ static pid_t start(const char *role, size_t size, int *socket_of) {
         _exit(1);
     }
     close(ends[1]);
+    if (child < 0) {
+        close(ends[0]);
+    }
     *socket_of = ends[0];
     return child;
 }
 
 static void end(pid_t child, int socket_of) {
+    if (child <= 0) { /* it was not started: kill(-1) would end all processes of the user */
+        return;
+    }
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     close(socket_of);

@@ -103,8 +103,10 @@ umf_result_t umfGetDmabuf(const void *ptr, size_t size, umf_dmabuf_t *dmabuf);
 ///
 /// They run in the thread that allocates, frees, trims, suspends or resumes, which may be any
 /// thread, also one of the library, and two may run at once for two ranges. No lock of the library
-/// is held. They must not call functions of the pool or of umf/suspend.h; ::umfGetRuns,
-/// ::umfGetDmabuf and all functions of other pools are allowed.
+/// is held, but an arena (umf/pools/pool_coalescing.h) gives no other thread pages meanwhile: one
+/// of its callbacks must not wait for a thread that may need some. They must not call functions of
+/// the pool or of umf/suspend.h; ::umfGetRuns, ::umfGetDmabuf and all functions of other pools are
+/// allowed.
 ///
 /// A run here is the range that is concerned, all memory of the pool, with the handle and the
 /// generation of its physical memory. The ranges of `unmapping` need not be those of `mapped`:

@@ -180,17 +180,18 @@ typedef struct umf_vault_attach_params_t {
 typedef struct umf_vault_entry_t {
     /// sizeof(umf_vault_entry_t) of the headers it was compiled with.
     size_t struct_size;
-    /// Its memory in this process, valid until the view is detached.
+    /// Its memory in this process, valid until the view is detached, but for the time in which it
+    /// is suspended.
     void *ptr;
     /// Bytes of it.
     size_t size;
-    /// The note that was put with it; valid as `ptr`. NULL: none.
+    /// The note that was put with it; valid until the view is detached or moved. NULL: none.
     const void *note;
     /// Bytes of the note.
     size_t note_size;
     /// Values of ::umf_vault_flag_t.
     unsigned flags;
-    /// Its name, with a NUL; valid as `ptr`.
+    /// Its name, with a NUL; valid as `note`.
     const char *key;
     /// Number of the GPU in this process that `ptr` is for; -1: memory of the host.
     int device;
@@ -462,6 +463,10 @@ umf_result_t umfVaultDetach(umf_vault_view_handle_t hView);
 /// Memory of a device is not released by it, as long as the vault has the generation. Entries with
 /// ::UMF_VAULT_PRIVATE or ::UMF_VAULT_ZERO are memory of this process and stay as they are.
 ///
+/// The service is not called. A generation that the vault loses while its view is suspended cannot
+/// be resumed: by ::umfVaultDrop, in a folder by a commit that does not keep it, or because the
+/// service has ended.
+///
 /// @param hView the view, which no other thread may use meanwhile, but for ::umfVaultFind
 /// @param params queues and events of the devices whose work so far is waited for; NULL or none:
 ///        all work that is queued on them
@@ -474,7 +479,7 @@ umf_result_t umfVaultSuspend(umf_vault_view_handle_t hView, const umf_suspend_pa
 ///
 /// @param hView the view, which no other thread may use meanwhile
 /// @return ::UMF_RESULT_SUCCESS, also if it is not suspended; otherwise as ::umfVaultAttach, with
-///         ::UMF_REASON_STALE if the service has lost the generation: then it stays suspended
+///         ::UMF_REASON_STALE if the vault has lost the generation: then it stays suspended
 umf_result_t umfVaultResume(umf_vault_view_handle_t hView);
 
 /// @brief Makes a view one of another generation of its vault: new content at the same addresses,

@@ -88,6 +88,9 @@ int umf_os_add_seals(int fd, int seals);
 #define UMF_OS_SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
 /* Whether an anonymous file of another process keeps its length: 0, or EPERM. */
 int umf_os_check_seals(int fd);
+/* Whether an open file is made of huge pages. A mapping of it covers, and replaces, whole ones,
+ * whatever size is asked for. true, too: not known. */
+bool umf_os_is_huge(int fd);
 /* Whether it is a file of this user that has no name. */
 bool umf_os_is_own_unlinked(int fd);
 int umf_os_read_at(int fd, void *buffer, size_t size,

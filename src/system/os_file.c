@@ -188,6 +188,15 @@ int umf_os_check_seals(int fd) {
     return is_sealed || (fstatfs(fd, &system) == 0 && system.f_type == SECRETMEM_MAGIC) ? 0 : EPERM;
 }
 
+#ifndef HUGETLBFS_MAGIC
+#define HUGETLBFS_MAGIC 0x958458f6u
+#endif
+
+bool umf_os_is_huge(int fd) {
+    struct statfs system;
+    return fstatfs(fd, &system) != 0 || (uint32_t)system.f_type == HUGETLBFS_MAGIC;
+}
+
 int umf_os_check_path(const char *path) {
     struct stat info;
     int error = os_fault("check_path");

@@ -14,6 +14,7 @@
 #include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_proxy.h>
 #include <umf/providers/provider_fixed_memory.h>
+#include <umf/queue.h>
 #include <umf/registration.h>
 #include <umf/suspend.h>
 #include <umf/text.h>
@@ -403,6 +404,41 @@ TEST_F(Registration, PagesOfAnArenaMove) {
     ASSERT_EQ(umfPoolDestroy(pool), OK);
     pool = nullptr;
     EXPECT_TRUE(registrar.records.empty());
+}
+
+// Old addresses from before a callback was added are none of its memory: the page there has moved,
+// and is known under the new one.
+TEST_F(Registration, OldAddressesOfAnArenaAreNotReported) {
+    make("coalescing:arena=yes,arena_page=64K,arena_size=1G,watermark=0,donate=trim "
+         "over linux_vmm");
+    std::vector<char *> blocks(8);
+    for (char *&block : blocks) {
+        block = alloc(MiB);
+    }
+    for (size_t i = 0; i < blocks.size(); i += 2) {
+        EXPECT_EQ(umfFree(blocks[i]), OK);
+    }
+    char *large = alloc(3 * MiB);
+    EXPECT_EQ(counter(pool, "stale_memory"), 3 * MiB);
+    ASSERT_EQ(umfPoolAddMemoryCallback(pool, &registrar.callbacks), OK);
+    registrar.calls.clear();
+    ASSERT_EQ(umfPoolTrimMemory(pool, 64 * MiB), OK);
+    EXPECT_EQ(counter(pool, "stale_memory"), 0U);
+    EXPECT_TRUE(registrar.calls.empty());
+    EXPECT_TRUE(all_right(registrar, large, 3 * MiB));
+}
+
+// A callback may use queues of its own, of whose end all pools hear.
+TEST_F(Registration, ACallbackOfAnArenaMayEndAQueue) {
+    int queue = 0;
+    umf_memory_callbacks_t callbacks = UMF_MEMORY_CALLBACKS_INIT;
+    callbacks.arg = &queue;
+    callbacks.mapped = [](void *arg, umf_memory_pool_handle_t, const umf_memory_run_t *) {
+        return umfQueueEnds(arg);
+    };
+    make(arena);
+    ASSERT_EQ(umfPoolAddMemoryCallback(pool, &callbacks), OK);
+    EXPECT_EQ(umfFree(alloc(MiB)), OK);
 }
 
 // A page that a callback refuses serves elsewhere later, and those that were called before forget

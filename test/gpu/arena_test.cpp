@@ -158,6 +158,40 @@ TEST_F(GpuArena, SharesBlocksAndKeepsTheQueueOfAFree) {
     }
 }
 
+// What a queue has used before it ended is waited for, though another queue has its number by then.
+TEST_F(GpuArena, WaitsForUsesOfAQueueThatHasEnded) {
+    NEEDS_FAKE()
+    for (bool is_shared : {false, true}) {
+        SCOPED_TRACE(is_shared);
+        CUstream old = nullptr, next = nullptr;
+        umf_ipc_handle_t handle = nullptr;
+        size_t size = 0;
+        CU(cuStreamCreate(&old, CU_STREAM_NON_BLOCKING));
+        ASSERT_EQ(
+            umfPoolCreateFromText("coalescing:arena=yes over cuda_vmm:device=0,share=fd", &pool),
+            OK)
+            << umfTextError();
+        void *block = take(4 * MiB, old);
+        if (is_shared) {
+            ASSERT_EQ(umfGetIPCHandle(block, &handle, &size), OK);
+            EXPECT_EQ(umfFreeOn(block, old), OK);
+        } else {
+            EXPECT_EQ(umfUseOn(block, old), OK);
+        }
+        EXPECT_EQ(umfQueueEnds(old), OK);
+        CU(cuStreamDestroy(old));
+        CU(cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
+        void *other = take(4 * MiB, next);
+        driver().given_back(block, 4 * MiB);
+        EXPECT_EQ(is_shared ? umfPutIPCHandle(handle) : umfFreeOn(block, next), OK);
+        void *again = take(4 * MiB, next); // the driver's oracle knows the work of the old one
+        drop(again, 4 * MiB, next);
+        drop(other, 4 * MiB, next);
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        CU(cuStreamDestroy(next));
+    }
+}
+
 // However far the host is ahead: each block that the second stream takes needs a mark of its own.
 TEST_F(GpuArena, IsFarAheadOfTheDeviceWithoutAWait) {
     NEEDS_FAKE()

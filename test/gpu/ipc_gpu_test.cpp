@@ -809,6 +809,23 @@ TEST_F(IpcFabric, NothingElseComesFromOtherMachines) {
     }
 }
 
+// Tokens name whole pieces: a description that says its memory lies on listed pages is no such one.
+TEST_F(IpcFabric, HasNoListsOfPages) {
+    const Kind tokens = {"cuda_vmm_fabric", "cuda_vmm:share=fabric,piece_size=8M", true};
+    for (const Kind &kind : {tokens, anywhere}) {
+        Peer producer(kind);
+        producer.alloc(0, size);
+        const Bytes description = producer.raw_get(0, size);
+        Bytes handle = producer.get(0);
+        const auto number = field<uint16_t>(handle, handle_header + 6);
+        memcpy(handle.data() + handle_header, description.data(), description.size());
+        handle = forged_description(handle, 6, static_cast<uint16_t>(number | 0x8000));
+        const Bytes paged(handle.begin() + handle_header, handle.end());
+        EXPECT_EQ(producer.raw_put(paged), BAD) << kind.name;
+        EXPECT_EQ(producer.raw_put(description), OK) << kind.name;
+    }
+}
+
 // The weaker promise: the rule of the provider's header for freed memory.
 TEST_F(IpcFabric, AFreedBlockIsNotToldWhileItsPieceLives) {
     Peer producer(anywhere), consumer(anywhere);

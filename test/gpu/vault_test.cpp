@@ -6,6 +6,8 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,6 +32,19 @@ constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 constexpr size_t MiB = size_t{1} << 20;
 constexpr size_t bytes_of_entry = (700 << 10) + 8;
 constexpr const char *on_gpu = "coalescing over cuda_vmm:device=0";
+
+// Calls that fail where a driver has no memory or no addresses left.
+constexpr int needing[] = {FAKE_cuMemExportToShareableHandle,
+                           FAKE_cuMemImportFromShareableHandle,
+                           FAKE_cuMemAddressReserve,
+                           FAKE_cuMemCreate,
+                           FAKE_cuMemMap,
+                           FAKE_cuMemSetAccess};
+
+long open_files() {
+    std::filesystem::directory_iterator first("/proc/self/fd"), end;
+    return std::distance(first, end);
+}
 
 void start_cuda(int device = 0) {
     CUcontext context;
@@ -281,6 +296,28 @@ TEST_F(VaultGpu, AnUpdateOfAPartSharesTheRest) {
     EXPECT_EQ(old.wrong(6, 1), 0u);
 }
 
+TEST_F(VaultGpu, KeptEntriesWithoutContentHaveMemoryOfTheirOwn) {
+    Vault vault;
+    {
+        Draft draft(vault, nullptr, "proxy over cuda_vmm");
+        put(draft.handle, draft.pool, "small", pattern(1, 0), UMF_VAULT_ZERO);
+        void *large = umfPoolMalloc(draft.pool, 6 * MiB);
+        ASSERT_EQ(umfVaultPut(draft.handle, "zero", large, 6 * MiB, nullptr, 0, UMF_VAULT_ZERO),
+                  OK);
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    params.from = 1;
+    Draft draft(vault, &params, "proxy over cuda_vmm");
+    ASSERT_EQ(umfVaultKeep(draft.handle, ""), OK);
+    ASSERT_EQ(draft.commit(), OK);
+    GpuView view(vault);
+    ASSERT_EQ(view.attached, OK) << umfLastErrorText();
+    auto *small = static_cast<char *>(view.find("small").ptr);
+    auto *large = static_cast<char *>(view.find("zero").ptr);
+    EXPECT_TRUE(small + bytes_of_entry <= large || large + 6 * MiB <= small);
+}
+
 TEST_F(VaultGpu, HostAndDeviceInOneGeneration) {
     Vault vault;
     Draft draft(vault, nullptr, on_gpu);
@@ -403,20 +440,43 @@ TEST_F(VaultGpu, AViewMovesToAnotherGenerationAtItsAddresses) {
     EXPECT_EQ(umfLastReason(), UMF_REASON_IDENTITY);
     EXPECT_EQ(view.wrong(2, 2), 0u);
     if (!driver().is_real) { // a failure in the middle
-        long before = objects();
-        for (long n = 1, fails = 1; fails; n++) {
-            fail_call(driver().control(), FAKE_CUDA_ANY, CUDA_ERROR_OUT_OF_MEMORY, n);
-            fails = umfVaultMove(view.handle, 1, nullptr) != OK;
-            driver().control()->fail_at = 0;
-            uint64_t number = 0;
-            umfVaultViewGeneration(view.handle, &number);
-            EXPECT_EQ(number, fails ? 2u : 1u);
-            ASSERT_EQ(umfVaultResume(view.handle), OK) << n;
-            EXPECT_EQ(view.wrong(2, number), 0u) << n;
-            EXPECT_EQ(objects(), before) << n;
-            ASSERT_LT(n, 200);
+        long before = objects(), files = open_files();
+        for (int function : needing) {
+            for (long n = 1, is_reached = 1; is_reached; n++) {
+                uint64_t former = 0, number = 0;
+                umfVaultViewGeneration(view.handle, &former);
+                fail_call(driver().control(), function, CUDA_ERROR_OUT_OF_MEMORY, n);
+                bool fails = umfVaultMove(view.handle, 3 - former, nullptr) != OK;
+                is_reached = driver().control()->fail_at == 0;
+                driver().control()->fail_at = 0;
+                umfVaultViewGeneration(view.handle, &number);
+                EXPECT_EQ(number, fails ? former : 3 - former);
+                ASSERT_EQ(umfVaultResume(view.handle), OK) << function << " " << n;
+                EXPECT_EQ(view.wrong(2, number), 0u) << function << " " << n;
+                EXPECT_EQ(objects(), before) << function << " " << n;
+                EXPECT_EQ(open_files(), files) << function << " " << n;
+                ASSERT_LT(n, 200);
+            }
         }
     }
+}
+
+TEST_F(VaultGpu, AMoveOfASuspendedViewWaitsForWorkOnItsPrivateMemory) {
+    Vault vault("model", 0, 5);
+    for (uint64_t seed = 1; seed < 3; seed++) {
+        Draft draft(vault, nullptr, on_gpu);
+        put(draft.handle, draft.pool, "own", pattern(seed, 0), UMF_VAULT_PRIVATE);
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    GpuView view(vault, "cuda_vmm", 1);
+    void *own = view.find("own").ptr;
+    CUstream stream;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), OK);
+    CU(cuMemsetD8Async(at(own), 5, bytes_of_entry, stream));
+    EXPECT_EQ(umfVaultMove(view.handle, 2, nullptr), OK);
+    EXPECT_TRUE(has(own, pattern(2, 0)));
+    CU(cuStreamDestroy(stream));
 }
 
 // --- copies in memory of the host ----------------------------------------------------------------
@@ -539,27 +599,40 @@ TEST_F(VaultGpu, AnotherDeviceThatReachesIt) {
 TEST_F(VaultGpu, EachCallOfTheDriverMayFailInACommit) {
     NEEDS_FAKE()
     long before = objects();
-    for (long n = 1, fails = 1; fails; n++) {
-        Vault vault;
-        {
-            Draft draft(vault, nullptr, on_gpu);
-            void *memory = put(draft.handle, draft.pool, "a", pattern(1, 1));
-            fail_call(driver().control(), FAKE_CUDA_ANY, CUDA_ERROR_OUT_OF_MEMORY, n);
-            umf_result_t result = draft.commit();
-            fails = result != OK;
-            driver().control()->fail_at = 0;
-            if (fails) {
-                EXPECT_TRUE(has(memory, pattern(1, 1))) << n;
-                if (n % 2) { // memory that cannot be mapped again goes with the draft
-                    ASSERT_EQ(draft.commit(), OK) << n;
-                    EXPECT_TRUE(has(memory, pattern(1, 1)));
+    for (int function : needing) {
+        for (long n = 1, is_reached = 1; is_reached; n++) {
+            for (bool again : {true, false}) {
+                Vault vault;
+                Draft draft(vault, nullptr, on_gpu);
+                void *memory = put(draft.handle, draft.pool, "a", pattern(1, 1));
+                fail_call(driver().control(), function, CUDA_ERROR_OUT_OF_MEMORY, n);
+                umf_result_t result = draft.commit();
+                is_reached = driver().control()->fail_at == 0;
+                driver().control()->fail_at = 0;
+                EXPECT_TRUE(has(memory, pattern(1, 1))) << function << " " << n;
+                if (result != OK && again) {
+                    ASSERT_EQ(draft.commit(), OK) << function << " " << n;
+                    EXPECT_TRUE(has(memory, pattern(1, 1))) << function << " " << n;
+                    EXPECT_EQ(access_of(memory), unsigned{CU_MEM_ACCESS_FLAGS_PROT_READ});
                 }
+                EXPECT_EQ(umfVaultDrop(vault.handle, 0), OK);
             }
             ASSERT_LT(n, 200);
         }
-        EXPECT_EQ(umfVaultDrop(vault.handle, 0), OK);
     }
     EXPECT_EQ(objects(), before);
+}
+
+TEST_F(VaultGpu, MemoryThatIsUnmappedBeforeACommitFailsComesBack) {
+    NEEDS_FAKE()
+    Vault vault;
+    Draft draft(vault, nullptr, on_gpu);
+    void *memory = put(draft.handle, draft.pool, "a", pattern(1, 1));
+    fail_call(driver().control(), FAKE_cuMemRelease, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT_NE(draft.commit(), OK);
+    EXPECT_TRUE(has(memory, pattern(1, 1)));
+    EXPECT_EQ(draft.commit(), OK);
+    EXPECT_TRUE(has(memory, pattern(1, 1)));
 }
 
 TEST_F(VaultGpu, EachCallOfTheDriverMayFailInAnAttach) {
@@ -571,19 +644,22 @@ TEST_F(VaultGpu, EachCallOfTheDriverMayFailInAnAttach) {
     put(draft.handle, draft.pool, "a", pattern(1, 1));
     put(draft.handle, own, "own", pattern(1, 2), UMF_VAULT_PRIVATE);
     ASSERT_EQ(draft.commit(), OK);
-    long before = objects();
-    for (long n = 1, fails = 1; fails; n++) {
-        fail_call(driver().control(), FAKE_CUDA_ANY, CUDA_ERROR_OUT_OF_MEMORY, n);
-        {
-            GpuView view(vault);
-            fails = view.attached != OK;
-            driver().control()->fail_at = 0;
-            if (!fails) {
-                EXPECT_TRUE(has(view.find("own").ptr, pattern(1, 2)));
+    long before = objects(), files = open_files();
+    for (int function : needing) {
+        for (long n = 1, is_reached = 1; is_reached; n++) {
+            fail_call(driver().control(), function, CUDA_ERROR_OUT_OF_MEMORY, n);
+            {
+                GpuView view(vault);
+                is_reached = driver().control()->fail_at == 0;
+                driver().control()->fail_at = 0;
+                if (view.attached == OK) {
+                    EXPECT_TRUE(has(view.find("own").ptr, pattern(1, 2)));
+                }
             }
+            EXPECT_EQ(objects(), before) << function << " " << n;
+            EXPECT_EQ(open_files(), files) << function << " " << n;
+            ASSERT_LT(n, 200);
         }
-        EXPECT_EQ(objects(), before) << n;
-        ASSERT_LT(n, 200);
     }
 }
 

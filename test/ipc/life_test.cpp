@@ -526,6 +526,20 @@ class Starved {
     }
 };
 
+// A poll does not see descriptors of O_PATH, and takes no more than the limit allows.
+TEST(Descriptors, AllAreCounted) {
+    const size_t before = count_open_descriptors();
+    const int place = open("/", O_PATH | O_CLOEXEC);
+    ASSERT_NE(place, -1);
+    EXPECT_EQ(count_open_descriptors(), before + 1);
+    {
+        Starved starved;
+        EXPECT_GE(count_open_descriptors(), 200u); // a number above the limit may be inherited
+    }
+    close(place);
+    EXPECT_EQ(count_open_descriptors(), before);
+}
+
 TEST_P(Life, AConsumerWithoutDescriptorsSaysSo) {
     Pool pool(text());
     Peer producer(text());

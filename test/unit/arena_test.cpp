@@ -485,6 +485,24 @@ TEST_F(Arena, RefusesListsOfPagesThatCannotBeRight) {
     EXPECT_EQ(umf_linux_vmm_descriptor.ops->finalize(vmm), OK);
 }
 
+// A mapping of such a file would replace memory of the consumer behind that of the list.
+TEST_F(Arena, RefusesListedPagesOfAFileOfHugePages) {
+    void *vmm = nullptr;
+    char *at = nullptr;
+    List list;
+    close(list.memory);
+    list.memory = memfd_create("listed", MFD_HUGETLB | MFD_ALLOW_SEALING | MFD_CLOEXEC);
+    if (list.memory < 0 || ftruncate(list.memory, 2 * MiB) != 0) {
+        GTEST_SKIP() << "no files of huge pages of 2 MiB here";
+    }
+    ASSERT_EQ(fcntl(list.memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL), 0);
+    ASSERT_EQ(umf_ticket_make(list.memory, &list.ticket), OK);
+    list.pages = {{0, 0, PAGE}, {0, 0, PAGE}};
+    ASSERT_EQ(umf_linux_vmm_descriptor.ops->initialize(nullptr, &vmm), OK);
+    EXPECT_EQ(list.open(vmm, &at), BAD);
+    EXPECT_EQ(umf_linux_vmm_descriptor.ops->finalize(vmm), OK);
+}
+
 // --- memory is short -----------------------------------------------------------------------------
 
 TEST_F(Arena, UsesAllThatIsFreeBeforeItFails) {

@@ -871,7 +871,8 @@ bool is_mapped(const void *ptr) {
 
 void suspend_and_resume(const Vault &vault) {
     View view(vault);
-    const void *ptr = view.find(key_of(1)).ptr;
+    umf_vault_entry_t before = view.find(key_of(1));
+    const void *ptr = before.ptr;
     EXPECT_EQ(umfVaultResume(view.handle), UMF_RESULT_SUCCESS);
     for (int i = 0; i < 2; i++) {
         EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), UMF_RESULT_SUCCESS);
@@ -881,6 +882,7 @@ void suspend_and_resume(const Vault &vault) {
         EXPECT_EQ(umfVaultVerify(view.handle, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
         EXPECT_EQ(umfVaultResume(view.handle), UMF_RESULT_SUCCESS);
         EXPECT_EQ(view.wrong(3, 1), 0u);
+        EXPECT_TRUE(is_mapped(before.key) && is_mapped(before.note));
     }
     EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), UMF_RESULT_SUCCESS);
 }
@@ -907,6 +909,10 @@ void move_to_others(const Vault &vault) {
     EXPECT_EQ(umfVaultMove(view.handle, 1, nullptr), UMF_RESULT_SUCCESS); // and back
     EXPECT_EQ(view.wrong(3, 1), 0u);
     EXPECT_EQ(umfVaultMove(view.handle, 9, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    umf_suspend_params_t no_array = UMF_SUSPEND_PARAMS_INIT;
+    no_array.num_queues = 1;
+    EXPECT_EQ(umfVaultMove(view.handle, 2, &no_array), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfVaultSuspend(view.handle, &no_array), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(write_generation(vault, 4, 3), 3u); // one entry more
     EXPECT_EQ(umfVaultMove(view.handle, 3, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(umfLastReason(), UMF_REASON_IDENTITY);
@@ -959,6 +965,27 @@ TEST_F(Vaults, PrivateMemoryIsMovedAndNotResumed) {
     EXPECT_EQ(umfVaultMove(view.handle, 2, nullptr), UMF_RESULT_SUCCESS);
     EXPECT_EQ(own[0], 2);
     EXPECT_EQ(own[1], 0);
+}
+
+TEST_F(Vaults, ASuspendedViewOfAGenerationThatIsGone) {
+    Vault vault, folder(("file:" + place + "/folder").c_str());
+    for (const Vault *of : {&vault, &folder}) {
+        write_generation(*of, 1, 1);
+        View view(*of, 1);
+        EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfVaultDrop(of->handle, 1), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfVaultResume(view.handle), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+        EXPECT_EQ(umfLastReason(), UMF_REASON_STALE);
+        EXPECT_FALSE(is_mapped(view.find(key_of(0)).ptr));
+    }
+    write_generation(folder, 1, 1);
+    View view(folder);
+    EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(system(("rm -r " + place + "/folder").c_str()), 0);
+    EXPECT_EQ(write_generation(folder, 1, 2), 1u);
+    EXPECT_EQ(write_generation(folder, 1, 2), 2u); // has its number
+    EXPECT_EQ(umfVaultResume(view.handle), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_STALE);
 }
 
 TEST_F(Vaults, ASuspendedViewOfAServiceThatEnded) {

@@ -117,7 +117,8 @@ static umf_vault_answer_t seal(int fd, uint64_t size, int *kept) {
 }
 
 /* The descriptor of a driver is a file of its device. The daemon has no driver, so readers find out
- * what is behind it; but nothing that could hold other descriptors is kept. */
+ * whether it is memory of that size. Sockets and pipes, which can hold other descriptors, are not
+ * kept. */
 static umf_vault_answer_t keep_device(int fd, int *kept) {
     struct stat about;
     if (fstat(fd, &about) != 0 || (!S_ISCHR(about.st_mode) && !S_ISREG(about.st_mode))) {

@@ -134,7 +134,18 @@ static umf_result_t map_slab(umf_vault_view_handle_t view, const umf_vault_slab_
     return UMF_RESULT_SUCCESS;
 }
 
+static umf_result_t lost(umf_vault_view_handle_t view, uint64_t generation) {
+    return UMF_FAIL(UMF_REASON_STALE, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                    "generation %llu of vault %s is lost: it was dropped, or the service has ended",
+                    (unsigned long long)generation, view->vault->link.name);
+}
+
 static umf_result_t change_begin(umf_vault_view_handle_t view) {
+    const umf_vault_change_t *change = view->change;
+    if (change->is_resume &&
+        (view->nonce != change->nonce || view->table.head->sum != change->like->head->sum)) {
+        return lost(view, view->generation); /* another one with its number */
+    }
     const char *differs = umf_table_differs(&view->table, view->change->like);
     if (differs) {
         return UMF_FAIL(UMF_REASON_IDENTITY, UMF_RESULT_ERROR_INVALID_ARGUMENT,
@@ -262,7 +273,7 @@ static umf_result_t attach_attempt(void *arg, umf_vault_message_t *answer) {
         view->generation = answer->words[0];
         view->forks = attach->vault->link.forks;
         view->epoch = attach->vault->link.epoch;
-        view->nonce = attach->vault->link.nonce;
+        view->nonce = answer->nonce;
         umf_vault_view_add(view);
     }
     umf_link_lock_end(&attach->vault->gate);
@@ -411,8 +422,10 @@ umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_p
 umf_result_t umf_vault_attach_over(umf_vault_view_handle_t view, uint64_t generation) {
     umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
     umf_vault_change_t *change = view->change;
-    struct umf_vault_view_t other = *view; /* the same memory, another table */
     bool is_attached = false;
+    umf_lock(&view->vault->lock);
+    struct umf_vault_view_t other = *view; /* the same memory, another table */
+    umf_unlock(&view->vault->lock);
     other.next = other.prev = NULL;
     other.table_at = NULL;
     other.table_size = 0;
@@ -420,10 +433,9 @@ umf_result_t umf_vault_attach_over(umf_vault_view_handle_t view, uint64_t genera
     umf_result_t result = view->vault->is_folder
                               ? umf_vault_folder_attach(&other, &params, &is_attached)
                               : attach_by_service(&other, &params, false, &is_attached);
-    if (result == UMF_RESULT_SUCCESS && change->is_resume && other.nonce != view->nonce) {
-        result = UMF_FAIL(UMF_REASON_STALE, UMF_RESULT_ERROR_INVALID_ARGUMENT,
-                          "generation %llu of vault %s is lost: the service has ended",
-                          (unsigned long long)generation, view->vault->link.name);
+    if (result == UMF_RESULT_ERROR_INVALID_ARGUMENT && change->is_resume && !is_attached &&
+        umfLastReason() == UMF_REASON_ABSENT) {
+        result = lost(view, generation);
     }
     uint64_t left = other.generation;
     unsigned left_epoch = other.epoch;
@@ -435,7 +447,7 @@ umf_result_t umf_vault_attach_over(umf_vault_view_handle_t view, uint64_t genera
         view->epoch = other.epoch;
     }
     umf_unlock(&view->vault->lock);
-    if (result == UMF_RESULT_SUCCESS) {
+    if (result == UMF_RESULT_SUCCESS && !change->is_resume) { /* else keys and notes stay valid */
         void *table_at = view->table_at;
         size_t table_size = view->table_size;
         view->table = other.table;

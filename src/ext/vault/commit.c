@@ -44,6 +44,7 @@ umf_result_t umf_vault_slab_unmap(umf_vault_draft_slab_t *slab) {
         result = ext_of(slab)->vm_detach(self, &slab->base, 1);
     }
     if (result != UMF_RESULT_SUCCESS) {
+        ext_of(slab)->vm_attach(self, &slab->base, 1); /* it may be unmapped by now */
         ext_of(slab)->vm_release(self, &slab->base, 1);
         if (slab->fd != -1) {
             umf_os_close(slab->fd);
@@ -73,9 +74,12 @@ static void slab_close(umf_vault_draft_slab_t *slab) {
     slab->fd = -1;
 }
 
-/* Memory of a device is never sealed. */
+/* Memory of a device is never sealed, but the daemon has what it has given a serial. */
 static bool is_sealed(const umf_vault_draft_slab_t *slab) {
-    int seals = slab->kind == UMF_VAULT_KIND_HOST ? fcntl(slab->fd, F_GET_SEALS) : -1;
+    if (slab->kind == UMF_VAULT_KIND_DEVICE) {
+        return slab->serial != 0;
+    }
+    int seals = fcntl(slab->fd, F_GET_SEALS);
     return seals != -1 && (seals & F_SEAL_WRITE) != 0;
 }
 

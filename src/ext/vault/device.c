@@ -417,6 +417,10 @@ static umf_result_t part_hide(umf_vault_view_handle_t view, const umf_vault_part
 
 umf_result_t umf_vault_parts_hide(umf_vault_view_handle_t view) {
     umf_result_t first = UMF_RESULT_SUCCESS;
+    uint32_t count = view->places ? view->table.head->slabs : 0;
+    for (uint32_t i = 0; i < count; i++) { /* a change that failed has not shown them */
+        place_close(&view->places[i]);
+    }
     for (const umf_vault_part_t *part = view->parts; part; part = part->next) {
         umf_result_t result = part_hide(view, part);
         first = first ? first : result;

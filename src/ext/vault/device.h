@@ -64,7 +64,7 @@ umf_result_t umf_vault_part_zero(umf_vault_view_handle_t view, uint32_t i);
 /* Waits for the work that is named, or for all that is queued on the devices. */
 umf_result_t umf_vault_parts_settle(umf_vault_view_handle_t view,
                                     const umf_suspend_params_t *params);
-/* Unmaps shared slabs; the addresses stay. */
+/* Unmaps shared slabs, and closes descriptors that are not mapped yet; the addresses stay. */
 umf_result_t umf_vault_parts_hide(umf_vault_view_handle_t view);
 void umf_vault_parts_end(umf_vault_view_handle_t view);
 

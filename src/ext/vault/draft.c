@@ -295,20 +295,19 @@ uint32_t umf_vault_draft_slab_of_view(umf_vault_draft_handle_t draft, umf_vault_
 /* The draft's slab that stands for one of `from`. UINT32_MAX: no memory. */
 static uint32_t slab_of_from(umf_vault_draft_handle_t draft, uint32_t index) {
     const umf_vault_slab_t *from = &draft->from->table.slabs[index];
-    void *base = draft->from->bases[index];
     for (size_t i = 0; i < draft->slabs.count; i++) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
-        bool is_it = from->serial ? slab->serial == from->serial : slab->base == base;
-        if (!slab->pool && !slab->is_again && is_it && slab->role == from->role) {
+        if (!slab->pool && !slab->is_again && slab->from == index) {
             return (uint32_t)i;
         }
     }
-    umf_vault_draft_slab_t slab = {.base = base,
+    umf_vault_draft_slab_t slab = {.base = draft->from->bases[index],
                                    .size = (size_t)from->size,
                                    .serial = from->serial,
                                    .role = from->role,
                                    .kind = from->kind,
-                                   .fd = -1};
+                                   .fd = -1,
+                                   .from = index};
     memcpy(slab.device, from->device, sizeof(slab.device));
     return umf_vault_draft_slab_of_view(draft, slab);
 }

@@ -21,6 +21,7 @@ typedef struct umf_vault_draft_slab_t {
     bool is_used;   /* an entry of this commit is in it */
     bool is_again;  /* memory of a view that is mapped once more */
     uint32_t index; /* in the table */
+    uint32_t from;  /* of `from`: the index in its table */
 } umf_vault_draft_slab_t;
 
 /* Offsets are in the bytes of the draft. */

@@ -40,7 +40,8 @@ static umf_result_t view_hide(umf_vault_view_handle_t view) {
 
 /* Maps a generation over the view. After a failure in the middle the view is suspended. */
 static umf_result_t view_change(umf_vault_view_handle_t view, uint64_t generation, bool is_resume) {
-    umf_vault_change_t change = {.like = &view->table, .is_resume = is_resume};
+    umf_vault_change_t change = {
+        .like = &view->table, .nonce = view->nonce, .is_resume = is_resume};
     view->change = &change;
     umf_result_t result = umf_vault_attach_over(view, generation);
     view->change = NULL;
@@ -53,21 +54,26 @@ static umf_result_t view_change(umf_vault_view_handle_t view, uint64_t generatio
     return result;
 }
 
-static umf_result_t settle(umf_vault_view_handle_t view, const umf_suspend_params_t *params) {
-    if (params && params->struct_size < sizeof(*params)) {
-        UMF_LOG_ERROR("struct_size of the parameters is too small");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+static bool params_check(const umf_suspend_params_t *params) {
+    bool is_valid = !params || (params->struct_size >= sizeof(*params) &&
+                                (params->queues || params->num_queues == 0) &&
+                                (params->events || params->num_events == 0));
+    if (!is_valid) {
+        UMF_LOG_ERROR("an array that is NULL, or a struct_size that is too small");
     }
-    return view->is_suspended ? UMF_RESULT_SUCCESS : umf_vault_parts_settle(view, params);
+    return is_valid;
 }
 
 UMF_API_EXT_1_3 umf_result_t umfVaultSuspend(umf_vault_view_handle_t hView,
                                              const umf_suspend_params_t *params) {
-    if (!umf_vault_view_check(hView, __func__)) {
+    if (!umf_vault_view_check(hView, __func__) || !params_check(params)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = settle(hView, params);
-    if (result != UMF_RESULT_SUCCESS || hView->is_suspended) {
+    if (hView->is_suspended) {
+        return UMF_RESULT_SUCCESS;
+    }
+    umf_result_t result = umf_vault_parts_settle(hView, params);
+    if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     hView->is_suspended = true;
@@ -91,10 +97,11 @@ UMF_API_EXT_1_3 umf_result_t umfVaultResume(umf_vault_view_handle_t hView) {
 
 UMF_API_EXT_1_3 umf_result_t umfVaultMove(umf_vault_view_handle_t hView, uint64_t generation,
                                           const umf_suspend_params_t *params) {
-    if (!umf_vault_view_check(hView, __func__)) {
+    if (!umf_vault_view_check(hView, __func__) || !params_check(params)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_result_t result = settle(hView, params);
+    /* Of a suspended view, too: queued work may use its private memory, which gets new content. */
+    umf_result_t result = umf_vault_parts_settle(hView, params);
     if (result == UMF_RESULT_SUCCESS) {
         result = view_change(hView, generation, false);
     }

@@ -45,7 +45,8 @@ struct umf_vault_t {
 /* What is mapped over the memory of a view: its own generation again, or another one. */
 typedef struct umf_vault_change_t {
     const umf_table_t *like; /* it must have this layout */
-    bool is_resume;          /* private memory stays as it is */
+    uint64_t nonce;          /* of the service that had it */
+    bool is_resume;          /* the same content; private memory stays as it is */
     bool has_begun;          /* the view's memory is no longer as it was */
 } umf_vault_change_t;
 

@@ -73,7 +73,8 @@ static void reach_context(const umf_cuda_context_t *context, CUdeviceptr ptr) {
 
 /* --- virtual memory: devices have access to parts of it --------------------------------------- */
 
-/* Is it virtual memory that the device has no access to? Drivers without the query say no. */
+/* Is it memory that the device has no access to? Drivers without the query say no. Drivers say yes
+ * of all memory of an ordinary allocation, for its own device, too. */
 static bool is_without_access(const umf_cuda_driver_t *driver, int device, CUdeviceptr ptr) {
     const CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
     unsigned long long flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -85,13 +86,11 @@ umf_result_t umf_cuda_op_copy_reaches(void *provider, const void *ptr) {
     const umf_cuda_context_t *context = provider;
     CUdeviceptr addr = (CUdeviceptr)(uintptr_t)ptr;
     int own = context->device;
-    if (!is_without_access(context->driver, context->device, addr)) {
-        reach_context(context, addr);
-        return UMF_RESULT_SUCCESS;
+    if (is_without_access(context->driver, context->device, addr) &&
+        query(context->driver, &own, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, addr) &&
+        !is_without_access(context->driver, own, addr)) {
+        return UMF_RESULT_ERROR_NOT_SUPPORTED; /* virtual memory, of another device alone */
     }
-    /* Memory that not even its own device has access to does not count. */
-    return query(context->driver, &own, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, addr) &&
-                   !is_without_access(context->driver, own, addr)
-               ? UMF_RESULT_ERROR_NOT_SUPPORTED
-               : UMF_RESULT_SUCCESS;
+    reach_context(context, addr);
+    return UMF_RESULT_SUCCESS;
 }

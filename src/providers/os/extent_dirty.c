@@ -243,8 +243,7 @@ void umf_os_extents_drop(umf_os_extents_t *extents) {
     if (has_nothing(extents)) {
         return;
     }
-    umf_transit_retry(&extents->transit,
-                      &part); /* memory that others umf_os_extents_evict is back after this */
+    umf_transit_retry(&extents->transit, &part); /* waits for evictions of other threads */
     umf_os_extents_evict(extents, SIZE_MAX, true, 0);
     umf_os_extents_shrink_clear(extents, 0);
     umf_transit_again(&part, true);
@@ -275,8 +274,8 @@ static bool keep_piece_locked(umf_os_extents_t *extents, uintptr_t base, size_t 
         return false;
     }
     umf_os_run_t run = umf_os_run_of(extents, extent, base, size);
-    /* A double free or a foreign range must not become dirty: umf_os_extents_free_range refuses it.
-     */
+    /* A double free or a foreign range must not become dirty. umf_os_extents_keep passes it on to
+     * umf_os_extents_free_range, which refuses it. */
     bool is_live = umf_os_extent_is_live_locked(extents, extent, run);
     if (is_live) {
         dirty_add_locked(extents, extent, run);
@@ -300,8 +299,8 @@ int umf_os_extents_keep(umf_os_extents_t *extents, void *ptr, size_t size, size_
     bool is_due = is_due_locked(extents, is_too_dirty_locked(extents, live));
     umf_unlock(&extents->lock);
     if (is_due) {
-        umf_os_extents_evict(extents, EVICT_BYTES, false,
-                             live); /* bounded: no free pays for the whole backlog */
+        /* Bounded: no free pays for the whole backlog. */
+        umf_os_extents_evict(extents, EVICT_BYTES, false, live);
     }
     return is_kept ? 0 : umf_os_extents_free_range(extents, ptr, size, true);
 }

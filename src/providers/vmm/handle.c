@@ -35,9 +35,11 @@ void umf_vmm_handle_write(const umf_vmm_t *vmm, umf_vmm_handle_t *handle, void *
     memcpy(data, handle, sizeof(*handle));
 }
 
-static bool handle_is_ours(umf_vmm_handle_t *handle, uint16_t kind) {
+/* Pages travel as descriptors, not as tokens. */
+static bool handle_is_ours(const umf_vmm_t *vmm, umf_vmm_handle_t *handle) {
+    unsigned paged = vmm->ops->export_fd ? UMF_VMM_PAGED : 0;
     return handle->magic == HANDLE_MAGIC && handle->version == HANDLE_VERSION &&
-           (handle->kind & ~UMF_VMM_PAGED) == kind &&
+           (handle->kind & ~paged) == vmm->ops->kind &&
            handle->check == umf_sum_of_fields(handle, sizeof(*handle), &handle->check);
 }
 
@@ -73,7 +75,7 @@ umf_result_t umf_vmm_handle_read(const umf_vmm_t *vmm, const void *data, umf_vmm
         return result;
     }
     memcpy(handle, data, sizeof(*handle));
-    if (!handle_is_ours(handle, vmm->ops->kind)) {
+    if (!handle_is_ours(vmm, handle)) {
         UMF_LOG_ERROR("this is not a description of memory by a provider of this kind, it is of "
                       "another version, or it is damaged");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;

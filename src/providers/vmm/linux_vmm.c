@@ -259,8 +259,10 @@ static umf_result_t linux_vmm_map_file(void *backend, uintptr_t base, size_t siz
     uint64_t dev, ino, length;
     void *at = (void *)base;
     int error = umf_os_file_id(fd, &dev, &ino, &length);
-    if (!error && (offset + size > length || umf_memory_file_check(fd) != 0)) {
-        UMF_LOG_ERROR("a description is of %zu bytes that its file does not have, or may lose",
+    if (!error &&
+        (offset + size > length || umf_os_is_huge(fd) || umf_memory_file_check(fd) != 0)) {
+        UMF_LOG_ERROR("a description is of %zu bytes that its file does not have, may lose, or has "
+                      "in huge pages",
                       size);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }

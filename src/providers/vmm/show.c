@@ -3,10 +3,14 @@
 #include "base/log.h"
 #include "providers/vmm/own.h"
 
-/* The outcomes of a descriptor that is anything else than memory of that size are many. */
-static umf_result_t refuse(umf_result_t result, size_t size) {
+/* A wrong descriptor has many outcomes. A driver that works no longer, as after a fault of queued
+ * work, has them too, but then the question for its memory also fails. */
+static umf_result_t refuse(umf_vmm_t *vmm, umf_result_t result, size_t size) {
+    size_t memory;
     if (result == UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY ||
-        result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
+        result == UMF_RESULT_ERROR_OUT_OF_RESOURCES ||
+        (result == UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC &&
+         vmm->ops->memory(vmm, &memory) == result)) {
         return result;
     }
     UMF_LOG_ERROR("a descriptor is not that of %zu bytes of memory of this driver", size);
@@ -18,12 +22,12 @@ static umf_result_t map_one(umf_vmm_t *vmm, uintptr_t base, int fd, size_t size,
     umf_physical_t physical;
     umf_result_t result = vmm->ops->import(vmm, fd, size, &physical);
     if (result != UMF_RESULT_SUCCESS) {
-        return refuse(result, size);
+        return refuse(vmm, result, size);
     }
     result = id ? vmm->ops->check(vmm, physical, id) : UMF_RESULT_SUCCESS;
     if (result == UMF_RESULT_SUCCESS) {
         result = vmm->ops->map(vmm, base, size, physical);
-        result = result ? refuse(result, size) : result;
+        result = result ? refuse(vmm, result, size) : result;
     }
     vmm->ops->destroy(vmm, physical); /* a failure is logged, and keeps the memory */
     return result;

@@ -273,8 +273,16 @@ CUresult fake_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
                              CUdeviceptr ptr) {
     ENTER_STARTED(FAKE_cuMemGetAccess)
     State &s = get();
+    if (!flags || !location) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    auto ordinary = driver::holding(s.memory, ptr, 1);
+    if (ordinary != s.memory.end() && ordinary->second.kind == DEVICE) {
+        *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE; // of any device, as the real driver says
+        return CUDA_SUCCESS;
+    }
     auto at = s.mappings.upper_bound(ptr);
-    if (!flags || !location || at == s.mappings.begin()) {
+    if (at == s.mappings.begin()) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     --at;

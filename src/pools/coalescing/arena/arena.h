@@ -11,12 +11,13 @@
  * old one: the work that uses the new place is put in order behind it (queues.c). The old mapping
  * is stale until that work has completed; then it is removed.
  *
- * Whatever calls the provider is done by the thread with the driver lock, and without other locks.
- * What it works on is BUSY meanwhile, and it alone counts the mappings of pages. Files: take.c
- * serves requests, place.c finds a place and maps what it lacks, pages.c has the pages, donates,
- * and removes stale mappings, pieces.c takes the memory away for a suspend, share.c describes
- * blocks for other processes, callbacks.c calls the program's, queues.c orders queues, trim.c
- * returns memory, pool.c has the other operations, settings.c the counters.
+ * Whatever calls the provider is done by the thread with the driver lock, and without other locks;
+ * only the end of a description (share.c) needs no driver lock. What it works on is BUSY meanwhile,
+ * and it alone counts the mappings of pages. Files: take.c serves requests, place.c finds a place
+ * and maps what it lacks, pages.c has the pages, donates, and removes stale mappings, pieces.c
+ * takes the memory away for a suspend, share.c describes blocks for other processes, callbacks.c
+ * calls the program's, queues.c orders queues, trim.c returns memory, pool.c has the other
+ * operations, settings.c the counters.
  */
 #ifndef UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
 #define UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H

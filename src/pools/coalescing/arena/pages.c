@@ -155,6 +155,7 @@ static void leave_locked(umf_arena_t *arena, const donor_t *donor, umf_segment_t
     umf_segment_set(donor->area, run, UMF_SEGMENT_STALE);
     stale->area = donor->area;
     stale->segment = run;
+    stale->is_told = !umf_tracked_is_watched(arena->tracked); /* later callbacks never see it */
     for (uintptr_t at = run->base; at < end; at += arena->unit) {
         umf_arena_page_t *page = umf_hash_remove(&arena->slots, at / arena->unit);
         if (page->home == at) {

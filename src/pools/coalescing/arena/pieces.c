@@ -126,9 +126,10 @@ static void forget_locked(umf_arena_t *arena) {
 /* Lists them, where nothing moves. */
 static umf_result_t list_locked(umf_arena_t *arena, size_t *parts) {
     *parts = 0;
-    if (arena->stale || arena->spare) {
+    if (arena->stale || arena->spare || arena->is_lossy) {
         UMF_LOG_ERROR("pages of an arena cannot be unmapped, because work that may use them could "
-                      "not be waited for: suspend it after captures have ended");
+                      "not be waited for, or the driver refuses it: suspend it after captures have "
+                      "ended");
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     forget_locked(arena);

@@ -202,6 +202,8 @@ static umf_result_t use_on(umf_arena_t *arena, const void *ptr, void *queue, boo
     umf_segment_t *block = block_locked(arena, ptr);
     if (block) {
         umf_uses_add(&block->uses, index, 0);
+        /* Another queue gets the number only when the work queued until now has completed. */
+        arena->queues[index].freed = ++arena->clock;
         block->is_last |= is_last;
         if (is_captured) {
             umf_arena_fix_locked(arena, block->base, block->size);
@@ -222,7 +224,10 @@ static umf_result_t arena_last_use_on(void *self, void *ptr, void *queue) {
 
 static void arena_queue_ends(void *self, void *queue) {
     umf_arena_t *arena = self;
-    umf_arena_driver_lock(arena);
+    bool is_inside = umf_arena_is_inside(arena); /* then this thread has the driver lock */
+    if (!is_inside) {
+        umf_arena_driver_lock(arena);
+    }
     for (unsigned i = 1; i < UMF_USES_QUEUES; i++) {
         umf_lock(&arena->lock);
         const umf_arena_queue_t *at = &arena->queues[i];
@@ -233,7 +238,9 @@ static void arena_queue_ends(void *self, void *queue) {
             umf_arena_queue_ends(arena, i);
         }
     }
-    umf_arena_driver_unlock(arena);
+    if (!is_inside) {
+        umf_arena_driver_unlock(arena);
+    }
 }
 
 static umf_result_t arena_check_queue(void *self, void *queue) {

@@ -132,22 +132,24 @@ umf_segment_t *umf_arena_unshare_locked(umf_arena_t *arena, umf_segment_t *block
     return umf_hash_get(&arena->blocks, base);
 }
 
-/* The first described block that overlaps a range. */
-static umf_segment_t *find_exported_locked(umf_arena_t *arena, uintptr_t base, size_t size) {
-    for (size_t i = 0; i < UMF_ARENA_AREAS && arena->exported; i++) {
-        for (umf_segment_t *at = arena->areas[i].first; at; at = at->next) {
-            if (at->export_id && at->base < base + size && umf_segment_end(at) > base) {
-                return at;
-            }
-        }
+/* The next described block of an area that overlaps a range, from `at` on. */
+static umf_segment_t *find_exported_locked(const umf_arena_t *arena, umf_segment_t *at,
+                                           uintptr_t base, size_t size) {
+    at = arena->exported ? at : NULL;
+    while (at && at->base < base + size && (!at->export_id || umf_segment_end(at) <= base)) {
+        at = at->next;
     }
-    return NULL;
+    return at && at->base < base + size ? at : NULL;
 }
 
 void umf_arena_unshare(umf_arena_t *arena, uintptr_t base, size_t size) {
     umf_lock(&arena->lock);
-    for (umf_segment_t *at; (at = find_exported_locked(arena, base, size)) != NULL;) {
-        umf_arena_unshare_locked(arena, at);
+    for (size_t i = 0; i < UMF_ARENA_AREAS; i++) {
+        umf_segment_t *at = arena->areas[i].first;
+        while ((at = find_exported_locked(arena, at, base, size)) != NULL) {
+            at = umf_arena_unshare_locked(arena, at);
+            at = at ? at : arena->areas[i].first; /* it was freed meanwhile */
+        }
     }
     umf_unlock(&arena->lock);
 }
