@@ -353,7 +353,7 @@ static int show(diff_t *diff) {
         if (has_places(diff, 0)) {
             show_list(&diff->places, "places", "Places that changed, the most first");
         } else {
-            report_section("places", "Places that changed", 12);
+            report_section("not_known", "Places that changed", 12);
             report_row(&(report_row_t){.name = "places",
                                        .state = REPORT_SKIPPED,
                                        .note = "not known: the snapshots were taken without a "

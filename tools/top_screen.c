@@ -296,7 +296,8 @@ static bool is_enough(void) {
         draw(waiting);
     }
     timeout(100);
-    return getch() != ERR || is_ended || --waits_left == 0;
+    int key = getch();
+    return (key != ERR && key != KEY_RESIZE) || is_ended || --waits_left == 0;
 }
 
 static void callers_open(screen_t *screen) {
@@ -389,8 +390,10 @@ static bool press(screen_t *screen, int key) {
         return false;
     } else if (screen->view != VIEW_LIST && (key == 'q' || key == 27)) {
         pool_close(screen);
+    } else if (key == '?' && screen->view == VIEW_HELP) {
+        pool_close(screen); /* it may have been opened before the help */
     } else if (key == '?') {
-        screen->view = screen->view == VIEW_HELP ? VIEW_LIST : VIEW_HELP;
+        screen->view = VIEW_HELP;
     } else if (key == KEY_UP || key == KEY_DOWN) {
         scroll_by(screen, key == KEY_UP ? -1 : 1);
     } else if (key == KEY_PPAGE || key == KEY_NPAGE) {

@@ -73,13 +73,13 @@ INSTANTIATE_TEST_SUITE_P(Pools, LargeBlock,
                          [](const auto &kind) { return kind.param.name; });
 
 TEST_P(LargeBlock, ABlockIsAsLargeAsItWas) {
-    // A block of oneTBB has a step of 8 KiB more at most.
-    const size_t more = GetParam().ops == umfScalablePoolOps ? 8 * K : 0;
     for (size_t size : {132 * K, 192 * K, 196 * K, 256 * K, 1000 * K, 2048 * K}) {
         void *p = alloc(size), *between = alloc(size);
         size_t first = room(p);
-        EXPECT_GE(first, size);
-        EXPECT_LE(first, size + more);
+        // A bin of the scalable pool has whole steps of 8 KiB, with the header.
+        const bool has_bin =
+            GetParam().ops == umfScalablePoolOps && size >= 192 * K && size <= 256 * K;
+        EXPECT_EQ(first, has_bin ? (size + 256 + 8 * K - 1) / (8 * K) * (8 * K) - 256 : size);
         free(p);
         EXPECT_EQ(count(), 1u);
         p = alloc(size);
@@ -134,7 +134,10 @@ TEST_P(LargeBlock, BlocksAreNotMissing) {
         void *p = alloc(1024 * K), *q = alloc(1024 * K);
         first([&] { free(p); });
         second([&] { free(q); });
-        EXPECT_GE(alloc_and_free_all(wanted), all - all / 64) << wanted; // regions end in parts
+        // oneTBB cuts small objects from the regions of both blocks then. These end in less than a
+        // slab of 16 KiB.
+        const size_t lost = GetParam().ops == umfScalablePoolOps && wanted == K ? 2 * 16 : 0;
+        EXPECT_GE(alloc_and_free_all(wanted), all - lost) << wanted;
     }
 }
 

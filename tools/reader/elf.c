@@ -37,7 +37,9 @@ static void find_build_id(elf_file_t *file, const reader_source_t *source, const
         } else if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
                    memcmp(notes + name, "GNU", 4) == 0) {
             size_t most = sizeof(file->build_id);
-            memcpy(file->build_id, notes + text, note.n_descsz < most ? note.n_descsz : most);
+            file->build_id_size = note.n_descsz < most ? note.n_descsz : most;
+            memset(file->build_id, 0, most);
+            memcpy(file->build_id, notes + text, file->build_id_size);
         }
         at = end < size ? end : size;
     }

@@ -14,7 +14,8 @@ typedef struct elf_segment_t {
 } elf_segment_t;
 
 typedef struct elf_file_t {
-    unsigned char build_id[32];
+    unsigned char build_id[32]; /* zero after its end */
+    size_t build_id_size;
     elf_segment_t *segments;
     size_t segment_count;
     elf_symbol_t *symbols; /* by address */

@@ -14,10 +14,7 @@ static void take_path(image_t *image, const char *path) {
 static void load_by_build_id(image_t *image) {
     char path[128] = "/usr/lib/debug/.build-id/";
     const unsigned char *id = image->file.build_id;
-    size_t length = sizeof(image->file.build_id);
-    while (length && id[length - 1] == 0) {
-        length--;
-    }
+    size_t length = image->file.build_id_size;
     for (size_t i = 0; i < length; i++) {
         size_t end = strlen(path);
         snprintf(path + end, sizeof(path) - end, i == 0 ? "%02x/" : "%02x", id[i]);
@@ -76,20 +73,11 @@ void image_free(image_t *image) {
     free(image->debug_path);
 }
 
-static size_t build_id_size(const image_t *image) {
-    size_t size = sizeof(image->file.build_id);
-    while (size && image->file.build_id[size - 1] == 0) {
-        size--;
-    }
-    return size;
-}
-
 void image_open_lines(image_t *image, const lines_t *lines, bool uses_servers) {
-    size_t size = build_id_size(image);
+    size_t size = image->file.build_id_size;
     image->lines = lines_open(lines, image->path);
-    if (!image->lines && !image->debug_path) {
-        elf_free(&image->debug);
-        memset(&image->debug, 0, sizeof(image->debug));
+    /* Of other files it was looked for before, and names in it are in use. */
+    if (!image->lines && image->file.has_all_symbols) {
         load_debug(image);
     }
     if (!image->lines && image->debug_path) {

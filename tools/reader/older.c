@@ -164,6 +164,8 @@ static void write_table(writing_t *writing, const live_table_t *table,
 /* The header comes last: until then the file is as it was for its readers. */
 static bool write_all(const older_t *older, writing_t *writing) {
     umf_record_section_t *blocks = &writing->header.sections[UMF_RECORD_BLOCKS];
+    struct stat file;
+    bool has_size = fstat(writing->fd, &file) == 0;
     writing->block->thread = UMF_RECORD_THREAD_OLDER;
     writing->block->ticks = writing->header.ticks[0];
     writing->block->ns = writing->header.ns[0];
@@ -180,8 +182,12 @@ static bool write_all(const older_t *older, writing_t *writing) {
         writing->has_failed = true;
     }
     write_at(writing, &writing->header, sizeof(writing->header), 0);
+    int reason = errno;
+    if (writing->has_failed && has_size && ftruncate(writing->fd, file.st_size) == 0) {
+        writing->added = 0;
+    }
     return !writing->has_failed ||
-           reader_fail(older->error, "%s: %s", older->recording->name, strerror(errno));
+           reader_fail(older->error, "%s: %s", older->recording->name, strerror(reason));
 }
 
 /* The blocks of events can grow only at the end of the file. */

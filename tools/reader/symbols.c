@@ -207,7 +207,9 @@ static void open_lines(const umf_reader_t *reader, symbols_t *symbols, image_t *
     }
     image->has_tried_lines = true;
     if (symbols->lines) {
+        uint64_t before = elf_bytes(&image->debug);
         image_open_lines(image, symbols->lines, reader->uses_servers);
+        symbols->image_bytes += elf_bytes(&image->debug) - before;
     }
 }
 
