@@ -12,7 +12,7 @@ python=$1
 work=$2
 pool=disjoint
 tools=$root/build/deps/wheel
-unset PYTHONPATH
+unset PYTHONPATH CMAKE_C_COMPILER_LAUNCHER CMAKE_CXX_COMPILER_LAUNCHER
 export PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 rm -rf "$work"
 mkdir -p "$work"
@@ -48,7 +48,8 @@ elif [ -d "$tools" ]; then
         echo "the source distribution is without jemalloc: build/deps/jemalloc-source is not there, or a link"
     fi
     wheel=$(echo "$work"/house/libumf-*.whl)
-    if [ -d "$root/build/deps/zig" ] && [[ $wheel != *manylinux_2_28* ]]; then
+    [[ $wheel =~ manylinux_2_([0-9]+)_ ]] && newest=${BASH_REMATCH[1]} || newest=99
+    if [ -d "$root/build/deps/zig" ] && [ "$newest" -gt 28 ]; then
         echo "$wheel is for newer systems than those of glibc 2.28" && exit 1
     fi
 else
