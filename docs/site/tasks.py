@@ -23,8 +23,23 @@ TASKS = {
         "Before an allocation fails": ["out of memory", "allocation fails"],
         "Groups": ["limit several pools", "shared limit"],
     },
-    "docs/guide/pools.md": {
-        "Releasing memory": ["trim", "release memory", "fragmentation"],
+    "docs/guide/releasing.md": {
+        "A trim": ["trim", "release memory"],
+        "Growth": ["fragmentation"],
+        "Decay": ["idle memory", "memory stays high"],
+    },
+    "docs/guide/creation.md": {
+        "Settings of each kind": ["settings of a pool", "settings of a provider"],
+        "The grammar": ["creation text"],
+    },
+    "docs/guide/counters.md": {
+        "Every pool": ["counters of a pool", "statistics"],
+        "Every provider": ["counters of a provider", "peak memory"],
+        "How a path finds an object": ["umfCtlGet", "paths of settings"],
+    },
+    "docs/guide/configuration.md": {
+        "Environment variables": ["environment variables"],
+        "UMF_CONF and UMF_CONF_FILE": ["configuration file"],
     },
     "docs/guide/lifecycle.md": {
         "Threads": ["thread safety", "thread-safe"],

@@ -2,7 +2,7 @@
  * Beyond umf/ipc.h: opening as many bytes as arrived, closing cached mappings, and removing objects
  * of crashed processes.
  *
- * The settings tree has limits and counters below "umf.ipc", see docs/guide/configuration.md.
+ * The settings tree has limits and counters below "umf.ipc", see docs/guide/counters.md.
  *
  * All functions are thread-safe. Outputs are written only on success.
  */

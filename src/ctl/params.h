@@ -1,7 +1,7 @@
 /*
  * Parameters of a kind. Each stands once, as a row of the table `<kind>_params.def`. From the table
  * come the struct, its defaults, the public functions, the settings in text and by path, what
- * `umfctl settings` prints, and the table in docs/guide/configuration.md.
+ * `umfctl settings` prints, and the table in docs/guide/creation.md.
  *
  *   UMF_PARAM(UMF_API_EXT_1, umfToyParamsSetGrain, SIZE, size_t, grain, 64, "64", "help", ...)
  *

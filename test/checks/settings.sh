@@ -1,27 +1,30 @@
 #!/usr/bin/env bash
-# Checks that docs/guide/configuration.md names every environment variable and every setting of the
-# source, and nothing else; and that the functions and constants which the guide speaks of exist:
+# Checks that docs/guide/configuration.md names every environment variable of the source, creation.md every setting
+# and counters.md every path, and nothing else; and that the functions and constants which the guide speaks of exist:
 # settings.sh <project root> [--write]
 #
 # The table of what each kind takes is that of the parameters in src/; --write makes it so.
 #
-# In the page a name is a first cell of a table: | `NAME` | ... for variables, paths below an object
+# In the pages a name is a first cell of a table: | `NAME` | ... for variables, paths below an object
 # (`stats.used_memory`) and settings of a kind in creation text (`os visibility`).
 set -euo pipefail
 
 cd "$1"
-page=docs/guide/configuration.md
+guide=docs/guide
+page=$guide/creation.md # of the table
 
-# First cells of tables, without their backticks.
-cells=$(sed -nE 's/^\| `([^`]+)` +\|.*/\1/p' "$page" | sort -u)
+# First cells of tables that have this form, without their backticks.
+cells() { # <page> <form>
+    sed -nE 's/^\| `([^`]+)` +\|.*/\1/p' "$1" | grep -E "$2" | sort -u || true
+}
 
-compare() { # <what> <names in the source> <names in the page>
+compare() { # <what> <names in the source> <names in the page> <page>
     local only
     [ -n "$2" ] || { echo "no $1 found in the source: is the pattern still right?"; return 1; }
     only=$(comm -23 <(echo "$2") <(echo "$3"))
-    [ -z "$only" ] || { echo "$1 not in $page:" $only; return 1; }
+    [ -z "$only" ] || { echo "$1 not in $4:" $only; return 1; }
     only=$(comm -13 <(echo "$2") <(echo "$3"))
-    [ -z "$only" ] || { echo "$1 in $page, but not in the source:" $only; return 1; }
+    [ -z "$only" ] || { echo "$1 in $4, but not in the source:" $only; return 1; }
 }
 
 # Fields with the macros that stand for them; unusable ones are left out.
@@ -34,7 +37,7 @@ paths_in() {
 
 status=0
 variables=$(grep -rhoE 'getenv\("[A-Z_]+"' src lib | sed 's/.*"\(.*\)"/\1/' | sort -u)
-compare "environment variables" "$variables" "$(grep -E '^[A-Z_]+$' <<<"$cells")" || status=1
+compare "environment variables" "$variables" "$(cells $guide/configuration.md '^[A-Z_]+$')" $guide/configuration.md || status=1
 
 # The rows of a table of parameters, as the page has them: | `kind setting` | default | help |
 rows_of() { # <table>
@@ -75,8 +78,8 @@ fi
 
 paths=$(paths_in $(find src lib -name '*.c') | grep -v '^params\.' | sort -u)
 compare "paths" "$paths" \
-    "$(grep -E '^[a-z_.{}]+$' <<<"$cells" | sed -E 's/^umf\.(logger|ipc|reclaim|record|suspend)\.//' | grep -v '^\(umf\|params\)\.' |
-        sort -u)" || status=1
+    "$(cells $guide/counters.md '^[a-z_.{}]+$' | sed -E 's/^umf\.(logger|ipc|reclaim|record|suspend)\.//' |
+        grep -v '^\(umf\|params\)\.' | sort -u)" $guide/counters.md || status=1
 
 # A setting removed since an older UMF is named in migration.md only.
 names=$(grep -hoE '\b(umf[A-Z][A-Za-z0-9]+|UMF_[A-Z0-9_]*[A-Z0-9])\b' README.md docs/guide.md \
