@@ -259,6 +259,7 @@ fetch_torch() {
 fetch_python_tools() {
     fetch_python cmake-3.20 "this oldest CMake is not tried" 'cmake==3.20.*'
     fetch_python perfetto "traces for Perfetto are not opened by its own messages" --no-deps 'perfetto==0.59.*' 'protobuf>=5,<8'
+    fetch_python flamegraph "stacks for pprof and speedscope are not opened by a viewer" 'flamegraph-textual==0.1.*'
     fetch_python sphinx "the site of the documentation is not made" \
         'sphinx==8.1.*' 'furo==2024.8.*' 'myst-parser==4.0.*' 'breathe==4.36.*'
     fetch_python python "the Python package is not tested" pytest hypothesis numpy mypy

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Tests what umfctl makes of recordings: record_test.sh <umfctl> <record_sample> <folder to work in>
-# [<torch/cuda/_memory_viz.py> [<record_sample with lines> [<folder of the package perfetto> [<preloaded clock>]]]]
+# [<torch/cuda/_memory_viz.py> [<record_sample with lines> [<folder of the package perfetto> [<of flamegraph-textual>
+# [<preloaded clock>]]]]]
 set -euo pipefail
 
-umfctl=$1 sample=$2 work=$3 viewer=${4:-} lines=${5:-} perfetto=${6:-} clock=${7:-}
+umfctl=$1 sample=$2 work=$3 viewer=${4:-} lines=${5:-} perfetto=${6:-} flamegraph=${7:-} clock=${8:-}
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$work"
 mkdir -p "$work"
@@ -442,6 +443,11 @@ expect_in demo.folded '^weights #[0-9]+;.*;keep_batch \(umf_test_record_sample\)
 if [ -n "$python" ]; then
     "$python" -B "$here/stacks_check.py" demo.folded demo.speedscope demo.pprof weights keep_batch 13631488 >out 2>&1 ||
         fail "the stacks for other viewers are not right: $(cat out)"
+    status=0
+    PYTHONPATH=$flamegraph "$python" -B "$here/flamegraph_check.py" demo.folded demo.speedscope demo.pprof keep_batch 13631488 >out 2>&1 ||
+        status=$?
+    [ $status -eq 0 ] || [ $status -eq 77 ] || fail "another viewer reads other stacks: $(cat out)"
+    [ $status -eq 0 ] || echo "record_test: no package flamegraph-textual: no other viewer opens the stacks"
 fi
 expect_status 0 "$umfctl" trace demo.umfrec --perfetto demo.perfetto
 expect_in out '^    perfetto +demo\.perfetto$'

@@ -15,6 +15,7 @@
 enum {
     PROFILE_SAMPLE_TYPE = 1,
     PROFILE_SAMPLE = 2,
+    PROFILE_MAPPING = 3,
     PROFILE_LOCATION = 4,
     PROFILE_FUNCTION = 5,
     PROFILE_STRING = 6,
@@ -24,7 +25,10 @@ enum {
     TYPE_UNIT = 2,
     SAMPLE_LOCATIONS = 1,
     SAMPLE_VALUES = 2,
+    MAPPING_ID = 1,
+    MAPPING_HAS_FUNCTIONS = 7,
     LOCATION_ID = 1,
+    LOCATION_MAPPING = 2,
     LOCATION_LINE = 4,
     LINE_FUNCTION = 1,
     FUNCTION_ID = 1,
@@ -65,9 +69,17 @@ static void put_sample(profile_t *profile, const folded_stack_t *stack) {
     put_message(&profile->whole, PROFILE_SAMPLE, &profile->part);
 }
 
+/* One mapping for all: pprof could do without, but not every viewer of its files. */
+static void put_mapping(profile_t *profile) {
+    put_varint(&profile->part, MAPPING_ID, 1);
+    put_varint(&profile->part, MAPPING_HAS_FUNCTIONS, true);
+    put_message(&profile->whole, PROFILE_MAPPING, &profile->part);
+}
+
 static void put_frame(profile_t *profile, size_t name) {
     put_varint(&profile->inner, LINE_FUNCTION, name + 1);
     put_varint(&profile->part, LOCATION_ID, name + 1);
+    put_varint(&profile->part, LOCATION_MAPPING, 1);
     put_message(&profile->part, LOCATION_LINE, &profile->inner);
     put_message(&profile->whole, PROFILE_LOCATION, &profile->part);
     put_varint(&profile->part, FUNCTION_ID, name + 1);
@@ -94,6 +106,7 @@ bool umf_reader_export_pprof(umf_reader_t *reader, FILE *out, umf_reader_error_t
         for (size_t i = 0; i < folded.stack_count; i++) {
             put_sample(&profile, &folded.stacks[i]);
         }
+        put_mapping(&profile);
         for (size_t i = 0; i < folded.name_count; i++) {
             put_frame(&profile, i);
         }
