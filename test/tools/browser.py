@@ -72,10 +72,15 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def open(self, path):
-        """Opens a file. Events are those since then."""
+    def open(self, path, fragment=""):
+        """Opens a file anew. Events are those since then."""
+        if fragment:  # else it would be a step within the page that is open
+            self.navigate("about:blank")
+        self.navigate("file://" + os.path.abspath(path) + ("#" + fragment if fragment else ""))
+
+    def navigate(self, url):
         self.events = []
-        self.call("Page.navigate", url="file://" + os.path.abspath(path))
+        self.call("Page.navigate", url=url)
         self.wait("Page.loadEventFired")
 
     def run(self, code):

@@ -2,8 +2,9 @@
 """Tests the picture of a recording in a browser:
 picture_test.py <umfctl> <record_sample> <folder to work in> [<page of the guide> <folder of the examples>]
 
-Checks the drawing (elements, texts, colours of points) in every view, at 1280 and 800 points, light and dark; runs
-the commands of the guide and looks at what they made. The pictures stay in the folder. 77: there is no browser.
+Checks the drawing (elements, texts, colours of points) in every view, at 1280 and 800 points, light and dark, and on
+phones (picture_views.py); runs the commands of the guide and looks at what they made. The pictures stay in the folder.
+77: there is no browser.
 """
 import os
 import re
@@ -14,6 +15,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import browser as browsers  # noqa: E402
+import picture_views  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WINDOWS = [(1280, "light"), (1280, "dark"), (800, "light"), (800, "dark")]
@@ -35,7 +37,7 @@ CONTRAST = """(() => {
     for (const node of document.querySelectorAll("body *")) {
         const own = Array.from(node.childNodes).some((child) => child.nodeType === 3 && child.data.trim());
         const box = node.getBoundingClientRect();
-        if (own && box.width && !node.disabled && !["SCRIPT", "OPTION"].includes(node.tagName)) {
+        if (own && box.width && !["SCRIPT", "OPTION"].includes(node.tagName)) {
             const [a, b] = [light(parts(getComputedStyle(node).color)), light(behind(node))];
             const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
             if (contrast < 4.5) { bad.push([node.textContent.slice(0, 40), contrast]); }
@@ -84,9 +86,9 @@ class Test:
 
     # --- the page
 
-    def open(self, page, width=1280, scheme="light"):
+    def open(self, page, width=1280, scheme="light", fragment=""):
         self.browser.window(width, scheme)
-        self.browser.open(page)
+        self.browser.open(page, fragment)
         self.nothing_strange(page)
 
     def nothing_strange(self, page):
@@ -114,6 +116,9 @@ class Test:
     def search(self, words):
         self.js("new Promise((done) => { const box = document.getElementById('search'); box.value = '%s';"
                 "box.dispatchEvent(new Event('input')); setTimeout(done, 150); })" % words)
+
+    def chart_box(self):
+        return [float(word) for word in self.js("document.getElementById('chart').dataset.box").split()]
 
     def choose_pool(self, index):
         self.js("(() => { const box = document.getElementById('map-pool'); box.value = %d;"
@@ -147,13 +152,9 @@ class Test:
         self.nothing_strange(page)
 
 
-def chart_box(test):
-    return [float(word) for word in test.js("document.getElementById('chart').dataset.box").split()]
-
-
 def timeline(test, page):
     test.open(page)
-    left, top, width, height = chart_box(test)
+    left, top, width, height = test.chart_box()
     bottom = top + height
     test.equal(test.js("document.getElementById('chart').dataset.areas"), "4", "areas by pool")
     test.equal(test.point("chart", left + width * 0.35, bottom - 6), BLUE, "weights, at the bottom")
@@ -174,7 +175,7 @@ def timeline(test, page):
 def mouse(test, page):
     """A drag zooms, a click chooses the moment, hovering shows the value; the page below stays where it is."""
     test.open(page)
-    left, top, width, height = chart_box(test)
+    left, top, width, height = test.chart_box()
     origin = test.js("(() => { const box = document.getElementById('chart').getBoundingClientRect();"
                      "return [box.left, box.top]; })()")
     below = test.js("document.getElementById('details').getBoundingClientRect().top")
@@ -370,6 +371,7 @@ def run(test):
     tables(test, server)
     explanation(test, server, lost)
     hostile(test, server)
+    picture_views.run(test, server, still)
     snapshot(test, still)
     tabs = ("flame", "map", "sites", "allocs")
     test.views("server", server, tabs)

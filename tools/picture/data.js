@@ -185,14 +185,22 @@
         return Math.max(0, Math.min(bins - 1, Math.ceil((moment / umf.model.length) * bins) - 1));
     };
 
-    /* The series of the timeline now. */
-    umf.series = function () {
-        const state = umf.state;
+    /* The series of the timeline, now or in another state. */
+    umf.series = function (other) {
+        const state = other || umf.state;
         const all = umf.model.series;
         return state.by === "stack" ? all.stack : state.what === "held" ? all.pool_held : all.pool_live;
     };
 
-    umf.state = { moment: 0, from: 0, to: 1, by: "pool", what: "live", unit: "bytes", search: "", tab: "flame", hidden: new Set() };
+    umf.TABS = ["flame", "map", "sites", "allocs"];
+
+    /* `pool`: the object of the address map, null for the first; `zoomed`: the keys from the root of the flame graph to
+       the bar that fills the width; `refusal`: the index of the one that is explained. */
+    umf.state = { moment: 0, from: 0, to: 1, by: "pool", what: "live", unit: "bytes", search: "", tab: "flame", hidden: new Set(),
+        pool: null, zoomed: [], refusal: 0 };
+
+    /* The shortest part of the time that is shown. */
+    umf.least_span = () => Math.max(umf.model.length / 1e6, 1);
 
     const listeners = [];
 

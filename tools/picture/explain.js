@@ -61,30 +61,28 @@
         return "At " + umf.time(refusal.t) + " " + who + inside + holders(refusal);
     };
 
-    function choose(refusal, button) {
-        for (const other of umf.element("refusal-list").children) {
-            other.setAttribute("aria-pressed", String(other === button));
-        }
-        umf.element("refusal-text").textContent = umf.explain(refusal);
+    function show_refusal() {
+        const { refusal } = umf.state;
+        umf.element("refusal-list").querySelectorAll("button").forEach((button, index) => {
+            button.setAttribute("aria-pressed", String(index === refusal));
+        });
+        umf.element("refusal-text").textContent = umf.explain(umf.model.refusals[refusal]);
     }
 
     function draw_refusals() {
         const { refusals, refusals_left } = umf.model;
         umf.element("refusals").hidden = refusals.length === 0;
         const list = umf.element("refusal-list");
-        for (const refusal of refusals) {
+        refusals.forEach((refusal, index) => {
             const button = umf.add(list, "button", "", umf.time(refusal.t) + ": " + umf.bytes(refusal.wanted));
             button.type = "button";
             button.addEventListener("click", () => {
-                choose(refusal, button);
+                umf.change({ refusal: index });
                 umf.choose(refusal.t);
             });
-        }
+        });
         if (refusals_left > 0) {
             umf.add(list, "span", "soft", "and " + umf.count(refusals_left) + " more, between these");
-        }
-        if (refusals.length > 0) {
-            choose(refusals[0], list.firstChild);
         }
     }
 
@@ -145,6 +143,9 @@
         umf.listen((changes) => {
             if ("moment" in changes) {
                 draw_figures();
+            }
+            if ("refusal" in changes && umf.model.refusals.length > 0) {
+                show_refusal();
             }
         });
     };

@@ -6,11 +6,9 @@
 (function (umf) {
     "use strict";
 
-    const ROW = 23;
     const LEAST = 0.0012; /* of the width: narrower bars are left out */
     const COLOURS = ["#f7c6a3", "#f4d58d", "#c9dff0", "#bfe3d0", "#e8cfe0", "#d9d4f0", "#f0dcc0"];
 
-    let zoomed = []; /* the keys from the root to the bar that fills the width */
     let active = ""; /* the path of the bar that Tab reaches */
 
     function child(node, key, name, module) {
@@ -92,10 +90,11 @@
         button.type = "button";
         button.style.left = (100 * place.left).toFixed(4) + "%";
         button.style.width = (100 * place.width).toFixed(4) + "%";
-        button.style.top = place.row * ROW + "px";
+        button.style.top = "calc(" + place.row + " * var(--row))";
         button.style.background = colour_of(node);
         button.tabIndex = path === active ? 0 : -1;
         button.dataset.path = path;
+        button.dataset.row = place.row;
         button.setAttribute("role", "treeitem");
         button.setAttribute("aria-level", place.row + 1);
         button.setAttribute("aria-label", text_of(node, root).replace("\n", ": "));
@@ -132,9 +131,9 @@
     function draw_zoomed(graph, root) {
         let node = root;
         const path = [];
-        for (const key of zoomed) {
+        for (const key of umf.state.zoomed) {
             if (!node.children.has(key)) {
-                zoomed = path.slice(); /* not at this moment */
+                umf.state.zoomed = path.slice(); /* not at this moment */
                 break;
             }
             bar(graph, node, { left: 0, width: 1, row: path.length, path: path.slice(), above: true, below_match: true }, root);
@@ -145,9 +144,8 @@
     }
 
     function zoom(path) {
-        zoomed = path;
         active = path.join("\u0001");
-        draw();
+        umf.change({ zoomed: path });
         focus(active);
     }
 
@@ -169,10 +167,10 @@
             return;
         }
         const path = buttons[at].dataset.path;
-        const row = buttons.filter((button) => button.style.top === buttons[at].style.top);
+        const row = buttons.filter((button) => button.dataset.row === buttons[at].dataset.row);
         const index = row.indexOf(buttons[at]);
         const below = buttons.find((button) => button.dataset.path.startsWith(path ? path + "\u0001" : "") &&
-            parseInt(button.style.top, 10) === parseInt(buttons[at].style.top, 10) + ROW);
+            Number(button.dataset.row) === Number(buttons[at].dataset.row) + 1);
         const above = path.includes("\u0001") ? path.slice(0, path.lastIndexOf("\u0001")) : "";
         const next = { ArrowLeft: row[index - 1], ArrowRight: row[index + 1], ArrowDown: below,
             ArrowUp: path && buttons.find((button) => button.dataset.path === above) }[event.key];
@@ -198,11 +196,11 @@
             return;
         }
         if (!active) {
-            active = zoomed.join("\u0001");
+            active = umf.state.zoomed.join("\u0001");
         }
         draw_zoomed(graph, root);
-        const rows = Array.from(graph.children, (button) => parseInt(button.style.top, 10));
-        graph.style.height = rows.reduce((most, top) => Math.max(most, top), 0) + ROW + 4 + "px";
+        const rows = Array.from(graph.children, (button) => Number(button.dataset.row));
+        graph.style.height = "calc(4px + " + (rows.reduce((most, row) => Math.max(most, row), 0) + 1) + " * var(--row))";
         if (!graph.querySelector("[tabindex='0']")) {
             graph.firstChild.tabIndex = 0;
         }
@@ -225,7 +223,7 @@
     umf.start_flame = function () {
         umf.element("flame-graph").addEventListener("keydown", key);
         umf.listen((changes) => {
-            const matters = ["moment", "unit", "search", "tab"].some((name) => name in changes);
+            const matters = ["moment", "unit", "search", "tab", "zoomed"].some((name) => name in changes);
             if (umf.state.tab === "flame" && matters) {
                 draw();
             }

@@ -18,7 +18,7 @@
     let place = null; /* of each cell drawn: { spans: [{ span, index, first, cells, x, y... }] } */
     let cursor = -1; /* the cell whose state is shown */
 
-    const map_now = () => umf.model.maps[Number(umf.element("map-pool").value) || 0];
+    const map_now = () => umf.model.maps.find((map) => map.object === umf.state.pool) || umf.model.maps[0];
 
     /* The picture of the pool that is nearest to the moment, not after it if there is one. */
     function frame_of(map) {
@@ -261,6 +261,15 @@
         }
     }
 
+    /* A finger has no hover: it says what is below it where keys say it. */
+    function press(event) {
+        const cell = place ? cell_at(event) : -1;
+        if (cell >= 0) {
+            cursor = cell;
+            umf.element("map-cell").textContent = cell_text(cell).replace("\n", "; ");
+        }
+    }
+
     function slide() {
         const frames = map_now().frames;
         umf.choose(frames[Math.min(frames.length - 1, Number(umf.element("map-time").value))].t);
@@ -274,6 +283,7 @@
             return;
         }
         const range = umf.element("map-time");
+        umf.element("map-pool").value = umf.model.maps.indexOf(map);
         umf.element("map-slider").hidden = map.frames.length < 2;
         range.max = map.frames.length - 1;
         range.value = map.frames.indexOf(frame_of(map));
@@ -287,7 +297,7 @@
             umf.add(select, "option", "", umf.model.name(map.object)).value = index;
         });
         select.disabled = umf.model.maps.length === 0;
-        select.addEventListener("change", draw);
+        select.addEventListener("change", () => umf.change({ pool: umf.model.maps[select.value].object }));
         umf.element("map-time").addEventListener("input", slide);
         const canvas = umf.element("map-canvas");
         canvas.addEventListener("pointermove", (event) => {
@@ -295,9 +305,10 @@
             umf.tip(cell < 0 ? "" : cell_text(cell), event);
         });
         canvas.addEventListener("pointerleave", () => umf.tip(""));
+        canvas.addEventListener("click", press);
         canvas.addEventListener("keydown", key);
         umf.listen((changes) => {
-            if (umf.state.tab === "map" && ["moment", "tab"].some((name) => name in changes)) {
+            if (umf.state.tab === "map" && ["moment", "tab", "pool"].some((name) => name in changes)) {
                 draw();
             }
         });

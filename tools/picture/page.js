@@ -5,7 +5,7 @@
 (function (umf) {
     "use strict";
 
-    const TABS = ["flame", "map", "sites", "allocs"];
+    const { TABS } = umf;
 
     function head(model) {
         const { file } = model;
@@ -104,9 +104,17 @@
 
     function search() {
         let timer = 0;
-        umf.element("search").addEventListener("input", (event) => {
+        const box = umf.element("search");
+        const words = () => box.value.trim().toLowerCase();
+        box.addEventListener("input", () => {
             clearTimeout(timer);
-            timer = setTimeout(() => umf.change({ search: event.target.value.trim().toLowerCase() }), 80);
+            timer = setTimeout(() => umf.change({ search: words() }), 80);
+        });
+        umf.listen(({ search }) => {
+            if (search !== undefined && search !== words()) {
+                clearTimeout(timer);
+                box.value = search;
+            }
         });
     }
 
@@ -139,7 +147,7 @@
         umf.start_flame();
         umf.start_map();
         umf.start_tables();
-        umf.change({ moment: first_moment(model), from: 0, to: model.length, tab: "flame" });
+        umf.start_address({ moment: first_moment(model), from: 0, to: model.length });
         window.addEventListener("resize", redraw);
         window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
         document.documentElement.dataset.openMs = performance.now().toFixed(0);

@@ -167,7 +167,7 @@
         const draw_sites = umf.table(umf.element("sites"), site_columns(), 0, site_rows, say_sites);
         const draw_allocs = umf.table(umf.element("allocs"), alloc_columns(), 1, () => allocs, say_allocs);
         umf.listen((changes) => {
-            if (umf.state.tab === "sites" && !("hidden" in changes)) {
+            if (umf.state.tab === "sites" && ("tab" in changes || !("hidden" in changes))) {
                 draw_sites();
             } else if (umf.state.tab === "allocs" && ("search" in changes || "tab" in changes)) {
                 draw_allocs();

@@ -337,7 +337,7 @@
     umf.zoom = function (factor) {
         const { from, to, moment } = umf.state;
         const length = umf.model.length;
-        const span = Math.min(length, Math.max(length / 1e6, 1, (to - from) * factor));
+        const span = Math.min(length, Math.max(umf.least_span(), (to - from) * factor));
         const centre = moment >= from && moment <= to ? moment : (from + to) / 2;
         const start = Math.max(0, Math.min(length - span, centre - span * ((centre - from) / (to - from))));
         umf.change({ from: start, to: start + span });
@@ -396,6 +396,13 @@
         }
     }
 
+    /* The browser took the drag: on a touch screen it scrolls the page. */
+    function cancel() {
+        drag = null;
+        umf.tip("");
+        draw();
+    }
+
     function pan(event) {
         if (event.buttons & 1) {
             const { from, to } = umf.state;
@@ -433,6 +440,7 @@
         });
         canvas.addEventListener("pointermove", move);
         canvas.addEventListener("pointerup", release);
+        canvas.addEventListener("pointercancel", cancel);
         canvas.addEventListener("pointerleave", () => umf.tip(""));
         canvas.addEventListener("dblclick", () => umf.change({ from: 0, to: umf.model.length }));
         canvas.addEventListener("keydown", key);
