@@ -29,7 +29,7 @@ const Limit limits[] = {
       "Blocked.TheBackgroundThreadReadsItsSettingWhileItIsTurnedOff", "Each/BrokerFork.*",
       "Memory/Life.TheChildOfAProducerSharesOnlyWhatItMakes/Anonymous",
       "Memory/Life.TheChildOfAProducerSharesOnlyWhatItMakes/Vmm",
-      "record.a_child_of_fork_does_not_record"}},
+      "record.a_child_of_fork_does_not_record", "Arena.AChildOfForkSharesForItself"}},
     {"a thread is seen in /proc for a moment after it was joined",
      {"broker.EveryFailureLeavesNothing"}},
     {"a process sees the start time of its parent in its /proc/self/stat",
