@@ -313,7 +313,7 @@ def plot_peak(folder, output):
         return
     course = read_course(path)
     live, top = course["live"], 10 * math.ceil(max(map(max, course.values())) / 10)
-    d = Drawing(920, 470, "What a training needs, and what pools hold for it",
+    d = Drawing(920, 470, "Live memory of a training, and the memory that pools hold",
                 "recorded from PyTorch, replayed through pools; the most in each of "
                 f"{len(live)} equal parts of its allocations")
     left, low, width, height = 70, 410, 610, 330

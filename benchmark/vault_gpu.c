@@ -72,7 +72,7 @@ static bool driver_start(void) {
     return result == CUDA_SUCCESS;
 }
 
-/* 2 GiB, or as much as 30 of them have room for beside what is in use. */
+/* 2 GiB; less if 30 slabs of that size have no room beside the memory in use. */
 static size_t slab_size(void) {
     size_t left = 0, all = 0;
     driver.cuMemGetInfo(&left, &all);
@@ -210,7 +210,7 @@ bool gpu_role(int count, char **words, int *status) {
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
-/* Import, map, access in one call; what was made goes again. Negative: failed. */
+/* Imports, maps and gives access, then releases the mappings and handles. Negative: failed. */
 static double plain_ms(const int *fds, size_t size) {
     CUdeviceptr base = 0;
     CUmemAccessDesc access;

@@ -483,7 +483,7 @@ umf_result_t umfVaultSuspend(umf_vault_view_handle_t hView, const umf_suspend_pa
 umf_result_t umfVaultResume(umf_vault_view_handle_t hView);
 
 /// @brief Makes a view one of another generation of its vault: new content at the same addresses,
-///        so that what was built on them stays valid.
+///        so that pointers and graphs that use them stay valid.
 ///
 /// Both generations must have the same layout: entries of the same keys, sizes and flags at the
 /// same places, as those that one program wrote in the same order. Private entries get the content

@@ -38,9 +38,8 @@ static void cache_hand_over(umf_magazines_t *m, umf_cache_t *cache) {
     }
 }
 
-/* The lowest number that no thread has, so that a thread finds what one before it left in its
- * depot.
- */
+/* The lowest number that no thread has, so that a thread gets the objects that an earlier one left
+ * in its depot. */
 static uint32_t number_take(umf_magazines_t *m) {
     uint32_t used = atomic_load_explicit(&m->numbers, memory_order_relaxed);
     while (~used &&

@@ -264,7 +264,7 @@ TEST_F(Arena, SharesABlockOnManyPages) {
 }
 
 // While a handle is out no other block gets its pages, though the block is freed. Afterwards they
-// move. A process that has not closed them then sees what is put there.
+// move. A process that has not closed them then sees the block that is put there.
 TEST_F(Arena, AHandleFixesThePagesUntilItIsPut) {
     make(",watermark=0");
     const std::vector<char *> kept = comb(16); // 8 MiB are free, in parts

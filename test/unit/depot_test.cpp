@@ -28,7 +28,7 @@ struct User {
     uint16_t needed;             // as in umf_depot_user_t
 };
 
-// `limit`: so many depots, whatever CPUs there are.
+// `limit`: so many depots on any number of CPUs.
 umf_depots_t *create_depots(size_t capacity, uint32_t limit) {
     umf_depots_t *depots = umf_depots_create(capacity);
     if (depots) {

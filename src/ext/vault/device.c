@@ -327,7 +327,7 @@ umf_result_t umf_vault_part_zero(umf_vault_view_handle_t view, uint32_t i) {
                              (size_t)view->table.slabs[i].size);
 }
 
-/* Slabs from `first` on that are side by side, in one call: giving access is what costs. */
+/* Adjacent slabs from `first` on, in one call: most of the time is taken by giving access. */
 static umf_result_t run_show(umf_vault_view_handle_t view, uint32_t *first) {
     int fds[UMF_VAULT_FDS_MAX];
     size_t sizes[UMF_VAULT_FDS_MAX];

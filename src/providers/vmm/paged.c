@@ -29,7 +29,7 @@ static size_t paged_bytes(size_t room) {
     return sizeof(paged_t) + room * sizeof(paged_file_t);
 }
 
-/* Nobody gets the descriptors afterwards. */
+/* The descriptors cannot be redeemed afterwards. */
 static void paged_free(paged_t *paged) {
     for (size_t i = 0; i < paged->file_count; i++) {
         umf_ticket_drop(&paged->files[i].ticket);

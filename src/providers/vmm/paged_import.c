@@ -74,7 +74,7 @@ static umf_result_t read_all(int fd, manifest_t *manifest) {
                       "reading a list of shared pages failed");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    /* The copy counts, whatever was read before. */
+    /* The copy is checked, not the bytes that were read before it. */
     return memcmp(manifest->bytes, &manifest->head, sizeof(manifest->head)) ? refuse()
                                                                             : UMF_RESULT_SUCCESS;
 }
