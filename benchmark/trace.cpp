@@ -89,16 +89,27 @@ class Reader {
             return "too many lines";
         }
         const bool is_pair = text[0] == 'a' || text[0] == 't';
-        if ((!is_pair && text[0] != 'f') || !words.number(first) ||
+        const bool is_single = text[0] == 'f' || text[0] == '+' || text[0] == '-';
+        if ((!is_pair && !is_single) || !words.number(first) ||
             (is_pair && !words.number(second)) || !words.at_end()) {
-            return "must be 'a <block> <bytes>', 'f <block>' or 't <allocated> <reserved>'";
+            return "must be 'a <block> <bytes>', 'f <block>', '+ <bytes>', '- <blocks ago>' or 't "
+                   "<allocated> <reserved>'";
         }
         if (text[0] == 't') {
             trace.allocated = first;
             trace.reserved = second;
             return "";
         }
-        return text[0] == 'a' ? allocate(first, second) : release(first);
+        switch (text[0]) {
+        case '+':
+            return allocate(trace.blocks, first);
+        case '-': // wraps around to a number that no block has
+            return release(trace.blocks - first);
+        case 'a':
+            return allocate(first, second);
+        default:
+            return release(first);
+        }
     }
 };
 

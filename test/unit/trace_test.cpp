@@ -57,7 +57,8 @@ TEST(Trace, IsRead) {
 }
 
 TEST(Trace, TellsWhatIsWrong) {
-    const char *form = "must be 'a <block> <bytes>', 'f <block>' or 't <allocated> <reserved>'";
+    const char *form = "must be 'a <block> <bytes>', 'f <block>', '+ <bytes>', '- <blocks ago>' or "
+                       "'t <allocated> <reserved>'";
     for (const char *line : {"x",
                              "a",
                              "a ",
@@ -74,6 +75,11 @@ TEST(Trace, TellsWhatIsWrong) {
                              "f",
                              "f x",
                              "f 1 2",
+                             "+",
+                             "+ 1 2",
+                             "-",
+                             "- 1 2",
+                             "- -1",
                              "t 1",
                              "t 1 2 3",
                              " a 1 2",
@@ -89,6 +95,10 @@ TEST(Trace, TellsWhatIsWrong) {
     EXPECT_EQ(error_of("a 1 5\n\na 1 5\n"), "line 3: block 1 is allocated already");
     EXPECT_EQ(error_of("a 1 5\nf 1\nf 1\n"), "line 3: block 1 is not allocated");
     EXPECT_EQ(error_of("f 1\n"), "line 1: block 1 is not allocated");
+    EXPECT_EQ(error_of("+ 5\n- 1\n- 1\n"), "line 3: block 0 is not allocated");
+    EXPECT_EQ(error_of("+ 5\n- 0\n"), "line 2: block 1 is not allocated");
+    EXPECT_EQ(error_of("+ 5\n- 2\n"), "line 2: block 18446744073709551615 is not allocated");
+    EXPECT_EQ(error_of("a 1 5\n+ 5\n"), "line 2: block 1 is allocated already");
     EXPECT_EQ(error_of("a 1 70368744177664\na 2 1\n"), "line 2: more blocks or bytes than can be");
     EXPECT_EQ(error_of(""), "no events");
     EXPECT_EQ(error_of("# nothing\nt 1 2\n"), "no events");
@@ -101,6 +111,87 @@ TEST(Trace, TellsWhatIsWrong) {
     EXPECT_FALSE(trace::read_file("/proc", trace, error));
     EXPECT_EQ(error, "cannot be read");
 }
+
+// Each line without the number of its block.
+TEST(Trace, CountsBlocks) {
+    std::istringstream file("+ 5\n+ 6\n- 2\n+ 7\n- 1\n- 2\n");
+    trace::Trace trace;
+    std::string error;
+    ASSERT_TRUE(trace::read(file, trace, error)) << error;
+    const trace::Event events[] = {{0, 5}, {1, 6}, {0, 0}, {2, 7}, {2, 0}, {1, 0}};
+    ASSERT_EQ(trace.events.size(), std::size(events));
+    for (size_t i = 0; i < trace.events.size(); i++) {
+        EXPECT_EQ(trace.events[i].id, events[i].id) << i;
+        EXPECT_EQ(trace.events[i].size, events[i].size) << i;
+    }
+}
+
+// --- recordings ----------------------------------------------------------------------------------
+
+namespace {
+
+size_t counter(umf_memory_pool_handle_t pool, const char *name) {
+    size_t value = 0;
+    const std::string path = std::string("umf.pool.by_handle.{}.stats.") + name;
+    EXPECT_EQ(umfCtlGet(path.c_str(), &value, sizeof(value), pool), UMF_RESULT_SUCCESS) << name;
+    return value;
+}
+
+struct Peaks {
+    double reserved;
+    size_t donated;
+};
+
+Peaks peaks_of(const trace::Trace &trace, const char *text) {
+    umf_memory_pool_handle_t pool = nullptr;
+    EXPECT_EQ(umfPoolCreateFromText(text, &pool), UMF_RESULT_SUCCESS) << umfTextError();
+    if (!pool) {
+        return {};
+    }
+    EXPECT_TRUE(trace::replay(trace, pool, nullptr)) << text;
+    const Peaks peaks = {static_cast<double>(counter(pool, "reserved_peak")),
+                         counter(pool, "donated_memory")};
+    EXPECT_EQ(umfPoolDestroy(pool), UMF_RESULT_SUCCESS);
+    return peaks;
+}
+
+} // namespace
+
+struct Recording {
+    const char *name;
+    double of_pytorch; // reserved of live when it was recorded
+    double most;       // of an arena
+    double least_off;  // of one whose pages stay
+};
+
+class Recorded : public testing::TestWithParam<Recording> {};
+
+// PyTorch's requests in trainings on a GPU (traces/README.md), in their real sizes: no page is
+// touched.
+TEST_P(Recorded, NeedsLittleMoreThanItUses) {
+    const Recording &recording = GetParam();
+    const std::string path = std::string(UMF_TEST_TRACES) + "/" + recording.name;
+    trace::Trace trace;
+    std::string error;
+    ASSERT_TRUE(trace::read_file(path.c_str(), trace, error)) << path << ": " << error;
+    const auto live = static_cast<double>(trace.peak_live);
+    EXPECT_NEAR(static_cast<double>(trace.reserved) / live, recording.of_pytorch, 0.001);
+
+    const Peaks arena = peaks_of(trace, "coalescing:arena=yes over linux_vmm");
+    const Peaks off = peaks_of(trace, "coalescing:arena=yes,donate=off over linux_vmm");
+    EXPECT_GE(arena.reserved, live);
+    EXPECT_GT(arena.donated, 0U);
+    EXPECT_LE(arena.reserved / live, recording.most);
+    EXPECT_GE(off.reserved / live, recording.least_off) << "a recording that shows nothing";
+    RecordProperty("reserved_of_live", std::to_string(arena.reserved / live));
+}
+
+INSTANTIATE_TEST_SUITE_P(OnAGpu, Recorded,
+                         testing::Values(Recording{"training", 1.526, 1.011, 1.04},
+                                         Recording{"checkpointing", 1.614, 1.011, 1.14},
+                                         Recording{"streams", 1.282, 1.011, 1.03},
+                                         Recording{"fixed", 1.036, 1.011, 1.02}),
+                         [](const auto &of) { return std::string(of.param.name); });
 
 TEST(Trace, IsServedByPools) {
     std::istringstream file(good);
