@@ -17,6 +17,7 @@
 #include <umf.h>
 #include <umf/experimental/ctl.h>
 #include <umf/pools/pool_scalable.h>
+#include <umf/reason.h>
 #include <umf/text.h>
 
 #include "fakes/child.h"
@@ -922,11 +923,13 @@ class Fork : public testing::Test {
     umf_memory_provider_handle_t provider = slow.create();
     umf_memory_pool_handle_t pool = nullptr;
     std::thread thread;
+    void *first = nullptr;
 
     void SetUp() override {
         ASSERT_EQ(umfPoolCreate(umfScalablePoolOps(), provider, nullptr, 0, &pool), OK);
-        void *first = umfPoolMalloc(pool, 100);
-        EXPECT_EQ(umfPoolFree(pool, first), OK);
+        first = umfPoolMalloc(pool, 300000);
+        EXPECT_NE(first, nullptr);
+        EXPECT_EQ(umfPoolFree(pool, umfPoolMalloc(pool, 100)), OK); // makes a region of slabs
         slow.holds = true;
         thread = std::thread([&] {
             void *p = umfPoolMalloc(pool, 40 * MiB);
@@ -939,6 +942,7 @@ class Fork : public testing::Test {
     }
     void TearDown() override {
         thread.join();
+        EXPECT_EQ(umfPoolFree(pool, first), OK);
         EXPECT_EQ(umfPoolDestroy(pool), OK);
         EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
         EXPECT_EQ(slow.fake.live(), 0u);
@@ -1037,11 +1041,60 @@ TEST_F(ForkedThread, HasTheMemoryOfAFullProviderAgain) {
     }
 }
 
-// An operation that ends only after the fork: the fork does not wait for ever, and says so.
+// An operation that ends only after the fork: the fork does not wait for ever, and says so. A lock
+// of oneTBB stays locked in the child, whose calls fail instead of waiting for it.
 TEST_F(Fork, DoesNotWaitForEver) {
-    std::string log = log_of([&] { EXPECT_EQ(exit_of_child([] { return 0; }), 0); });
+    auto child = [&] {
+        slow.holds = false;
+        if (umfPoolMalloc(pool, 400000) || umfPoolGetLastAllocationError(pool) != NO_MEMORY ||
+            !strstr(umfLastErrorText(), "forked")) {
+            return 1;
+        }
+        umf_memory_pool_handle_t other = nullptr;
+        if (umfPoolCreate(umfScalablePoolOps(), provider, nullptr, 0, &other) == OK) {
+            return 2;
+        }
+        if (umfPoolFree(pool, first) != OK || umfPoolTrimMemory(pool, 0) != OK) {
+            return 3;
+        }
+        return exit_of_child([&] { return umfPoolMalloc(pool, 400000) ? 4 : 0; });
+    };
+    std::string log = log_of([&] { EXPECT_EQ(exit_of_child(child), 0); });
     slow.holds = false;
-    EXPECT_NE(log.find("must not use scalable pools"), std::string::npos) << log;
+    EXPECT_NE(log.find("no memory to give"), std::string::npos) << log;
+}
+
+// Ends the calling thread, and the process once its other thread-specific data are destroyed.
+[[noreturn]] void end_thread_of_child() {
+    static pthread_key_t key;
+    static int round;
+    pthread_key_create(&key, [](void *value) {
+        if (round++ > 0) {
+            _exit(0);
+        }
+        pthread_setspecific(key, value);
+    });
+    pthread_setspecific(key, &key);
+    pthread_exit(nullptr);
+}
+
+// A thread that has data in oneTBB ends after the pool. Its memory went back to the provider, so
+// nothing may write to it.
+TEST_F(Fork, APoolThatIsLostCanBeDestroyed) {
+    std::thread forks([&] {
+        EXPECT_EQ(umfPoolFree(pool, umfPoolMalloc(pool, 100)), OK);
+        EXPECT_EQ(exit_of_child([&] {
+                      slow.holds = false;
+                      std::thread([&] { umfPoolFree(pool, umfPoolMalloc(pool, 100)); }).join();
+                      if (umfPoolDestroy(pool) != OK || slow.fake.live() != 0) {
+                          return 1;
+                      }
+                      end_thread_of_child();
+                  }),
+                  0);
+    });
+    forks.join();
+    slow.holds = false;
 }
 
 } // namespace

@@ -86,8 +86,19 @@ static inline void *below_of(const umf_scalable_pool_t *pool) {
     return atomic_load_explicit(&pool->below, memory_order_relaxed);
 }
 
+static UMF_COLD void log_lost(const umf_scalable_pool_t *pool) {
+    UMF_LOG_ERROR(
+        "pool %s: other threads were inside a scalable pool when this process was forked, "
+        "and oneTBB stays locked: use another kind of pool in the child, or fork while no "
+        "other thread is in an operation of a provider",
+        pool->name);
+}
+
 /* Returns oneTBB's error, 0 for none. */
 static int below_create(umf_scalable_pool_t *pool, void **below) {
+    if (umf_tbb_is_lost) {
+        return -1;
+    }
     umf_tbb_enter();
     umf_tracked_forget_refusal();
     int error = pool->tbb->pool_create((intptr_t)pool, &pool->policy, below);
@@ -108,7 +119,9 @@ umf_result_t umf_scalable_below_build(umf_scalable_pool_t *pool, size_t granular
     atomic_init(&pool->forks, umf_fork_count());
     int error = below_create(pool, &below);
     atomic_init(&pool->below, below);
-    if (error) {
+    if (error && umf_tbb_is_lost) {
+        log_lost(pool);
+    } else if (error) {
         UMF_LOG_ERROR("pool %s: oneTBB cannot set up a memory pool (error %d). Each takes one of "
                       "the 1024 thread-specific keys of the process, so there can be about 1000: "
                       "destroy unused pools",
@@ -167,6 +180,11 @@ size_t umf_scalable_take(umf_scalable_pool_t *pool, uint32_t bin, size_t size, s
         umf_scalable_refuse_memory();
         return 0;
     }
+    if (umf_unlikely(umf_tbb_is_lost)) {
+        log_lost(pool);
+        umf_scalable_refuse_memory();
+        return 0;
+    }
     take_t request = {.size = size, .alignment = alignment, .items = items, .n = n};
     umf_scalable_try(pool, take, &request);
     give_deferred(pool);
@@ -184,15 +202,17 @@ static bool is_object(const umf_span_t *span, const void *ptr) {
 }
 
 /* oneTBB keeps the data of a thread in memory of the pool, under a thread-specific key. An object
- * of the pool under a key is a user's. */
-static bool has_thread_data(const umf_scalable_pool_t *pool) {
-    bool has_data = false;
-    for (pthread_key_t key = 0; key < PTHREAD_KEYS_MAX && !has_data; key++) {
+ * of the pool under a key is a user's. PTHREAD_KEYS_MAX: the thread has none. */
+static pthread_key_t thread_data_key(const umf_scalable_pool_t *pool) {
+    pthread_key_t key = 0;
+    for (; key < PTHREAD_KEYS_MAX; key++) {
         const void *data = pthread_getspecific(key);
         const umf_span_t *span = data ? umf_tracked_find(pool->tracked, data) : NULL;
-        has_data = span && !is_object(span, data);
+        if (span && !is_object(span, data)) {
+            break;
+        }
     }
-    return has_data;
+    return key;
 }
 
 /* An allocation makes them, even if there is no memory for its object. */
@@ -202,7 +222,8 @@ static UMF_COLD bool make_thread_data(const umf_scalable_pool_t *pool) {
     umf_tracked_forget_refusal();
     void *object = pool->tbb->pool_malloc(below_of(pool), 1);
     umf_scalable_thread = saved;
-    return object ? pool->tbb->pool_free(below_of(pool), object) : has_thread_data(pool);
+    return object ? pool->tbb->pool_free(below_of(pool), object)
+                  : thread_data_key(pool) < PTHREAD_KEYS_MAX;
 }
 
 /*
@@ -257,7 +278,7 @@ static void give_deferred(umf_scalable_pool_t *pool) {
 }
 
 void umf_scalable_give(umf_scalable_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n) {
-    if (umf_unlikely(is_in_hook(pool))) {
+    if (umf_unlikely(umf_tbb_is_lost || is_in_hook(pool))) {
         defer(pool, items, n);
         return;
     }
@@ -267,6 +288,18 @@ void umf_scalable_give(umf_scalable_pool_t *pool, uint32_t bin, const umf_item_t
 
 size_t umf_scalable_below_size(const umf_scalable_pool_t *pool, const void *ptr) {
     return pool->tbb->pool_msize(below_of(pool), (void *)(uintptr_t)ptr);
+}
+
+void umf_scalable_below_destroy(umf_scalable_pool_t *pool) {
+    if (!umf_tbb_is_lost) {
+        umf_tbb_pool_destroy(pool->tbb, below_of(pool));
+        return;
+    }
+    /* oneTBB's pool stays, without memory: the thread must not return its data to it at its end. */
+    pthread_key_t key = thread_data_key(pool);
+    if (key < PTHREAD_KEYS_MAX) {
+        pthread_setspecific(key, NULL);
+    }
 }
 
 /* --- trim --- */
@@ -313,7 +346,7 @@ static void trim_used(umf_scalable_pool_t *pool) {
 
 void umf_scalable_below_trim(umf_scalable_pool_t *pool, bool is_last) {
     umf_transit_part_t part;
-    if (is_in_hook(pool) || umf_scalable_keeps_all(pool) ||
+    if (umf_tbb_is_lost || is_in_hook(pool) || umf_scalable_keeps_all(pool) ||
         umf_tracked_span_count(pool->tracked) == 0) {
         return;
     }

@@ -252,7 +252,7 @@ static umf_result_t pool_build(umf_scalable_pool_t *pool, const umf_scalable_poo
     return UMF_RESULT_SUCCESS;
 
 below:
-    umf_tbb_pool_destroy(pool->tbb, pool->below);
+    umf_scalable_below_destroy(pool);
 tracked:
     umf_tracked_release(pool->tracked);
     return result;
@@ -291,7 +291,7 @@ static umf_result_t scalable_initialize(umf_memory_provider_handle_t provider, c
 static umf_result_t scalable_finalize(void *arg) {
     umf_scalable_pool_t *pool = arg;
     umf_magazines_fini(&pool->magazines); /* waits for ending threads */
-    umf_tbb_pool_destroy(pool->tbb, pool->below);
+    umf_scalable_below_destroy(pool);
     umf_scalable_spans_give_all(pool);
     bool has_left = umf_tracked_span_count(pool->tracked) > 0;
     umf_tracked_release(pool->tracked);

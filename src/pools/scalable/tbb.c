@@ -50,6 +50,8 @@ typedef struct tbb_thread_t {
 
 static __thread tbb_thread_t self;
 
+bool umf_tbb_is_lost;
+
 /* --- gates --- */
 
 static UMF_COLD void gate_wait(_Atomic int64_t *word) {
@@ -113,10 +115,13 @@ static uint32_t own_calls(void) {
 
 /* --- fork --- */
 
+static bool is_losing; /* Sync: locks of fork */
+
 static void fork_prepare(void) {
-    if (!gate_close(&calls, own_calls(), own_calls() ? PAUSES_INSIDE : PAUSES_LONG)) {
-        UMF_LOG_WARN("fork: other threads stay inside a scalable pool; the child must not use "
-                     "scalable pools");
+    is_losing = !gate_close(&calls, own_calls(), own_calls() ? PAUSES_INSIDE : PAUSES_LONG);
+    if (is_losing) {
+        UMF_LOG_WARN("fork: other threads stay inside a scalable pool; scalable pools of the child "
+                     "have no memory to give");
     }
 }
 
@@ -125,6 +130,7 @@ static void fork_parent(void) {
 }
 
 static void fork_child(void) {
+    umf_tbb_is_lost |= is_losing;
     gate_reset(&calls, own_calls());
     gate_reset(&endings, self.is_ending);
 }

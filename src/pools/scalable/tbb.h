@@ -15,6 +15,8 @@
 
 #include <umf/base.h>
 
+#include "system/common.h"
+
 #define UMF_TBB_LIBRARY "libtbbmalloc.so.2"
 
 /* As in tbb/scalable_allocator.h: rml::MemPoolPolicy, and calls with a reference as a pointer. */
@@ -59,5 +61,9 @@ void umf_tbb_resume(void);
 
 /* Destroys a pool. Waits until oneTBB destroys no data of an ending thread. */
 bool umf_tbb_pool_destroy(const umf_tbb_t *tbb, void *pool);
+
+/* This process is the child of a fork that found other threads inside oneTBB. Its locks stay
+ * locked, so nothing of it may be called but pool_msize. Written while the child has one thread. */
+extern UMF_HIDDEN bool umf_tbb_is_lost;
 
 #endif
