@@ -130,13 +130,12 @@ static umf_result_t export_create(umf_span_t *span, umf_memory_provider_handle_t
     return UMF_RESULT_SUCCESS;
 }
 
-static uint64_t export_new_id(void) {
+uint64_t umf_export_new_id(void) {
     return atomic_fetch_add_explicit(&export_last_id, 1, memory_order_relaxed) + 1;
 }
 
-/* Writes the header in front of a description. */
-static uint64_t export_pack(umf_memory_provider_handle_t provider, const umf_pool_export_t *made,
-                            size_t handle_size, void *handle) {
+uint64_t umf_export_pack(umf_memory_provider_handle_t provider, const umf_pool_export_t *made,
+                         size_t handle_size, void *handle) {
     umf_process_t self;
     umf_process_self(&self);
     umf_wire_t wire = {
@@ -162,10 +161,10 @@ static umf_result_t export_fill(umf_export_t *export, size_t size,
         return result;
     }
     if (export->id == 0) {
-        export->id = export_new_id();
+        export->id = umf_export_new_id();
     }
     const umf_pool_export_t made = {export->base, size, export->id};
-    export->fixed_sum = export_pack(provider, &made, export->size, export->handle);
+    export->fixed_sum = umf_export_pack(provider, &made, export->size, export->handle);
     return UMF_RESULT_SUCCESS;
 }
 
@@ -360,7 +359,7 @@ void umf_export_drop(umf_span_t *span, umf_memory_provider_handle_t provider) {
     atomic_fetch_sub(&export_count, export_free_chain(export));
 }
 
-/* --- handles given to the user --- */
+/* --- handles --- */
 
 static umf_result_t export_copy(const umf_export_t *export, uint64_t offset,
                                 umf_ipc_handle_t *handle, size_t *size) {
@@ -400,8 +399,8 @@ static UMF_COLD umf_result_t export_get_locking(umf_span_t *span, uint64_t offse
     return result;
 }
 
-static umf_result_t export_get(umf_span_t *span, const void *ptr, umf_ipc_handle_t *handle,
-                               size_t *size) {
+umf_result_t umf_export_get(umf_span_t *span, const void *ptr, umf_ipc_handle_t *handle,
+                            size_t *size) {
     /* With a limit the export may be evicted whenever the lock is not held. */
     umf_export_t *export = umf_unlikely(export_limit != 0) ? NULL : export_known(span);
     if (umf_unlikely(export == NULL && export_limit == 0)) {
@@ -415,99 +414,6 @@ static umf_result_t export_get(umf_span_t *span, const void *ptr, umf_ipc_handle
         return export_get_locking(span, (uintptr_t)ptr - span->base, handle, size);
     }
     return export_copy(export, (uintptr_t)ptr - export->base, handle, size);
-}
-
-/* The handle of a block that the pool describes itself, and that keeps its description. */
-static umf_result_t export_get_block(const umf_span_t *span, umf_memory_pool_handle_t pool,
-                                     const void *ptr, umf_ipc_handle_t *handle, size_t *size) {
-    umf_memory_provider_handle_t provider = umf_tracked_of(span)->root;
-    umf_pool_export_t made = {.id = export_new_id()};
-    umf_result_t result = umf_export_size(provider, size);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    umf_export_mark_t *mark = umf_export_mark_new(*size);
-    if (mark == NULL) {
-        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    char *bytes = (char *)(mark + 1);
-    result = pool->fast->get_handle(pool->self, ptr, bytes + UMF_WIRE_HEADER, &made);
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_export_mark_free(mark);
-        return result;
-    }
-    uint64_t fixed_sum = export_pack(provider, &made, *size, bytes);
-    umf_wire_set_offset(bytes, fixed_sum, (uintptr_t)ptr - made.base);
-    umf_export_mark_set(mark);
-    *handle = (umf_ipc_handle_t)bytes;
-    return result;
-}
-
-static umf_result_t export_get_any(umf_span_t *span, const void *ptr, umf_ipc_handle_t *handle,
-                                   size_t *size) {
-    umf_memory_pool_handle_t pool =
-        atomic_load_explicit(&umf_pool_table[span->set->pool], memory_order_acquire);
-    bool has_own = pool && pool->fast && pool->fast->get_handle;
-    return umf_unlikely(has_own) ? export_get_block(span, pool, ptr, handle, size)
-                                 : export_get(span, ptr, handle, size);
-}
-
-static umf_result_t export_get_and_pin(umf_span_t *span, const void *ptr, umf_ipc_handle_t *handle,
-                                       size_t *size) {
-    umf_ipc_handle_t made;
-    size_t made_size;
-    umf_result_t result = export_get_any(span, ptr, &made, &made_size);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    umf_export_mark_t *mark = (umf_export_mark_t *)made - 1;
-    result = umf_pin_begin(umf_export_mark_pin(mark), span, ptr);
-    if (result != UMF_RESULT_SUCCESS) {
-        atomic_store_explicit(&mark->cookie, 0, memory_order_relaxed);
-        umf_export_mark_free(mark);
-        return result;
-    }
-    *handle = made;
-    *size = made_size;
-    return UMF_RESULT_SUCCESS;
-}
-
-UMF_API_1_0 umf_result_t umfGetIPCHandle(const void *ptr, umf_ipc_handle_t *ipcHandle,
-                                         size_t *size) {
-    if (ptr == NULL || ipcHandle == NULL || size == NULL) {
-        UMF_LOG_ERROR("NULL argument: ptr %p, handle %p, size %p", ptr, (void *)ipcHandle,
-                      (void *)size);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_span_t *span = umf_span_find(&umf_map_global, (uintptr_t)ptr, NULL);
-    if (span == NULL) {
-        UMF_LOG_ERROR("%p is not memory of a tracked pool", ptr);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (umf_span_kind(span) == UMF_SPAN_IMPORT) {
-        UMF_LOG_ERROR(
-            "%p was opened from an IPC handle; only the process that allocated the memory "
-            "can make handles for it",
-            ptr);
-        return UMF_RESULT_ERROR_UNKNOWN;
-    }
-    return export_get_and_pin(span, ptr, ipcHandle, size);
-}
-
-UMF_API_1_0 umf_result_t umfPutIPCHandle(umf_ipc_handle_t ipcHandle) {
-    if (ipcHandle == NULL) {
-        return UMF_RESULT_SUCCESS;
-    }
-    umf_export_mark_t *mark = (umf_export_mark_t *)ipcHandle - 1;
-    if (!umf_export_mark_remove(mark)) {
-        UMF_LOG_ERROR("%p was not made by umfGetIPCHandle in this process, or was put before; a "
-                      "received handle is freed by the owner of its buffer",
-                      (void *)ipcHandle);
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    umf_pin_end(umf_export_mark_pin(mark));
-    umf_export_mark_free(mark);
-    return UMF_RESULT_SUCCESS;
 }
 
 umf_export_stats_t umf_export_stats(void) {
