@@ -1,6 +1,8 @@
 /** @file
  * Memory of other machines: a range that one process publishes is read and written by others,
- * through messages of UCX, which is found at run time (version 1.13 or later).
+ * through messages of UCX, which is found at run time (version 1.13 or later). Between processes of
+ * one user on one machine the messages travel through a Unix socket, and the data through shared
+ * memory, without UCX.
  *
  * Nothing on the wire is encrypted. Without a key file a process listens on the loopback device
  * only, and any process of the machine may connect to it. A handle is data for UCX, which does not
@@ -58,6 +60,12 @@ typedef struct umf_remote_op_t *umf_remote_op_handle_t;
 /// @brief The most bytes that a handle has.
 #define UMF_REMOTE_HANDLE_MAX 1024
 
+/// @brief Ways of a context. Joined by |.
+typedef enum umf_remote_flags_t {
+    /// Processes of this machine use UCX, too.
+    UMF_REMOTE_NETWORK_ONLY = 1
+} umf_remote_flags_t;
+
 /// @brief How a context works.
 typedef struct umf_remote_params_t {
     /// sizeof(umf_remote_params_t) of the headers it was compiled with.
@@ -74,11 +82,13 @@ typedef struct umf_remote_params_t {
     uint64_t deadline_ms;
     /// Bytes that may be in transfer at once in each direction of a connection; 0: 64 MiB.
     size_t limit_in_flight;
+    /// Of ::umf_remote_flags_t.
+    unsigned flags;
 } umf_remote_params_t;
 
 /// @brief The defaults.
 #define UMF_REMOTE_PARAMS_INIT                                                                     \
-    { sizeof(umf_remote_params_t), NULL, NULL, NULL, 0, 0 }
+    { sizeof(umf_remote_params_t), NULL, NULL, NULL, 0, 0, 0 }
 
 /// @brief What peers may do. Joined by |.
 typedef enum umf_remote_rights_t {
@@ -103,10 +113,11 @@ umf_result_t umfRemoteProbe(char *text, size_t size);
 /// @param params copied; NULL: the defaults
 /// @param remote [out] to be destroyed by ::umfRemoteDestroy
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `remote` is NULL, the size
-///         too small, the key file not one of 32 bytes that only its owner can read, or devices are
-///         named without one; ::UMF_RESULT_ERROR_NOT_SUPPORTED if there is no UCX, or no libcrypto
-///         where there is a key; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if UCX or the system refuses,
-///         as for a device that does not exist; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+///         too small, a flag unknown, the key file not one of 32 bytes that only its owner can
+///         read, or devices are named without one; ::UMF_RESULT_ERROR_NOT_SUPPORTED if there is no
+///         UCX, or no libcrypto where there is a key; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if UCX or
+///         the system refuses, as for a device that does not exist;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
 umf_result_t umfRemoteCreate(const umf_remote_params_t *params, umf_remote_handle_t *remote);
 
 /// @brief Destroys a context: closes its connections, withdraws what it published, and ends its

@@ -73,9 +73,9 @@ static const char *fake_text(umf_ucs_status_t status) {
 static void remote_init(void) {
     memset(&remote, 0, sizeof(remote));
     umf_lock_init(&remote.lock, UMF_RANK_REMOTE);
-    umf_list_t *lists[] = {&remote.commands, &remote.exports,  &remote.ops,
-                           &remote.parts,    &remote.all,      &remote.connections,
-                           &remote.sessions, &remote.transfers};
+    umf_list_t *lists[] = {&remote.commands, &remote.exports,   &remote.ops,
+                           &remote.parts,    &remote.all,       &remote.connections,
+                           &remote.sessions, &remote.transfers, &remote.locals};
     for (size_t i = 0; i < UMF_COUNT_OF(lists); i++) {
         umf_list_init(lists[i]);
     }

@@ -1,14 +1,20 @@
 // Remote memory (umf/remote.h) between processes of this machine, over UCX: success,
 // ends, and what must be refused.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <umf.h>
@@ -28,12 +34,16 @@ constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
 constexpr umf_result_t LOST = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 constexpr size_t MiB = size_t{1} << 20;
 
+// Both sides are on one machine: by UCX, or by socket and shared memory.
+bool is_local = false;
+
 umf_remote_handle_t make_context(uint64_t deadline_ms, const char *key_file = nullptr) {
     umf_remote_params_t params = UMF_REMOTE_PARAMS_INIT;
     umf_remote_handle_t remote = nullptr;
     params.deadline_ms = deadline_ms;
     params.key_file = key_file;
     params.library = getenv("UMF_TEST_UCX");
+    params.flags = is_local ? 0 : UMF_REMOTE_NETWORK_ONLY;
     const std::vector<int> blocked = blocked_signals();
     EXPECT_EQ(umfRemoteCreate(&params, &remote), OK);
     EXPECT_EQ(blocked_signals(), blocked);
@@ -51,6 +61,7 @@ std::string bytes_of(umf_remote_export_handle_t published) {
 // An owner: a block of its pool is published, and it obeys orders.
 //   argument: <text of the pool>|<bytes>|<rights>|<deadline>|<key file>
 int owner(Socket &socket, const std::string &argument) {
+    is_local = true; // the peer decides
     std::vector<std::string> words;
     for (size_t at = 0; at <= argument.size();) {
         size_t end = std::min(argument.find('|', at), argument.size());
@@ -103,6 +114,7 @@ int owner(Socket &socket, const std::string &argument) {
 // A peer that gets or puts until it is killed.
 int peer(Socket &socket, const std::string &task) {
     std::string handle = socket.receive();
+    is_local = task.size() > 3;
     umf_remote_handle_t remote = make_context(10000);
     umf_remote_memory_handle_t memory = nullptr;
     if (umfRemoteOpen(remote, handle.data(), handle.size(), &memory) != OK) {
@@ -110,7 +122,7 @@ int peer(Socket &socket, const std::string &task) {
     }
     std::vector<char> bytes(64 * MiB);
     for (int round = 0;; round++) {
-        umf_result_t result = task == "get"
+        umf_result_t result = task.compare(0, 3, "get") == 0
                                   ? umfRemoteGet(memory, 0, bytes.data(), bytes.size(), nullptr)
                                   : umfRemotePut(memory, 0, bytes.data(), bytes.size(), nullptr);
         if (result != OK || (round == 0 && !socket.send("busy"))) {
@@ -121,8 +133,11 @@ int peer(Socket &socket, const std::string &task) {
 
 const Roles roles = {{"owner", owner}, {"peer", peer}};
 
-class Remote : public ::testing::Test {
+class Remote : public ::testing::TestWithParam<bool> {
   protected:
+    void SetUp() override {
+        is_local = GetParam();
+    }
     umf_remote_handle_t remote = nullptr;
     umf_remote_memory_handle_t memory = nullptr;
     std::unique_ptr<Process> other;
@@ -175,7 +190,7 @@ uint64_t now_ms() {
 
 } // namespace
 
-TEST_F(Remote, GetAndPut) {
+TEST_P(Remote, GetAndPut) {
     for (const char *pool : {"disjoint over linux_vmm", "proxy over os", "coalescing over os"}) {
         SCOPED_TRACE(pool);
         start(pool, 20 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
@@ -203,7 +218,7 @@ TEST_F(Remote, GetAndPut) {
     }
 }
 
-TEST_F(Remote, ManyOperationsAtOnce) {
+TEST_P(Remote, ManyOperationsAtOnce) {
     start("disjoint over os", 8 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
     open();
     constexpr size_t N = 64, PART = 8 * MiB / N;
@@ -226,7 +241,7 @@ TEST_F(Remote, ManyOperationsAtOnce) {
     EXPECT_EQ(umfRemoteWait(ops[0], 0), BAD) << "it was ended";
 }
 
-TEST_F(Remote, WrongArguments) {
+TEST_P(Remote, WrongArguments) {
     start("proxy over os", MiB, UMF_REMOTE_GET);
     open();
     std::vector<char> bytes(MiB + 1);
@@ -274,7 +289,7 @@ TEST_F(Remote, WrongArguments) {
     EXPECT_EQ(umfRemoteCreate(&params, &second), BAD);
 }
 
-TEST_F(Remote, ForgedHandles) {
+TEST_P(Remote, ForgedHandles) {
     start("proxy over os", MiB, UMF_REMOTE_GET);
     for (size_t i = 0; i < handle.size(); i++) { // one bit
         std::string forged = handle;
@@ -291,7 +306,7 @@ TEST_F(Remote, ForgedHandles) {
 }
 
 // Whoever makes handles can make the sum, too. The members are those of src/ext/remote/own.h.
-TEST_F(Remote, ForgedHandlesWithARightSum) {
+TEST_P(Remote, ForgedHandlesWithARightSum) {
     constexpr size_t CHECK = 8, OWNER = 24, EXPORT = 40, GENERATION = 48, SECRET = 56, SIZE = 72,
                      RIGHTS = 80;
     start("proxy over os", MiB, UMF_REMOTE_GET);
@@ -322,7 +337,7 @@ TEST_F(Remote, ForgedHandlesWithARightSum) {
     }
 }
 
-TEST_F(Remote, WithdrawnAndFreed) {
+TEST_P(Remote, WithdrawnAndFreed) {
     start("disjoint over os", MiB, UMF_REMOTE_GET);
     open();
     std::vector<char> bytes(MiB);
@@ -338,7 +353,7 @@ TEST_F(Remote, WithdrawnAndFreed) {
     EXPECT_EQ(open(handle), BAD) << "withdrawn";
 }
 
-TEST_F(Remote, FreedMemoryOfTheProviderIsNotServed) {
+TEST_P(Remote, FreedMemoryOfTheProviderIsNotServed) {
     start("proxy over os", 4 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
     open();
     std::vector<char> bytes(MiB);
@@ -349,7 +364,7 @@ TEST_F(Remote, FreedMemoryOfTheProviderIsNotServed) {
     order("withdraw");
 }
 
-TEST_F(Remote, SuspendedMemoryIsStaleOnce) {
+TEST_P(Remote, SuspendedMemoryIsStaleOnce) {
     start("disjoint over linux_vmm", 4 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
     open();
     std::vector<char> bytes(4 * MiB);
@@ -367,7 +382,7 @@ TEST_F(Remote, SuspendedMemoryIsStaleOnce) {
     EXPECT_EQ(get(0, &bytes), OK);
 }
 
-TEST_F(Remote, SuspendsUnderTraffic) {
+TEST_P(Remote, SuspendsUnderTraffic) {
     start("disjoint over linux_vmm", 4 * MiB, UMF_REMOTE_GET);
     open();
     std::vector<std::vector<char>> bytes(8, std::vector<char>(4 * MiB));
@@ -389,7 +404,7 @@ TEST_F(Remote, SuspendsUnderTraffic) {
     EXPECT_TRUE(is_all(bytes[0], 'a'));
 }
 
-TEST_F(Remote, TheOwnerIsKilled) {
+TEST_P(Remote, TheOwnerIsKilled) {
     start("proxy over os", 64 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
     open();
     std::vector<char> bytes(64 * MiB), more(64 * MiB);
@@ -410,7 +425,7 @@ TEST_F(Remote, TheOwnerIsKilled) {
     EXPECT_EQ(open(handle), LOST);
 }
 
-TEST_F(Remote, AStoppedOwnerIsGivenUp) {
+TEST_P(Remote, AStoppedOwnerIsGivenUp) {
     start("proxy over os", 64 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT, 300);
     open();
     std::vector<char> bytes(64 * MiB);
@@ -431,7 +446,7 @@ TEST_F(Remote, AStoppedOwnerIsGivenUp) {
     EXPECT_TRUE(is_all(bytes, 'z')) << "written after its end";
 }
 
-TEST_F(Remote, APeerIsKilled) { // memory held for it is free again
+TEST_P(Remote, APeerIsKilled) { // memory held for it is free again
     umf_memory_pool_handle_t pool = nullptr;
     umf_remote_export_handle_t published = nullptr;
     ASSERT_EQ(umfPoolCreateFromText("proxy over os", &pool), OK);
@@ -442,7 +457,7 @@ TEST_F(Remote, APeerIsKilled) { // memory held for it is free again
         umfRemotePublish(remote, block, 64 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT, &published), OK);
     for (const char *task : {"get", "put"}) {
         for (int round = 0; round < 3; round++) {
-            Process busy("peer", task);
+            Process busy("peer", std::string(task) + (is_local ? " local" : ""));
             ASSERT_TRUE(busy.socket.send(bytes_of(published)));
             ASSERT_EQ(busy.socket.receive(), "busy");
             busy.kill();
@@ -455,7 +470,7 @@ TEST_F(Remote, APeerIsKilled) { // memory held for it is free again
     EXPECT_EQ(umfPoolDestroy(pool), OK);
 }
 
-TEST_F(Remote, CanceledAndWaitedForInSteps) {
+TEST_P(Remote, CanceledAndWaitedForInSteps) {
     start("proxy over os", 64 * MiB, UMF_REMOTE_GET, 3000);
     open();
     std::vector<char> bytes(64 * MiB);
@@ -470,7 +485,7 @@ TEST_F(Remote, CanceledAndWaitedForInSteps) {
     EXPECT_TRUE(result == LOST || result == OK);
 }
 
-TEST_F(Remote, KeysOfAGroup) {
+TEST_P(Remote, KeysOfAGroup) {
     auto write_key = [](const char *name, char value, mode_t mode) {
         std::string path = testing::TempDir() + name + std::to_string(getpid());
         FILE *file = fopen(path.c_str(), "w");
@@ -528,7 +543,7 @@ std::vector<int> pipes() {
     return found;
 }
 
-TEST_F(Remote, AProgramThatHasClosedThePipesKeepsItsOwn) {
+TEST_P(Remote, AProgramThatHasClosedThePipesKeepsItsOwn) {
     std::vector<int> before = pipes(), own;
     start("disjoint over os", MiB, UMF_REMOTE_GET);
     for (int fd : pipes()) {
@@ -565,7 +580,7 @@ TEST_F(Remote, AProgramThatHasClosedThePipesKeepsItsOwn) {
     }
 }
 
-TEST_F(Remote, PeersComeAndGo) { // more than an owner serves at a time
+TEST_P(Remote, PeersComeAndGo) { // more than an owner serves at a time
     start("proxy over os", MiB, UMF_REMOTE_GET);
     std::vector<char> bytes(100);
     for (int i = 0; i < 300; i++) {
@@ -576,7 +591,194 @@ TEST_F(Remote, PeersComeAndGo) { // more than an owner serves at a time
     }
 }
 
-TEST_F(Remote, AnOpenedRangeEndsWithItsContext) {
+// Is shared memory of a local connection mapped here?
+bool has_window() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        if (line.find("memfd:umf-window") != std::string::npos) {
+            return true;
+        }
+    }
+    return false;
+}
+
+TEST_P(Remote, TheWayIsTheOneThatWasChosen) {
+    start("proxy over os", MiB, UMF_REMOTE_GET);
+    open();
+    std::vector<char> bytes(MiB);
+    EXPECT_EQ(get(0, &bytes), OK);
+    EXPECT_EQ(has_window(), is_local);
+    EXPECT_EQ(umfRemoteClose(memory), OK);
+    memory = nullptr;
+    EXPECT_EQ(umfRemoteDestroy(remote), OK);
+    remote = nullptr;
+    EXPECT_FALSE(has_window());
+}
+
+// Members of a handle and of a message, as in src/ext/remote/own.h.
+constexpr size_t HANDLE_OWNER = 24, MESSAGE = 128, MESSAGE_KIND = 6, MESSAGE_NUMBER = 8,
+                 MESSAGE_SESSION = 16, MESSAGE_EXPORT = 24, MESSAGE_LENGTH = 48, MESSAGE_ID = 64;
+enum : uint16_t { HELLO = 1, WELCOME = 4, GET = 7 };
+
+std::string message_of(uint16_t kind) {
+    std::string message(MESSAGE, '\0');
+    memcpy(&message[0], "UFMR\1", 5);
+    memcpy(&message[MESSAGE_KIND], &kind, sizeof(kind));
+    return message;
+}
+
+// The socket of an owner, by the bytes of its handle.
+sockaddr_un name_of(const std::string &handle, socklen_t *length) {
+    sockaddr_un name = {};
+    name.sun_family = AF_UNIX;
+    std::string text = "umf-remote-";
+    for (size_t i = 0; i < 16; i++) {
+        char digits[3];
+        snprintf(digits, sizeof(digits), "%02x",
+                 static_cast<unsigned char>(handle[HANDLE_OWNER + i]));
+        text += digits;
+    }
+    text.copy(name.sun_path + 1, text.size());
+    *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+    return name;
+}
+
+int connect_to(const std::string &handle) {
+    socklen_t length;
+    sockaddr_un name = name_of(handle, &length);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr *>(&name), length), 0);
+    return fd;
+}
+
+// An answer with its descriptor. Empty: the other side has closed.
+std::string receive_from(int fd, int *passed = nullptr) {
+    std::string got(MESSAGE + 1, '\0');
+    char control[CMSG_SPACE(sizeof(int))];
+    iovec part = {&got[0], got.size()};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    ssize_t size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    cmsghdr *rights = CMSG_FIRSTHDR(&message);
+    if (rights && passed) {
+        memcpy(passed, CMSG_DATA(rights), sizeof(int));
+    }
+    got.resize(size > 0 ? static_cast<size_t>(size) : 0);
+    return got;
+}
+
+std::string greet(int fd, const std::string &handle, int *window) {
+    std::string hello = message_of(HELLO);
+    handle.copy(&hello[MESSAGE_ID], 16, HANDLE_OWNER);
+    EXPECT_EQ(send(fd, hello.data(), hello.size(), MSG_NOSIGNAL), ssize_t{MESSAGE});
+    std::string welcome = receive_from(fd, window);
+    EXPECT_EQ(welcome.size(), MESSAGE);
+    return welcome;
+}
+
+TEST_P(Remote, AnOwnerSurvivesWhatArrivesAtItsSocket) {
+    if (!is_local) {
+        GTEST_SKIP() << "the socket is for processes of this machine";
+    }
+    start("disjoint over os", 4 * MiB, UMF_REMOTE_GET);
+    auto request = [this](const std::string &welcome) { // a good get of 100 bytes
+        std::string get = message_of(GET);
+        uint64_t length = 100;
+        welcome.copy(&get[MESSAGE_SESSION], 8, MESSAGE_SESSION);
+        handle.copy(&get[MESSAGE_EXPORT], 16, 40); // number and generation
+        handle.copy(&get[MESSAGE_ID], 16, 56);     // its secret
+        memcpy(&get[MESSAGE_LENGTH], &length, sizeof(length));
+        return get;
+    };
+    int window = -1, second = -1;
+    int good = connect_to(handle), other_one = connect_to(handle);
+    std::string welcome = greet(good, handle, &window),
+                other_welcome = greet(other_one, handle, &second);
+    ASSERT_NE(window, -1);
+    EXPECT_NE(ftruncate(window, 0), 0) << "it can be shortened";
+    std::string get = request(welcome);
+    ASSERT_EQ(send(good, get.data(), get.size(), MSG_NOSIGNAL), ssize_t{MESSAGE});
+    EXPECT_EQ(receive_from(good).size(), MESSAGE);
+    char data[101] = {};
+    EXPECT_EQ(pread(window, data, 101, 0), 101);
+    EXPECT_EQ(std::string(data, 101), std::string(100, 'a') + std::string(1, '\0'));
+    // The session of another connection does not count: this one is answered nothing.
+    std::string stolen = request(other_welcome);
+    ASSERT_EQ(send(good, stolen.data(), stolen.size(), MSG_NOSIGNAL), ssize_t{MESSAGE});
+    ASSERT_EQ(send(good, get.data(), get.size(), MSG_NOSIGNAL), ssize_t{MESSAGE});
+    EXPECT_EQ(receive_from(good).substr(MESSAGE_SESSION, 8), welcome.substr(MESSAGE_SESSION, 8));
+    // More than a slot, short and long messages, and requests before a greeting.
+    uint64_t much = 2 * MiB;
+    memcpy(&get[MESSAGE_LENGTH], &much, sizeof(much));
+    ASSERT_EQ(send(good, get.data(), get.size(), MSG_NOSIGNAL), ssize_t{MESSAGE});
+    EXPECT_EQ(receive_from(good), "") << "the connection is not closed";
+    for (size_t size : {size_t{1}, MESSAGE - 1, MESSAGE + 1, size_t{4000}}) {
+        int fd = connect_to(handle);
+        std::string junk(size, 'j');
+        EXPECT_EQ(send(fd, junk.data(), size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
+        EXPECT_EQ(receive_from(fd), "") << size;
+        close(fd);
+    }
+    int silent = connect_to(handle);
+    EXPECT_EQ(send(silent, get.data(), get.size(), MSG_NOSIGNAL), ssize_t{MESSAGE});
+    open();
+    std::vector<char> bytes(4 * MiB);
+    EXPECT_EQ(this->get(0, &bytes), OK);
+    EXPECT_TRUE(is_all(bytes, 'a'));
+    for (int fd : {good, other_one, window, second, silent}) {
+        close(fd);
+    }
+}
+
+// A process that has the name of an owner sends a window that it can shorten.
+TEST_P(Remote, AWindowThatCanBecomeShorterIsRefused) {
+    if (!is_local) {
+        GTEST_SKIP() << "only processes of this machine send windows";
+    }
+    start("proxy over os", MiB, UMF_REMOTE_GET);
+    std::string forged = handle;
+    forged[HANDLE_OWNER] = static_cast<char>(forged[HANDLE_OWNER] ^ 1);
+    memset(&forged[8], 0, 8);
+    uint64_t sum = sum_of(reinterpret_cast<const unsigned char *>(forged.data()), forged.size());
+    memcpy(&forged[8], &sum, sizeof(sum));
+    socklen_t length;
+    sockaddr_un name = name_of(forged, &length);
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr *>(&name), length), 0);
+    ASSERT_EQ(listen(listener, 1), 0);
+    std::thread liar([listener] {
+        int fd = accept(listener, nullptr, nullptr);
+        std::string hello = receive_from(fd), welcome = message_of(WELCOME);
+        hello.copy(&welcome[MESSAGE_NUMBER], 8, MESSAGE_NUMBER);
+        int window = memfd_create("liar", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        EXPECT_EQ(ftruncate(window, 64 * MiB), 0);
+        iovec part = {&welcome[0], welcome.size()};
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+        msghdr message = {};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof(control);
+        cmsghdr *rights = CMSG_FIRSTHDR(&message);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(rights), &window, sizeof(int));
+        EXPECT_EQ(sendmsg(fd, &message, MSG_NOSIGNAL), ssize_t{MESSAGE});
+        EXPECT_EQ(receive_from(fd), "") << "a request came";
+        close(window);
+        close(fd);
+    });
+    EXPECT_EQ(open(forged), BAD); // the owner behind the address of UCX is another one
+    EXPECT_EQ(umfLastReason(), UMF_REASON_STALE) << umfLastErrorText();
+    liar.join();
+    close(listener);
+}
+
+TEST_P(Remote, AnOpenedRangeEndsWithItsContext) {
     start("proxy over os", MiB, UMF_REMOTE_GET);
     open();
     ASSERT_EQ(umfRemoteDestroy(remote), OK);
@@ -589,7 +791,7 @@ TEST_F(Remote, AnOpenedRangeEndsWithItsContext) {
     memory = nullptr;
 }
 
-TEST_F(Remote, TheContextOfAnOwnerEnds) {
+TEST_P(Remote, TheContextOfAnOwnerEnds) {
     start("proxy over os", MiB, UMF_REMOTE_GET);
     open();
     std::vector<char> bytes(MiB);
@@ -597,6 +799,10 @@ TEST_F(Remote, TheContextOfAnOwnerEnds) {
     order("end");
     EXPECT_EQ(get(0, &bytes), LOST);
 }
+
+INSTANTIATE_TEST_SUITE_P(By, Remote, ::testing::Bool(), [](const auto &by) {
+    return std::string(by.param ? "SharedMemory" : "Ucx");
+});
 
 int main(int argc, char **argv) {
     int status;

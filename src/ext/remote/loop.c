@@ -54,6 +54,10 @@ bool umf_remote_link_open(umf_remote_handle_t remote, remote_link_t *link, const
 
 void umf_remote_link_close(remote_link_t *link) {
     umf_ucx_request_params_t params = {.mask = UMF_UCX_REQUEST_FLAGS, .flags = UMF_UCX_CLOSE_FORCE};
+    if (link->is_local) {
+        umf_remote_local_close(link);
+        return;
+    }
     if (!link->endpoint) {
         return;
     }
@@ -106,6 +110,10 @@ static transit_t *transit_make(umf_remote_handle_t remote, remote_sent_t call, v
 void umf_remote_send(remote_link_t *link, const remote_message_t *message, const void *data,
                      size_t length, remote_sent_t sent, void *arg) {
     umf_remote_handle_t remote = link->remote;
+    if (link->is_local) {
+        umf_remote_local_send(link, message, data, length, sent, arg);
+        return;
+    }
     transit_t *transit = link->endpoint ? transit_make(remote, sent, arg) : NULL;
     if (!transit) {
         if (sent) {
@@ -150,21 +158,12 @@ umf_ucs_status_t umf_remote_receive(umf_remote_handle_t remote, const remote_dat
     return UMF_UCS_INPROGRESS; /* the description is UCX's own again */
 }
 
-static umf_ucs_status_t arrived(void *arg, const void *header, size_t header_length, void *data,
-                                size_t length, const umf_ucx_message_t *about) {
-    umf_remote_handle_t remote = arg;
-    remote_message_t message;
-    if (header_length != sizeof(message)) {
+umf_ucs_status_t umf_remote_deliver(umf_remote_handle_t remote, const remote_message_t *message,
+                                    const remote_data_t *data) {
+    if (message->magic != REMOTE_MAGIC || message->version != REMOTE_VERSION) {
         return UMF_UCS_OK;
     }
-    memcpy(&message, header, sizeof(message));
-    if (message.magic != REMOTE_MAGIC || message.version != REMOTE_VERSION) {
-        return UMF_UCS_OK;
-    }
-    remote_data_t from = {.data = data,
-                          .length = length,
-                          .is_rendezvous = about->attributes & UMF_UCX_MESSAGE_RENDEZVOUS};
-    switch (message.kind) {
+    switch (message->kind) {
     case REMOTE_HELLO:
     case REMOTE_PROVE:
     case REMOTE_RENEW:
@@ -172,10 +171,23 @@ static umf_ucs_status_t arrived(void *arg, const void *header, size_t header_len
     case REMOTE_PUT:
     case REMOTE_PUSH:
     case REMOTE_BYE:
-        return umf_remote_owner_gets(remote, &message, &from);
+        return umf_remote_owner_gets(remote, message, data);
     default:
-        return umf_remote_peer_gets(remote, &message, &from);
+        return umf_remote_peer_gets(remote, message, data);
     }
+}
+
+static umf_ucs_status_t arrived(void *arg, const void *header, size_t header_length, void *data,
+                                size_t length, const umf_ucx_message_t *about) {
+    remote_message_t message;
+    if (header_length != sizeof(message)) {
+        return UMF_UCS_OK;
+    }
+    memcpy(&message, header, sizeof(message));
+    remote_data_t from = {.data = data,
+                          .length = length,
+                          .is_rendezvous = about->attributes & UMF_UCX_MESSAGE_RENDEZVOUS};
+    return umf_remote_deliver(arg, &message, &from);
 }
 
 /* --- the thread ------------------------------------------------------------------------------- */
@@ -217,17 +229,20 @@ static void advance(umf_remote_handle_t remote) {
 }
 
 static void wait_for_event(umf_remote_handle_t remote) {
-    struct pollfd polled[] = {{.fd = remote->efd, .events = POLLIN},
-                              {.fd = wake_read(remote), .events = POLLIN}};
+    struct pollfd polled[2 + 1 + REMOTE_LOCALS_MAX] = {{.fd = remote->efd, .events = POLLIN},
+                                                       {.fd = wake_read(remote), .events = POLLIN}};
+    remote_link_t *links[1 + REMOTE_LOCALS_MAX];
     char bytes[64];
-    if (remote->ucx.ucp_worker_arm(remote->worker) != UMF_UCS_OK) {
-        return; /* something has arrived */
+    unsigned locals = umf_remote_local_fill(remote, polled + 2, links);
+    bool may_sleep = remote->ucx.ucp_worker_arm(remote->worker) == UMF_UCS_OK;
+    if (poll(polled, 2 + locals, may_sleep ? sleep_for(remote) : 0) <= 0) {
+        return;
     }
-    poll(polled, 2, sleep_for(remote));
     if (polled[1].revents) {
         ssize_t got = wake_read(remote) != -1 ? read(polled[1].fd, bytes, sizeof(bytes)) : 0;
         (void)got; /* it does not block, and may have been read */
     }
+    umf_remote_local_serve(remote, polled + 2, links, locals);
 }
 
 /* Closes all, and waits for what UCX still does with memory: at most the deadline. */

@@ -8,6 +8,7 @@
 #ifndef UMF_SRC_EXT_REMOTE_OWN_H
 #define UMF_SRC_EXT_REMOTE_OWN_H
 
+#include <poll.h>
 #include <pthread.h>
 
 #include <umf/remote.h>
@@ -63,7 +64,8 @@ typedef struct remote_message_t {
     uint32_t magic;
     uint16_t version;
     uint16_t kind;
-    uint64_t number;  /* of the part, or of the connection; the peer's choice */
+    uint64_t number;  /* of the part, or of the connection; the peer's choice. Of parts that
+                         travel through a window: modulo REMOTE_SLOTS the slot */
     uint64_t session; /* 0: none yet */
     uint64_t export_number;
     uint64_t generation;
@@ -96,13 +98,24 @@ typedef struct remote_handle_bytes_t {
 
 /* --- objects ---------------------------------------------------------------------------------- */
 
-/* An endpoint of UCX. The thread's. */
+/* The way to another process: an endpoint of UCX, or a socket and a window. The thread's. */
 typedef struct remote_link_t {
     umf_remote_handle_t remote;
-    void *endpoint; /* NULL: closed */
+    void *endpoint; /* NULL: closed, or local */
     bool has_failed;
     umf_ucs_status_t status; /* of the failure */
+    bool is_local;           /* The rest is for local ones */
+    umf_list_t local;        /* of all that are open */
+    umf_kept_fd_t socket;
+    char *window;     /* NULL: none yet */
+    umf_list_t queue; /* messages that the socket had no room for */
+    size_t queued;
 } remote_link_t;
+
+/* A window: shared memory of both sides, in slots. */
+#define REMOTE_SLOTS 4u
+#define REMOTE_SLOT ((size_t)1 << 20)
+#define REMOTE_LOCALS_MAX 320u /* local links of a context */
 
 struct umf_remote_export_t {
     umf_list_t link; /* Sync: the context's lock, as all without a note */
@@ -126,6 +139,7 @@ typedef struct remote_session_t {
     remote_link_t endpoint;
     uint64_t id;
     uint64_t connection; /* the peer's number of it */
+    bool has_greeted;
     bool is_proven;
     bool has_left;
     uint64_t proof_deadline;
@@ -161,7 +175,9 @@ typedef struct remote_connection_t {
     bool is_proven;          /* the owner has the key */
     size_t memories;         /* that are open */
     size_t in_flight, limit; /* bytes */
+    unsigned slots;          /* that are taken, as bits. Of local ones */
     unsigned char nonce[REMOTE_ID], owner[REMOTE_ID];
+    unsigned char address[REMOTE_ADDRESS_MAX]; /* of the owner, of UCX */
 } remote_connection_t;
 
 struct umf_remote_memory_t {
@@ -223,7 +239,11 @@ struct umf_remote_t {
     umf_list_t exports;        /* Sync: lock */
     umf_list_t memories;       /* opened ranges. Sync: lock */
     umf_ucx_t ucx;             /* Immutable, as those without a note */
-    void *context, *worker;    /* the thread's after the start */
+    bool is_local;             /* peers of this machine come by a socket */
+    umf_kept_fd_t listener;    /* local.c. The thread's, as the next two */
+    uint64_t accept_after;     /* ms: not before, since descriptors were used up */
+    umf_list_t locals;
+    void *context, *worker; /* the thread's after the start */
     int efd;
     umf_kept_fd_t page; /* page.c. Sync: lock, as the next two */
     char devices[64];
@@ -265,15 +285,45 @@ typedef struct remote_data_t {
     void *data;
     size_t length;
     bool is_rendezvous;
+    const remote_link_t *by; /* the local link that it came by. NULL: by UCX */
 } remote_data_t;
+/* A message of one process does not count where another one is expected. */
+static inline bool umf_remote_is_by(const remote_link_t *link, const remote_data_t *data) {
+    return data->by == (link->is_local ? link : NULL);
+}
 umf_ucs_status_t umf_remote_receive(umf_remote_handle_t remote, const remote_data_t *from, void *to,
                                     remote_sent_t received, void *arg);
+
+umf_ucs_status_t umf_remote_deliver(umf_remote_handle_t remote, const remote_message_t *message,
+                                    const remote_data_t *data);
+
+/* --- local.c: links to processes of this machine, without UCX. Of the thread, but for listen ---
+ */
+
+/* Before the thread starts. Without it peers come by UCX. */
+void umf_remote_local_listen(umf_remote_handle_t remote);
+/* false: the owner is not on this machine, or out of reach, or of another user. */
+bool umf_remote_local_connect(umf_remote_handle_t remote, remote_link_t *link,
+                              const remote_handle_bytes_t *handle);
+void umf_remote_local_close(remote_link_t *link);
+void umf_remote_local_send(remote_link_t *link, const remote_message_t *message, const void *data,
+                           size_t length, remote_sent_t sent, void *arg);
+/* As send, with a new window for the other side. */
+void umf_remote_local_welcome(remote_link_t *link, const remote_message_t *message);
+/* What is to be polled: at most REMOTE_LOCALS_MAX + 1. Returns the number. */
+unsigned umf_remote_local_fill(umf_remote_handle_t remote, struct pollfd *polled,
+                               remote_link_t **links);
+/* Serves what was polled. */
+void umf_remote_local_serve(umf_remote_handle_t remote, const struct pollfd *polled,
+                            remote_link_t *const *links, unsigned count);
 
 /* --- owner.c, peer.c: messages and deadlines ----------------------------------------------------
  */
 
 umf_ucs_status_t umf_remote_owner_gets(umf_remote_handle_t remote, const remote_message_t *message,
                                        const remote_data_t *data);
+/* The link of a new session, for a process that has connected. NULL: there are too many. */
+remote_link_t *umf_remote_owner_accepts(umf_remote_handle_t remote);
 void umf_remote_owner_advance(umf_remote_handle_t remote, uint64_t now);
 bool umf_remote_owner_is_idle(umf_remote_handle_t remote);
 void umf_remote_owner_end(umf_remote_handle_t remote);

@@ -289,7 +289,11 @@ static void welcome(remote_session_t *session, remote_answer_t answer) {
                               .session = session->id,
                               .length = session->endpoint.remote->limit,
                               .answer = (uint32_t)answer};
-    answer_with(session, &reply);
+    if (session->endpoint.is_local && answer == REMOTE_FINE) {
+        umf_remote_local_welcome(&session->endpoint, &reply);
+    } else {
+        answer_with(session, &reply);
+    }
 }
 
 static void challenge(umf_remote_handle_t remote, remote_session_t *session) {
@@ -302,32 +306,70 @@ static void challenge(umf_remote_handle_t remote, remote_session_t *session) {
     }
 }
 
-static void serve_hello(umf_remote_handle_t remote, const remote_message_t *request,
-                        const remote_data_t *data) {
+static bool is_full(umf_remote_handle_t remote) {
     make_room(remote);
-    bool is_full = count_sessions(remote, false) >= SESSIONS_MAX ||
-                   (remote->has_key && count_sessions(remote, true) >= UNPROVEN_MAX);
-    if (data->is_rendezvous || data->length == 0 || data->length > REMOTE_ADDRESS_MAX || is_full) {
-        return;
-    }
-    unsigned char address[REMOTE_ADDRESS_MAX] = {0};
+    return count_sessions(remote, false) >= SESSIONS_MAX ||
+           (remote->has_key && count_sessions(remote, true) >= UNPROVEN_MAX);
+}
+
+static remote_session_t *session_make(void) {
     remote_session_t *session = umf_meta_alloc(sizeof(*session));
     if (!session || umf_os_random(&session->id, sizeof(session->id)) != 0 ||
         umf_os_random(session->nonce, REMOTE_ID) != 0) {
         umf_meta_free(session, sizeof(*session));
+        return NULL;
+    }
+    session->id |= 1; /* 0 is none */
+    session->proof_deadline = umf_remote_now() + PROOF_MS;
+    return session;
+}
+
+static void session_begin(umf_remote_handle_t remote, remote_session_t *session) {
+    umf_list_add(&remote->sessions, &session->link);
+    umf_remote_page_peers(remote, 1);
+}
+
+remote_link_t *umf_remote_owner_accepts(umf_remote_handle_t remote) {
+    remote_session_t *session = is_full(remote) ? NULL : session_make();
+    if (!session) {
+        return NULL;
+    }
+    session->endpoint.remote = remote;
+    session_begin(remote, session);
+    return &session->endpoint;
+}
+
+/* A process that connects by UCX sends its address. NULL: it is refused. */
+static remote_session_t *session_by_ucx(umf_remote_handle_t remote, const remote_data_t *data) {
+    unsigned char address[REMOTE_ADDRESS_MAX] = {0};
+    if (data->is_rendezvous || data->length == 0 || data->length > REMOTE_ADDRESS_MAX ||
+        is_full(remote)) {
+        return NULL;
+    }
+    remote_session_t *session = session_make();
+    memcpy(address, data->data, data->length);
+    if (session && !umf_remote_link_open(remote, &session->endpoint, address)) {
+        umf_meta_free(session, sizeof(*session));
+        session = NULL;
+    }
+    if (session) {
+        session_begin(remote, session);
+    }
+    return session;
+}
+
+static void serve_hello(umf_remote_handle_t remote, const remote_message_t *request,
+                        const remote_data_t *data) {
+    remote_link_t *by = (remote_link_t *)(uintptr_t)data->by;
+    remote_session_t *session =
+        by ? UMF_CONTAINER_OF(by, remote_session_t, endpoint) : session_by_ucx(remote, data);
+    if (!session || session->has_greeted) {
         return;
     }
-    memcpy(address, data->data, data->length);
-    session->id |= 1; /* 0 is none */
+    session->has_greeted = true;
     session->connection = request->number;
     session->is_proven = !remote->has_key;
     memcpy(session->peer_nonce, request->nonce, REMOTE_ID);
-    if (!umf_remote_link_open(remote, &session->endpoint, address)) {
-        umf_meta_free(session, sizeof(*session));
-        return;
-    }
-    umf_list_add(&remote->sessions, &session->link);
-    umf_remote_page_peers(remote, 1);
     if (!umf_remote_is_equal(request->id, remote->id, REMOTE_ID)) {
         session->is_proven = false;
         session->proof_deadline = umf_remote_now() + PROOF_MS;
@@ -355,10 +397,10 @@ umf_ucs_status_t umf_remote_owner_gets(umf_remote_handle_t remote, const remote_
         return UMF_UCS_OK;
     }
     remote_session_t *session = session_find(remote, message->session);
-    if (!session || session->has_left) {
+    if (!session || session->has_left || !umf_remote_is_by(&session->endpoint, data)) {
         return UMF_UCS_OK;
     }
-    if (message->kind == REMOTE_PROVE && !session->is_proven) {
+    if (message->kind == REMOTE_PROVE && !session->is_proven && session->has_greeted) {
         serve_proof(remote, session, message);
     } else if (!session->is_proven) {
         return UMF_UCS_OK;

@@ -25,12 +25,35 @@ static void op_fail(umf_remote_op_handle_t op, remote_answer_t answer, umf_resul
     }
 }
 
+static unsigned slot_bit(uint64_t number) {
+    return 1u << number % REMOTE_SLOTS;
+}
+
+/* A number for a part, and the slot with it. 0: all slots are taken. */
+static uint64_t number_take(umf_remote_handle_t remote, remote_connection_t *connection,
+                            bool needs_slot) {
+    uint64_t number = ++remote->next * REMOTE_SLOTS;
+    if (!needs_slot || !connection->endpoint.is_local) {
+        return number;
+    }
+    for (unsigned i = 0; i < REMOTE_SLOTS; i++) {
+        if (!(connection->slots & slot_bit(number + i))) {
+            connection->slots |= slot_bit(number + i);
+            return number + i;
+        }
+    }
+    return 0;
+}
+
 static void part_end(remote_part_t *part) {
     umf_remote_op_handle_t op = part->op;
     op->parts--;
     op->renewals -= part->is_renewal;
     part->connection->in_flight -= part->size;
     part->connection->progress = umf_remote_now();
+    if (!part->is_renewal) {
+        part->connection->slots &= ~slot_bit(part->number);
+    }
     umf_list_remove(&part->link);
     umf_meta_free(part, sizeof(*part));
 }
@@ -48,17 +71,18 @@ static void part_answered(remote_part_t *part, remote_answer_t answer) {
     }
 }
 
-/* What happened to the connection is the reason. */
 static void part_lost(remote_part_t *part) {
     op_fail(part->op, REMOTE_GONE, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
     part->op->is_late = part->connection->is_late;
 }
 
-static remote_part_t *part_find(umf_remote_handle_t remote, const remote_message_t *message) {
+static remote_part_t *part_find(umf_remote_handle_t remote, const remote_message_t *message,
+                                const remote_data_t *data) {
     for (umf_list_t *at = remote->parts.next; at != &remote->parts; at = at->next) {
         remote_part_t *part = UMF_CONTAINER_OF(at, remote_part_t, link);
         if (part->number == message->number && !part->is_answered &&
-            part->connection->session == message->session) {
+            part->connection->session == message->session &&
+            umf_remote_is_by(&part->connection->endpoint, data)) {
             return part;
         }
     }
@@ -68,14 +92,19 @@ static remote_part_t *part_find(umf_remote_handle_t remote, const remote_message
 static bool part_begin(umf_remote_handle_t remote, umf_remote_op_handle_t op, remote_kind_t kind,
                        size_t size) {
     umf_remote_memory_handle_t memory = op->memory;
+    uint64_t number = number_take(remote, memory->connection, kind != REMOTE_RENEW);
+    if (!number) {
+        return false; /* the end of another part has room for it */
+    }
     remote_part_t *part = umf_meta_alloc(sizeof(*part));
     if (!part) {
+        memory->connection->slots &= ~(kind != REMOTE_RENEW ? slot_bit(number) : 0);
         op_fail(op, REMOTE_FINE, UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         return false;
     }
     *part = (remote_part_t){.op = op,
                             .connection = memory->connection,
-                            .number = ++remote->next,
+                            .number = number,
                             .offset = op->begun,
                             .size = size,
                             .is_renewal = kind == REMOTE_RENEW};
@@ -152,32 +181,56 @@ static remote_connection_t *connection_find(umf_remote_handle_t remote,
     return NULL;
 }
 
+static void greet(umf_remote_handle_t remote, remote_connection_t *connection) {
+    remote_message_t hello = {.kind = REMOTE_HELLO, .number = connection->number};
+    bool is_local = connection->endpoint.is_local; /* else the owner needs the address */
+    memcpy(hello.id, connection->owner, REMOTE_ID);
+    memcpy(hello.nonce, connection->nonce, REMOTE_ID);
+    connection->progress = umf_remote_now();
+    umf_remote_send(&connection->endpoint, &hello, is_local ? NULL : remote->address,
+                    is_local ? 0 : remote->address_length, NULL, NULL);
+}
+
 /* NULL: no memory, or UCX refuses the address. */
 static remote_connection_t *connection_make(umf_remote_handle_t remote,
                                             umf_remote_memory_handle_t memory) {
     remote_connection_t *made = umf_meta_alloc(sizeof(*made));
     if (!made || umf_os_random(&made->number, sizeof(made->number)) != 0 ||
         umf_os_random(made->nonce, REMOTE_ID) != 0 ||
-        !umf_remote_link_open(remote, &made->endpoint, memory->address)) {
+        (!umf_remote_local_connect(remote, &made->endpoint, &memory->handle) &&
+         !umf_remote_link_open(remote, &made->endpoint, memory->address))) {
         umf_meta_free(made, sizeof(*made));
         return NULL;
     }
     made->state = REMOTE_CONNECTING;
-    made->progress = umf_remote_now();
     memcpy(made->owner, memory->handle.owner, REMOTE_ID);
+    memcpy(made->address, memory->address, sizeof(made->address));
     umf_list_add(&remote->connections, &made->link);
-    remote_message_t hello = {.kind = REMOTE_HELLO, .number = made->number};
-    memcpy(hello.id, made->owner, REMOTE_ID);
-    memcpy(hello.nonce, made->nonce, REMOTE_ID);
-    umf_remote_send(&made->endpoint, &hello, remote->address, remote->address_length, NULL, NULL);
+    greet(remote, made);
     return made;
 }
 
+/* An owner that does not take a process at its socket, as for lack of descriptors, may by UCX. */
+static bool connect_by_ucx(umf_remote_handle_t remote, remote_connection_t *connection) {
+    if (!connection->endpoint.is_local || connection->state != REMOTE_CONNECTING) {
+        return false;
+    }
+    umf_remote_local_close(&connection->endpoint);
+    if (!umf_remote_link_open(remote, &connection->endpoint, connection->address)) {
+        return false;
+    }
+    connection->is_proven = false;
+    greet(remote, connection);
+    return true;
+}
+
 static remote_connection_t *connection_of(umf_remote_handle_t remote,
-                                          const remote_message_t *message) {
+                                          const remote_message_t *message,
+                                          const remote_data_t *data) {
     for (umf_list_t *at = remote->connections.next; at != &remote->connections; at = at->next) {
         remote_connection_t *connection = UMF_CONTAINER_OF(at, remote_connection_t, link);
-        if (connection->number == message->number && connection->state == REMOTE_CONNECTING) {
+        if (connection->number == message->number && connection->state == REMOTE_CONNECTING &&
+            umf_remote_is_by(&connection->endpoint, data)) {
             return connection;
         }
     }
@@ -215,6 +268,10 @@ static void welcomed(umf_remote_handle_t remote, remote_connection_t *connection
     if (message->answer != REMOTE_FINE || (remote->has_key && !connection->is_proven)) {
         connection_break(remote, connection,
                          message->answer == REMOTE_STALE ? REMOTE_STALE : REMOTE_DENIED);
+        return;
+    }
+    if (connection->endpoint.is_local && !connection->endpoint.window) {
+        connection_break(remote, connection, REMOTE_FAILED);
         return;
     }
     connection->state = REMOTE_READY;
@@ -286,7 +343,7 @@ static void renewed(remote_part_t *part, const remote_message_t *message) {
 umf_ucs_status_t umf_remote_peer_gets(umf_remote_handle_t remote, const remote_message_t *message,
                                       const remote_data_t *data) {
     if (message->kind == REMOTE_CHALLENGE || message->kind == REMOTE_WELCOME) {
-        remote_connection_t *connection = connection_of(remote, message);
+        remote_connection_t *connection = connection_of(remote, message, data);
         if (connection && message->kind == REMOTE_CHALLENGE) {
             challenged(remote, connection, message);
         } else if (connection) {
@@ -294,7 +351,7 @@ umf_ucs_status_t umf_remote_peer_gets(umf_remote_handle_t remote, const remote_m
         }
         return UMF_UCS_OK;
     }
-    remote_part_t *part = part_find(remote, message);
+    remote_part_t *part = part_find(remote, message, data);
     if (!part) {
         return UMF_UCS_OK;
     }
@@ -332,7 +389,7 @@ static void op_close(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
     op_finish(op);
 }
 
-/* An owner that has ended, or that does not answer in time, is not challenge again. */
+/* An owner that has ended, or that does not answer in time, is not asked again. */
 static void op_broken(umf_remote_op_handle_t op) {
     const remote_connection_t *connection = op->memory->connection;
     if (connection) {
@@ -364,6 +421,7 @@ static void op_parts(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
     while (op->begun < op->size && !op->has_failed && !atomic_load(&op->is_canceled)) {
         size_t left = op->size - op->begun, size = left < PART_MAX ? left : PART_MAX;
         size = size < connection->limit ? size : connection->limit;
+        size = connection->endpoint.is_local && size > REMOTE_SLOT ? REMOTE_SLOT : size;
         if (connection->in_flight + size > connection->limit ||
             !part_begin(remote, op, kind, size)) {
             return;
@@ -404,6 +462,9 @@ static void connection_advance(umf_remote_handle_t remote, remote_connection_t *
                                uint64_t now) {
     bool waits = connection->state == REMOTE_CONNECTING || is_used(remote, connection);
     if (connection->state != REMOTE_BROKEN && connection->endpoint.has_failed) {
+        if (connect_by_ucx(remote, connection)) {
+            return;
+        }
         UMF_LOG_INFO("a connection has ended: %s",
                      remote->ucx.ucs_status_string(connection->endpoint.status));
         connection_break(remote, connection, REMOTE_GONE);

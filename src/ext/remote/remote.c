@@ -114,6 +114,7 @@ static void remote_delete(umf_remote_handle_t remote) {
     if (remote->context) {
         remote->ucx.ucp_cleanup(remote->context);
     }
+    umf_kept_fd_close(&remote->listener);
     umf_kept_fd_close(&remote->page);
     umf_kept_fd_close(&remote->wakes[0]);
     umf_kept_fd_close(&remote->wakes[1]);
@@ -125,6 +126,10 @@ static umf_result_t remote_check(const umf_remote_params_t *params, umf_remote_h
     if (!out || params->struct_size < sizeof(*params)) {
         UMF_LOG_ERROR("umfRemoteCreate needs a place for the handle, and the size of the "
                       "parameters");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (params->flags & ~(unsigned)UMF_REMOTE_NETWORK_ONLY) {
+        UMF_LOG_ERROR("flags are joined of umf_remote_flags_t");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (params->devices && strcmp(params->devices, "lo") != 0 && !params->key_file) {
@@ -154,6 +159,7 @@ static umf_result_t remote_fill(umf_remote_handle_t remote, const umf_remote_par
     remote->deadline = params->deadline_ms ? params->deadline_ms : DEADLINE_MS;
     remote->limit = params->limit_in_flight ? params->limit_in_flight : LIMIT;
     remote->has_key = params->key_file != NULL;
+    remote->is_local = !(params->flags & UMF_REMOTE_NETWORK_ONLY);
     umf_result_t result =
         remote->has_key ? umf_remote_key_read(&remote->key, params->key_file) : UMF_RESULT_SUCCESS;
     if (result == UMF_RESULT_SUCCESS) {
@@ -170,7 +176,11 @@ static umf_result_t remote_fill(umf_remote_handle_t remote, const umf_remote_par
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     result = context_make(remote, params->devices ? params->devices : "lo");
-    return result == UMF_RESULT_SUCCESS ? address_take(remote) : result;
+    result = result == UMF_RESULT_SUCCESS ? address_take(remote) : result;
+    if (result == UMF_RESULT_SUCCESS && remote->is_local) {
+        umf_remote_local_listen(remote);
+    }
+    return result;
 }
 
 /* Threads must not call UCX after its own destructors, which run before those of this library. */
@@ -198,7 +208,8 @@ UMF_API_EXT_1_3 umf_result_t umfRemoteCreate(const umf_remote_params_t *params,
     remote->forks = umf_fork_count();
     umf_list_t *lists[] = {&remote->commands,  &remote->exports,     &remote->ops,
                            &remote->parts,     &remote->connections, &remote->sessions,
-                           &remote->transfers, &remote->all,         &remote->memories};
+                           &remote->transfers, &remote->all,         &remote->memories,
+                           &remote->locals};
     for (size_t i = 0; i < UMF_COUNT_OF(lists); i++) {
         umf_list_init(lists[i]);
     }
