@@ -126,7 +126,7 @@ if command -v apt-get >/dev/null && [ -n "$(apt-cache policy libc6 2>/dev/null)"
 fi
 
 umem_libraries=$lib
-use_by_cmake -DCMAKE_PREFIX_PATH="$work/packages/root/usr"
+use_by_cmake -DCMAKE_PREFIX_PATH="$work/packages/root/usr" -DWITH_STATIC=ON
 PKG_CONFIG_SYSROOT_DIR=$work/packages/root use_by_pkg_config "$lib/pkgconfig" "$lib"
 use_by_hand root/usr "$lib" -lumf
 quietly env LD_LIBRARY_PATH="$lib" root/usr/bin/umfctl --version
@@ -134,8 +134,10 @@ quietly env LD_LIBRARY_PATH="$lib" root/usr/bin/umfctl --version
 # libumf-dev has the static library, too.
 libs=$(PKG_CONFIG_SYSROOT_DIR=$work/packages/root PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --static --libs umf)
 quietly "$cc" -Iroot/usr/include "$here/app/app.c" -o app_static ${libs/-lumf/-l:libumf.a}
-quietly ./app_static
-! "$readelf" -d app_static | grep libumf || fail "app_static was linked with the shared library"
+for program in ./app_static "$work/by_cmake/app_static"; do
+    quietly "$program"
+    ! "$readelf" -d "$program" | grep libumf || fail "$program was linked with the shared library above"
+done
 
 mkdir "$work/clean" "$work/three"
 cp "${packages[@]}" "$work/three"
