@@ -222,10 +222,15 @@ const umf_layer_calls_t umf_pool_calls_counted = {
 
 /* --- allocation: hot --- */
 
+static UMF_COLD void *no_pool(const char *function) {
+    umf_log_error(function, "the pool is NULL: its creation has failed, or was left out");
+    return NULL;
+}
+
 UMF_API_1_0 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size) {
     void *ptr;
     if (umf_unlikely(!hPool)) {
-        return NULL;
+        return no_pool(__func__);
     }
     return umf_likely(umf_pool_malloc_cached(hPool, size, &ptr))
                ? ptr
@@ -235,21 +240,21 @@ UMF_API_1_0 void *umfPoolMalloc(umf_memory_pool_handle_t hPool, size_t size) {
 UMF_API_1_0 void *umfPoolAlignedMalloc(umf_memory_pool_handle_t hPool, size_t size,
                                        size_t alignment) {
     if (umf_unlikely(!hPool)) {
-        return NULL;
+        return no_pool(__func__);
     }
     return UMF_POOL_CALL(hPool, aligned_malloc)(hPool, size, alignment);
 }
 
 UMF_API_1_0 void *umfPoolCalloc(umf_memory_pool_handle_t hPool, size_t num, size_t size) {
     if (umf_unlikely(!hPool)) {
-        return NULL;
+        return no_pool(__func__);
     }
     return UMF_POOL_CALL(hPool, calloc)(hPool, num, size);
 }
 
 UMF_API_1_0 void *umfPoolRealloc(umf_memory_pool_handle_t hPool, void *ptr, size_t size) {
     if (umf_unlikely(!hPool)) {
-        return NULL;
+        return no_pool(__func__);
     }
     return UMF_POOL_CALL(hPool, realloc)(hPool, ptr, size);
 }
@@ -263,8 +268,14 @@ static UMF_COLD umf_result_t free_foreign(umf_memory_pool_handle_t pool, void *p
         return pool->ops.free(pool->self, NULL);
     }
     umf_memory_pool_handle_t owner = pool_of_entry(umf_map_find(&umf_map_global, (uintptr_t)ptr));
-    UMF_LOG_ERROR("%p does not belong to pool %p but to %s %p", ptr, (void *)pool,
-                  owner ? "pool" : "none:", (void *)owner);
+    if (owner) {
+        UMF_LOG_ERROR("%p does not belong to pool %p (%s) but to pool %p (%s)", ptr, (void *)pool,
+                      pool->named.name, (void *)owner, owner->named.name);
+    } else {
+        UMF_LOG_ERROR("%p does not belong to pool %p (%s) but to none: it is foreign, was freed "
+                      "already, or is inside of a block",
+                      ptr, (void *)pool, pool->named.name);
+    }
     return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 }
 

@@ -179,8 +179,8 @@ UMF_API_1_0 umf_result_t umfMemoryProviderDestroy(umf_memory_provider_handle_t h
     }
     size_t pools = atomic_load_explicit(&hProvider->pools, memory_order_acquire);
     if (pools) {
-        UMF_LOG_ERROR("%zu pools still stand on provider %p: destroy them first", pools,
-                      (void *)hProvider);
+        UMF_LOG_ERROR("provider %p (%s) still has pools, %zu in number: destroy them first",
+                      (void *)hProvider, hProvider->name, pools);
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     if (!umf_handle_end(hProvider, &umf_handle_provider, __func__)) {

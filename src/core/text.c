@@ -104,9 +104,13 @@ static bool is_left_out(const char *kind, const char *const *left_out) {
 
 static umf_result_t fail_kind(const text_part_t *part) {
     char list[512] = "";
-    const umf_kind_t *each = NULL;
-    while ((each = umf_registry_next(part->sort, each))) {
-        umf_text_append(list, sizeof(list), "%s%s", *list ? ", " : "", each->name);
+    for (int is_near = 1; is_near >= 0; is_near--) { /* the nearest come first */
+        const umf_kind_t *each = NULL;
+        while ((each = umf_registry_next(part->sort, each))) {
+            if (umf_text_is_near(each->name, part->kind) == is_near) {
+                umf_text_append(list, sizeof(list), "%s%s", *list ? ", " : "", each->name);
+            }
+        }
     }
     if (is_left_out(part->kind, umf_registry_left_out[part->sort])) {
         return umf_text_fail(UMF_RESULT_ERROR_NOT_SUPPORTED, part->kind,

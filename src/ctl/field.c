@@ -425,11 +425,15 @@ const umf_field_t *umf_field_by_name(const umf_fields_t *fields, const char *nam
     return NULL;
 }
 
-static void fields_expect(const umf_fields_t *fields, char *why, size_t why_size) {
+/* All settings, those nearest to the name first. */
+static void fields_expect(const umf_fields_t *fields, const char *name, char *why,
+                          size_t why_size) {
     const char *before = "one of: ";
-    for (size_t i = 0; i < fields->count; i++) {
-        if (field_is_setting(&fields->list[i])) {
-            umf_text_append(why, why_size, "%s%s", before, umf_field_name(&fields->list[i]));
+    for (size_t i = 0; i < 2 * fields->count; i++) {
+        bool is_first = i < fields->count;
+        const umf_field_t *field = &fields->list[is_first ? i : i - fields->count];
+        if (field_is_setting(field) && umf_text_is_near(umf_field_name(field), name) == is_first) {
+            umf_text_append(why, why_size, "%s%s", before, umf_field_name(field));
             before = ", ";
         }
     }
@@ -442,7 +446,7 @@ umf_result_t umf_field_set_text(void *object, const umf_fields_t *fields, const 
     }
     const umf_field_t *field = umf_field_by_name(fields, name);
     if (!field) {
-        fields_expect(fields, why, why_size);
+        fields_expect(fields, name, why, why_size);
         return UMF_RESULT_ERROR_INVALID_CTL_PATH;
     }
     umf_result_t result = field_write_text(object, field, umf_parse_bool_word, text);

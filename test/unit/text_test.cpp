@@ -241,7 +241,7 @@ TEST_F(Text, mistakes_in_providers) {
         {"", "at 1: the text ends, expected a kind of provider"},
         {"   ", "at 4: the text ends, expected a kind of provider"},
         {":number=1", "at 1: ':number=1' is not expected here, expected a kind of provider"},
-        {"tyo:number=1", "at 1: unknown kind of provider 'tyo', expected one of: os, fixed"},
+        {"tyo:number=1", "at 1: unknown kind of provider 'tyo', expected one of: toy, os, fixed"},
         {" tyo", "at 2: unknown kind of provider 'tyo'"},
         {"Toy", "at 1: unknown kind of provider 'Toy'"},
         {"toy:", "at 5: nothing behind ':', expected a setting name=value"},
