@@ -192,6 +192,40 @@ TEST_F(GpuArena, WaitsForUsesOfAQueueThatHasEnded) {
     }
 }
 
+// An arena has numbers for 62 queues. That of a queue which a live block names is given to no other
+// one; where blocks name them all, the block waits for all work of the device.
+TEST_F(GpuArena, KeepsTheNumberOfAQueueThatABlockNames) {
+    NEEDS_FAKE()
+    for (bool names_all : {false, true}) {
+        SCOPED_TRACE(names_all);
+        std::vector<CUstream> streams(70);
+        std::vector<void *> blocks;
+        make("");
+        for (CUstream &stream : streams) {
+            CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+            blocks.push_back(take(MiB, stream));
+            if (names_all || blocks.size() == 1) {
+                ASSERT_EQ(umfUseOn(blocks.back(), stream), OK);
+            }
+        }
+        for (size_t i = 0; i < streams.size(); i++) {
+            CU_work(blocks[i], MiB, streams[i]);
+        }
+        driver().given_back(blocks[0], MiB);
+        EXPECT_EQ(umfFreeOn(blocks[0], streams.back()), OK);
+        void *again = take(MiB, streams.back()); // the driver's oracle knows the work of the first
+        EXPECT_EQ(again, blocks[0]);
+        drop(again, MiB, streams.back());
+        for (size_t i = 1; i < streams.size(); i++) {
+            drop(blocks[i], MiB, streams[i]);
+        }
+        EXPECT_EQ(umfPoolDestroy(pool), OK);
+        for (CUstream stream : streams) {
+            CU(cuStreamDestroy(stream));
+        }
+    }
+}
+
 // However far the host is ahead: each block that the second stream takes needs a mark of its own.
 TEST_F(GpuArena, IsFarAheadOfTheDeviceWithoutAWait) {
     NEEDS_FAKE()

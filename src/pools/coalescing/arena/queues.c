@@ -93,8 +93,8 @@ static bool may_be_marked(const umf_arena_queue_t *queue) {
            (queue->thread == 0 || queue->thread == umf_thread_slot_number());
 }
 
-/* A queue that cannot be marked itself is marked with the whole device: one that was destroyed, or
- * for whose mark there is no memory. A queue that is captured is not. */
+/* A queue that cannot be marked itself is marked with the whole device: one that was destroyed or
+ * has no number (UMF_USES_REST), or for whose mark there is no memory. A captured one is not. */
 static umf_result_t make_mark(umf_arena_t *arena, const umf_arena_queue_t *queue, bool is_device,
                               umf_arena_mark_t *mark) {
     const umf_tracked_ops_t *provider = &arena->provider;
@@ -272,7 +272,7 @@ static void open_locked(umf_arena_t *arena, unsigned index, const facts_t *facts
 
 /* A number that no queue has, or whose queue has ended and has come as far as its last free. */
 static unsigned unused_locked(const umf_arena_t *arena) {
-    for (unsigned i = 1; i < UMF_USES_QUEUES; i++) {
+    for (unsigned i = 1; i < UMF_USES_REST; i++) {
         const umf_arena_queue_t *queue = &arena->queues[i];
         if (queue->state == UMF_ARENA_QUEUE_UNUSED ||
             (queue->state != UMF_ARENA_QUEUE_OPEN && queue->passed >= queue->freed &&
@@ -283,30 +283,59 @@ static unsigned unused_locked(const umf_arena_t *arena) {
     return 0;
 }
 
-/* All numbers are taken: the work of each queue is waited for, and one is closed. A queue that is
- * met again gets a new number. */
+/* Live blocks may be used by the queue until they are freed. `renames`: they name UMF_USES_REST
+ * then. Returns whether there was one. */
+static bool is_named_locked(umf_arena_t *arena, unsigned index, bool renames) {
+    bool is_named = false;
+    for (size_t i = 0; i < UMF_ARENA_AREAS; i++) {
+        for (umf_segment_t *at = arena->areas[i].first; at; at = at->next) {
+            if (at->kind == UMF_SEGMENT_LIVE && umf_uses_has(&at->uses, index)) {
+                is_named = true;
+                if (renames) {
+                    umf_uses_rename(&at->uses, index);
+                }
+            }
+        }
+    }
+    return is_named;
+}
+
+static bool try_close(umf_arena_t *arena, unsigned index, bool renames) {
+    umf_arena_queue_t *queue = &arena->queues[index];
+    umf_lock(&arena->lock);
+    uint64_t count = queue->freed;
+    bool is_meant = renames || !is_named_locked(arena, index, false);
+    umf_unlock(&arena->lock);
+    if (!is_meant) {
+        return false;
+    }
+    umf_uses_t one = {0};
+    umf_uses_add(&one, index, count);
+    umf_arena_look(arena, &one, true, true);
+    look_at(arena, queue, UINT64_MAX);
+    umf_lock(&arena->lock);
+    bool is_closed = queue->passed >= queue->freed && queue->mark_count == 0 && queue->pins == 0;
+    if (is_closed && is_named_locked(arena, index, renames)) {
+        is_closed = renames;
+    }
+    queue->state = is_closed ? UMF_ARENA_QUEUE_ENDED : queue->state;
+    umf_unlock(&arena->lock);
+    return is_closed;
+}
+
+/* All numbers are taken: the work of a queue is waited for, and it is closed, one that no live
+ * block names if there is one. A queue that is met again gets a new number. */
 static bool close_one(umf_arena_t *arena) {
-    for (unsigned i = 1; i < UMF_USES_QUEUES; i++) {
-        umf_arena_queue_t *queue = &arena->queues[i];
-        umf_lock(&arena->lock);
-        uint64_t count = queue->freed;
-        umf_unlock(&arena->lock);
-        umf_uses_t one = {0};
-        umf_uses_add(&one, i, count);
-        umf_arena_look(arena, &one, true, true);
-        look_at(arena, queue, UINT64_MAX);
-        umf_lock(&arena->lock);
-        bool is_closed =
-            queue->passed >= queue->freed && queue->mark_count == 0 && queue->pins == 0;
-        queue->state = is_closed ? UMF_ARENA_QUEUE_ENDED : queue->state;
-        umf_unlock(&arena->lock);
-        if (is_closed) {
-            return true;
+    for (int renames = 0; renames < 2; renames++) {
+        for (unsigned i = 1; i < UMF_USES_REST; i++) {
+            if (try_close(arena, i, renames != 0)) {
+                return true;
+            }
         }
     }
     UMF_LOG_ERROR("an arena serves at most %u queues at once, and none of them can be waited for "
                   "now",
-                  UMF_USES_QUEUES - 1);
+                  UMF_USES_REST - 1);
     return false;
 }
 

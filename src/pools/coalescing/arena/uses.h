@@ -4,7 +4,8 @@
  * All frees of an arena have one count, its clock. A queue has come as far as a count if all work
  * that was put on it before that free has completed. Queue 0 is not one of the program: it stands
  * for frees that name no queue, after which the host has waited. Such memory may be used again at
- * once, but its old addresses are unmapped after all work of the device only.
+ * once, but its old addresses are unmapped after all work of the device only. The last one stands
+ * for queues that have no number any more, and has come as far as all work of the device.
  */
 #ifndef UMF_SRC_POOLS_COALESCING_ARENA_USES_H
 #define UMF_SRC_POOLS_COALESCING_ARENA_USES_H
@@ -15,6 +16,7 @@
 #define UMF_USES_QUEUES 64u
 #define UMF_USES_EXACT 4u
 #define UMF_USES_DEVICE 0u
+#define UMF_USES_REST (UMF_USES_QUEUES - 1)
 
 /* Queues beyond the first few share one count, the highest. Zeroed: none. */
 typedef struct umf_uses_t {
@@ -64,10 +66,30 @@ static inline bool umf_uses_next(const umf_uses_t *uses, unsigned *at, unsigned 
     return true;
 }
 
+static inline bool umf_uses_has(const umf_uses_t *uses, unsigned queue) {
+    unsigned at = 0, each;
+    for (uint64_t count; umf_uses_next(uses, &at, &each, &count);) {
+        if (each == queue) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static inline void umf_uses_merge(umf_uses_t *uses, const umf_uses_t *other) {
     unsigned at = 0, queue;
     for (uint64_t count; umf_uses_next(other, &at, &queue, &count);) {
         umf_uses_add(uses, queue, count);
+    }
+}
+
+/* Uses of a queue become those of UMF_USES_REST. */
+static inline void umf_uses_rename(umf_uses_t *uses, unsigned queue) {
+    umf_uses_t old = *uses;
+    unsigned at = 0, each;
+    *uses = (umf_uses_t){0};
+    for (uint64_t count; umf_uses_next(&old, &at, &each, &count);) {
+        umf_uses_add(uses, each == queue ? UMF_USES_REST : each, count);
     }
 }
 
