@@ -78,6 +78,10 @@ class RangedVmm {
         Lock guard(lock);
         return book.mappings.size();
     }
+    // Does this thread make a handle now? Its pool has locks then.
+    static bool is_sharing() {
+        return sharing;
+    }
     static std::string faults() {
         Lock guard(lock);
         return book.faults;
@@ -92,6 +96,7 @@ class RangedVmm {
     using Book = RangedVmmBook;
     static inline std::mutex lock;
     static inline Book book;
+    static inline thread_local bool sharing = false;
 
     static const Ext &real() {
         return *umf_linux_vmm_descriptor.ext;
@@ -176,6 +181,15 @@ class RangedVmm {
         }
         return real().page_unmap(self, ptr, size);
     }
+    static umf_result_t range_get_ipc_handle(void *self, const void *ptr, size_t size,
+                                             const umf_vm_page_t *pages, size_t count,
+                                             size_t offset, void *data) {
+        sharing = true;
+        const umf_result_t result =
+            real().range_get_ipc_handle(self, ptr, size, pages, count, offset, data);
+        sharing = false;
+        return result;
+    }
     static umf_result_t range_release(void *self, void *base, size_t size) {
         Lock guard(lock);
         if (overlaps(reinterpret_cast<uintptr_t>(base), size)) {
@@ -193,6 +207,7 @@ class RangedVmm {
             made.page_map = page_map;
             made.page_unmap = page_unmap;
             made.range_release = range_release;
+            made.range_get_ipc_handle = range_get_ipc_handle;
             return made;
         }();
         static const umf_memory_provider_descriptor_t made = {

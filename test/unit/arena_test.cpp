@@ -29,6 +29,21 @@
 
 extern "C" {
 #include "providers/vmm/paged.h"
+/* Stands in for umf_broker_start in this program (the linker's --wrap). */
+bool __wrap_umf_broker_start(void);
+bool __real_umf_broker_start(void);
+}
+
+namespace {
+
+int brokers, brokers_inside; // starts; those in an operation of the provider
+
+} // namespace
+
+bool __wrap_umf_broker_start(void) {
+    brokers++;
+    brokers_inside += RangedVmm::is_sharing();
+    return __real_umf_broker_start();
 }
 
 // --- pages move ----------------------------------------------------------------------------------
@@ -221,6 +236,18 @@ bool is_all(const char *from, size_t size, char value) {
 }
 
 } // namespace
+
+// Its start allocates, perhaps from this arena.
+TEST_F(Arena, StartsTheBrokerWithoutItsLocks) {
+    make();
+    char *block = take(MiB);
+    brokers = brokers_inside = 0;
+    Handle handle(block);
+    EXPECT_GE(brokers, 1);
+    EXPECT_EQ(brokers_inside, 0);
+    handle.put();
+    free_all({block});
+}
 
 // A process that was there before opens a block on donated pages and writes to it.
 TEST_F(Arena, SharesABlockOnManyPages) {

@@ -223,7 +223,6 @@ umf_result_t umf_vmm_range_get_handle(void *provider, const void *ptr, size_t si
     int fd = -1;
     umf_result_t result = check_pages(vmm);
     if (result == UMF_RESULT_SUCCESS) {
-        umf_ticket_prepare();
         result = describe_known(vmm, (uintptr_t)ptr, data, &is_known);
     }
     if (result != UMF_RESULT_SUCCESS || is_known) {
