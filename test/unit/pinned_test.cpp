@@ -1,4 +1,5 @@
-// Pinned memory that keeps content lies on the NUMA node of the device that it serves.
+// Pinned memory that keeps content: it lies on the NUMA node of the device that it serves, and its
+// lease ends when that device is idle.
 
 #include <cctype>
 #include <cstdio>
@@ -14,6 +15,10 @@
 #include <gtest/gtest.h>
 
 extern "C" {
+#include "ext/staging/pinned.h"
+uint64_t __real_umf_decay_now(void);
+/* Stands in for umf_decay_now, as the next one. */
+uint64_t __wrap_umf_decay_now(void);
 /* Stands in for umf_os_mbind in this program (the linker's --wrap). */
 int __wrap_umf_os_mbind(void *base, size_t size, int mode, const unsigned long *mask,
                         unsigned long bits);
@@ -29,8 +34,13 @@ struct Bound {
 
 std::vector<Bound> bounds;
 int bind_error;
+uint64_t later; // nanoseconds by which the clock is ahead
 
 } // namespace
+
+uint64_t __wrap_umf_decay_now(void) {
+    return __real_umf_decay_now() + later;
+}
 
 int __wrap_umf_os_mbind(void *, size_t size, int mode, const unsigned long *mask,
                         unsigned long bits) {
@@ -145,6 +155,84 @@ TEST_F(PinnedPlace, IsAWishOnly) {
         sleep_and_wake();
     }
     EXPECT_EQ(bounds.size(), 3u);
+}
+
+// --- the lease -----------------------------------------------------------------------------------
+
+class PinnedLease : public Gpu {
+  protected:
+    umf_memory_pool_handle_t pool = nullptr;
+    void *block = nullptr;
+
+    void SetUp() override {
+        NEEDS_FAKE();
+        Gpu::SetUp();
+        later = 0;
+        ASSERT_EQ(umfPoolCreateFromText("proxy over cuda_vmm", &pool), OK) << umfTextError();
+        block = umfPoolMalloc(pool, 2 * MiB);
+        ASSERT_NE(block, nullptr);
+        EXPECT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+        EXPECT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+        EXPECT_EQ(unpinned(), 0);
+    }
+    void TearDown() override {
+        if (pool) {
+            be_busy(false);
+            EXPECT_EQ(umfPoolFree(pool, block), OK);
+            EXPECT_EQ(umfPoolDestroy(pool), OK);
+            Gpu::TearDown();
+        }
+    }
+    static long unpinned() {
+        return driver().control()->calls[FAKE_cuMemHostUnregister];
+    }
+    static void be_busy(bool yes) {
+        driver().control()->fail_on = yes;
+        fail(FAKE_cuEventQuery, CUDA_ERROR_NOT_READY, yes ? -1 : 0);
+    }
+    // So many milliseconds after the resume.
+    static void tick_at(uint64_t ms) {
+        later = ms * 1000000;
+        umf_pinned_ticks();
+    }
+};
+
+TEST_F(PinnedLease, EndsWhenTheDeviceIsIdle) {
+    tick_at(4000);
+    EXPECT_EQ(unpinned(), 0) << "it is not over";
+    be_busy(true);
+    tick_at(5100);
+    tick_at(5150);
+    EXPECT_EQ(unpinned(), 0) << "drivers would stop launches";
+    be_busy(false);
+    tick_at(5200);
+    EXPECT_EQ(unpinned(), 1);
+    tick_at(5250);
+    EXPECT_EQ(unpinned(), 1);
+}
+
+// The kernels of a training never pause.
+TEST_F(PinnedLease, EndsBesideWorkAfterAWhile) {
+    be_busy(true);
+    tick_at(5100);
+    tick_at(5000 + UMF_PINNED_PATIENCE_MS + 100);
+    EXPECT_EQ(unpinned(), 1);
+}
+
+// Marks of a block that is used again, or whose provider ends, end with it.
+TEST_F(PinnedLease, StaysForASleepWhileTheDeviceWorks) {
+    const long pins = driver().control()->calls[FAKE_cuMemHostRegister];
+    be_busy(true);
+    tick_at(5100);
+    be_busy(false);
+    EXPECT_EQ(umfPoolsSuspend(&pool, 1, nullptr, nullptr), OK);
+    tick_at(20000);
+    EXPECT_EQ(unpinned(), 0) << "it keeps content";
+    EXPECT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
+    EXPECT_EQ(driver().control()->calls[FAKE_cuMemHostRegister], pins);
+    be_busy(true);
+    tick_at(26000);
+    EXPECT_EQ(unpinned(), 0);
 }
 
 #else

@@ -16,6 +16,7 @@
 #include "ext/staging/undone.h"
 #include "ext/staging/workers.h"
 #include "system/os.h"
+#include "system/pause.h"
 
 #define PINNED_BLOCK_UNITS 8
 
@@ -28,7 +29,8 @@ struct umf_pinned_block_t {
     bool is_pinned;                        /* Sync: pinned_lock */
     uint64_t unused_since;                 /* if all units are ready. Sync: pinned_lock */
     uint64_t trim;                         /* the last that has looked at it. Sync: pinned_lock */
-    unsigned forks;         /* in `pinned_ending`: of the process that ends it. Sync: pinned_lock */
+    void *work;     /* a mark that the device had not reached; of the thread that ends the block */
+    unsigned forks; /* in `pinned_ending`: of the process that ends it. Sync: pinned_lock */
     umf_event_count_t turn; /* advances when the last unit was touched */
     _Atomic size_t touched; /* number of units */
     umf_pinned_t units[PINNED_BLOCK_UNITS];
@@ -93,8 +95,17 @@ static umf_pinned_block_t *block_create(umf_memory_provider_handle_t provider, s
     return block;
 }
 
-static bool block_unpin(const umf_pinned_block_t *block) {
+static bool mark_has_passed(const umf_pinned_block_t *block, bool waits) {
     umf_memory_provider_handle_t provider = block->provider;
+    return provider->ext->mark_all_wait(provider->self, block->work, waits) != 0;
+}
+
+/* A driver waits for the device, too, when it unpins. */
+static bool block_unpin(umf_pinned_block_t *block) {
+    umf_memory_provider_handle_t provider = block->provider;
+    if (block->work && mark_has_passed(block, true)) {
+        block->work = NULL;
+    }
     return !block->is_pinned || !provider->ext->host_unpin ||
            provider->ext->host_unpin(provider->self, block->units[0].base,
                                      block->count * UMF_PINNED_UNIT) == UMF_RESULT_SUCCESS;
@@ -346,23 +357,52 @@ void umf_pinned_set_lease(int milliseconds) {
     atomic_store_explicit(&pinned_lease, milliseconds, memory_order_relaxed);
 }
 
-static bool is_over_locked(const umf_pinned_block_t *block, uint64_t now) {
-    uint64_t lease = (uint64_t)umf_pinned_lease() * 1000000;
+#define MS UINT64_C(1000000) /* of nanoseconds */
+
+/* Since so many nanoseconds its lease is over. false: it is not. */
+static bool is_over_locked(const umf_pinned_block_t *block, uint64_t now, uint64_t *since) {
+    uint64_t unused = now - block->unused_since, lease = (uint64_t)umf_pinned_lease() * MS;
+    *since = unused - lease;
     return !block->is_plain && block->is_pinned && block->ready == block_all(block) &&
-           now - block->unused_since >= lease;
+           unused >= lease;
 }
 
-/* The first block whose lease is over, off the list; NULL: none. `*count` is their number. */
-static umf_pinned_block_t *take_over(size_t *count) {
-    uint64_t now = umf_decay_now();
+/* Has all work of the device completed? A device that cannot be asked has none. A mark that it has
+ * not reached stays with the block. */
+static bool is_device_idle(umf_pinned_block_t *block) {
+    enum { POLLS = 8 }; /* a mark of an idle device takes a moment, too */
+    umf_memory_provider_handle_t provider = block->provider;
+    if (!provider->ext->mark_all || !provider->ext->mark_all_wait) {
+        return true;
+    }
+    if (block->work && !mark_has_passed(block, false)) {
+        return false;
+    }
+    block->work = NULL;
+    umf_result_t result = provider->ext->mark_all(provider->self, &block->work);
+    bool is_idle = result != UMF_RESULT_ERROR_OUT_OF_RESOURCES && !block->work;
+    for (unsigned round = 0; !is_idle && block->work && round < POLLS; round++) {
+        is_idle = mark_has_passed(block, false);
+        umf_pause(is_idle ? 0 : round);
+    }
+    block->work = is_idle ? NULL : block->work;
+    return is_idle;
+}
+
+/* The first block whose lease is over, off the list; NULL: none. `*count` is their number, `*since`
+ * how long the longest one has been over. */
+static umf_pinned_block_t *take_over(size_t *count, uint64_t *since) {
+    uint64_t now = umf_decay_now(), each;
     umf_pinned_block_t *first = NULL;
-    *count = 0;
+    *count = *since = 0;
     umf_lock(&pinned_lock);
     for (umf_list_t *at = pinned_blocks.next; at != &pinned_blocks; at = at->next) {
         umf_pinned_block_t *block = UMF_CONTAINER_OF(at, umf_pinned_block_t, link);
-        bool is_over = is_over_locked(block, now);
-        first = is_over && !first ? block : first;
-        *count += is_over;
+        if (is_over_locked(block, now, &each)) {
+            first = first ? first : block;
+            *since = *since > each ? *since : each;
+            ++*count;
+        }
     }
     if (first) {
         move_to_end_locked(first);
@@ -371,12 +411,29 @@ static umf_pinned_block_t *take_over(size_t *count) {
     return first;
 }
 
+/* The block stays pinned for now. */
+static void put_off(umf_pinned_block_t *block) {
+    umf_lock(&pinned_lock);
+    umf_list_remove(&block->link);
+    umf_list_add(&pinned_blocks, &block->link);
+    umf_unlock(&pinned_lock);
+    umf_event_count_advance(&pinned_ended);
+}
+
 void umf_pinned_ticks(void) {
-    enum { TICKS = 64 }; /* follow each other every 50 ms while memory is left */
+    enum { TICKS = 32 }; /* follow each other every 50 ms while memory is left */
     size_t count, done = 0, share = 1;
-    for (umf_pinned_block_t *block; done < share && (block = take_over(&count)); done++) {
+    uint64_t since;
+    umf_pinned_block_t *block;
+    bool is_idle = true;
+    for (; is_idle && done < share && (block = take_over(&count, &since)); done++) {
         share = done == 0 ? (count + TICKS - 1) / TICKS : share;
-        block_end(block, false);
+        is_idle = since >= UMF_PINNED_PATIENCE_MS * MS || is_device_idle(block);
+        if (is_idle) {
+            block_end(block, false);
+        } else {
+            put_off(block);
+        }
     }
     if (done > 0) {
         umf_decay_tick_soon();

@@ -42,7 +42,10 @@ umf_result_t umf_pinned_make(umf_pinned_t **units, size_t count, size_t ready,
 int umf_pinned_lease(void);
 void umf_pinned_set_lease(int milliseconds);
 /* Gives some of the blocks whose lease is over back to the system, and requests another tick soon:
- * drivers let no thread launch work while they unpin, so there are pauses between blocks. */
+ * drivers let no thread launch work while they unpin, so there are pauses between blocks. A device
+ * that works is left alone until its blocks were over for so long, in which case ticks of 1.6 s
+ * give back all. */
+#define UMF_PINNED_PATIENCE_MS 1500
 void umf_pinned_ticks(void);
 
 /* Gives unused blocks back to the system. One that cannot be unpinned is used for the next copies.
