@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRAININGS = {"training": (12, 0.98), "checkpointing": (6, 0.90), "streams": (6, 0.97), "fixed": (4, 0.99)}
 SMALL = ("training", "checkpointing") if IS_SOFT else ("training", "checkpointing", "streams")
 SMALL_STEPS = 12
+SECONDS = 45  # of a part, for each round; processes that begin take the rest of a minute
 
 
 def built(name):
@@ -38,9 +39,31 @@ def in_turns(workers):
         ahead = following
 
 
-def runs_of(workload, steps, rounds, *options):
-    """Lists of what each allocator needed; torch's default allocator is there once."""
+def steps_within(worker, most, seconds):
+    """Steps one by one, until there are so many or they have taken so long."""
+    run, end = worker.steps(1), time.monotonic() + seconds
+    while len(run["times"]) < most and time.monotonic() < end:
+        more = worker.steps(1)
+        for name, value in more.items():
+            run[name] = run[name] + value if isinstance(value, list) else value
+    return run
+
+
+def report(name, run, live, took):
+    """What one process needed, as soon as it is known."""
+    driver = f", driver {statistics.mean(run['driver'][len(run['driver']) // 2 :]):.1f} ms a late step" if run["driver"] else ""
+    print(
+        f"# {name}: {len(run['times'])} steps in {took:.1f} s, median {statistics.median(run['times']):.0f} ms, "
+        f"reserved {run['reserved'] / 1e6:.0f} MB, {run['reserved'] / live:.4f} of live, {run['donated'] / 1e6:.0f} MB moved{driver}",
+        flush=True,
+    )
+
+
+def runs_of(workload, steps, rounds, *options, parts=1):
+    """Lists of what each allocator needed; torch's default allocator is there once, and first: it makes as many steps as
+    its share of SECONDS allows (the workload is one of so many parts), and all others as many as it did."""
     order = ["native"] + ["expandable", "arena"] * rounds
+    seconds = SECONDS * rounds / parts / len(order)
     timer = built(DRIVER_TIME)
 
     def make(name):
@@ -48,7 +71,14 @@ def runs_of(workload, steps, rounds, *options):
 
     done = {name: [] for name in order}
     for name, worker in zip(order, in_turns(make(name) for name in order)):
-        done[name].append(worker.steps(steps))
+        begun = time.monotonic()
+        if name == "native":
+            run = steps_within(worker, steps, seconds)
+            steps, live = len(run["times"]), run["live"]
+        else:
+            run = worker.steps(steps)
+        done[name].append(run)
+        report(worker.name, run, live, time.monotonic() - begun)
     return done
 
 
@@ -117,7 +147,7 @@ def peak_inference(rounds, _):
 
 def peak_small(rounds, _):
     for workload in SMALL:
-        runs = runs_of(workload, steps_of(SMALL_STEPS), rounds, "--small")
+        runs = runs_of(workload, steps_of(SMALL_STEPS), rounds, "--small", parts=len(SMALL))
         name = f"small {workload}, {of(runs, 'native', 'live') / 1e9:.1f} GB live, {rounds} rounds"
         yield from peak_rows(name, runs, 1.03, None)
 
