@@ -94,6 +94,10 @@ if(TARGET umfctl)
         COMPONENT umf_tools)
 endif()
 
+if(TARGET umf-remote)
+    umf_find_the_library(umf-remote "${CMAKE_INSTALL_BINDIR}")
+    install(TARGETS umf-remote DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT umf_tools)
+endif()
 if(TARGET umfd)
     install(TARGETS umfd DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT umf_tools)
     # For users of systemd; the place of the units is the same for all architectures.

@@ -62,6 +62,7 @@
 
 #include <umf/base.h>
 #include <umf/memory_pool.h>
+#include <umf/remote.h>
 #include <umf/suspend.h>
 
 #ifdef __cplusplus
@@ -200,6 +201,28 @@ typedef struct umf_vault_entry_t {
 /// @brief Only the size set.
 #define UMF_VAULT_ENTRY_INIT                                                                       \
     { sizeof(umf_vault_entry_t), NULL, 0, NULL, 0, 0, NULL, -1 }
+
+/// @brief How a generation is fetched from another machine.
+typedef struct umf_vault_fetch_params_t {
+    /// sizeof(umf_vault_fetch_params_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// 1: content that the current generation has already does not travel. Pieces of memory without
+    /// a change are shared with it, and if nothing differs no generation is made.
+    int keep;
+    /// 1: a sum of each entry is kept, as umf_vault_commit_params_t::digest.
+    int digest;
+    /// Bytes that the generation may have; a larger one is refused before anything of it travels.
+    /// 0: no limit.
+    uint64_t limit;
+    /// Bytes that may be in transfer at once from each server; 0: 64 MiB.
+    size_t in_flight;
+    /// How long to wait while another client writes, in ms.
+    uint64_t timeout_ms;
+} umf_vault_fetch_params_t;
+
+/// @brief The default: only what differs travels; no limit, no sums, no wait.
+#define UMF_VAULT_FETCH_PARAMS_INIT                                                                \
+    { sizeof(umf_vault_fetch_params_t), 1, 0, 0, 0, 0 }
 
 /// @brief State of a vault.
 typedef struct umf_vault_stat_t {
@@ -358,6 +381,39 @@ umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const char *prefix);
 umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft, umf_vault_view_handle_t hView,
                           const char *prefix);
 
+/// @brief Fetches the generation that `umf-remote serve` serves on another machine, and commits it.
+///
+/// The content comes in pieces, each with a digest of the server's table, which is compared. If a
+/// connection is lost or a server ends, another one continues with the pieces that are missing.
+/// Digests find damage; they do not protect against a server that wants to deceive: give addresses
+/// of servers that you trust, with a key (umf_remote_params_t::key_file) beyond this machine.
+///
+/// The vault has the whole generation afterwards, or is as it was: content that was fetched before
+/// a failure is dropped, also if this process is killed. Entries, notes, flags and identity are
+/// those of the server; memory is of the host, and has the form of the server's unless pieces were
+/// kept. If the servers commit another generation meanwhile, that one is fetched, after three
+/// attempts no more.
+///
+/// @param hVault the vault here; the number of its generation is its own
+/// @param remote a context (umf/remote.h), which says on which devices, with which key, and how
+///        long a server may be silent
+/// @param from addresses of 1 to 16 servers of the same generation, as `umf-remote serve` prints
+///        them ("umfr:..."), with blanks or commas between. All are used at once; servers that do
+///        not answer, or have another generation than the first one, are left out
+/// @param params NULL: ::UMF_VAULT_FETCH_PARAMS_INIT
+/// @param generation [out] its number; that of the current one if nothing differs. Written only on
+///        success. May be NULL
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid, with
+///         ::UMF_REASON_ABSENT if the server has no generation, ::UMF_REASON_STALE if no server has
+///         the generation any more, ::UMF_REASON_BROKEN if table or content of all servers is
+///         damaged, ::UMF_REASON_DENIED if the key differs;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES with ::UMF_REASON_GONE or ::UMF_REASON_DEADLINE if
+///         no server answers, with ::UMF_REASON_LIMIT if it is larger than a limit;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; otherwise as ::umfVaultBegin and ::umfVaultCommit
+umf_result_t umfVaultFetch(umf_vault_handle_t hVault, umf_remote_handle_t remote, const char *from,
+                           const umf_vault_fetch_params_t *params, uint64_t *generation);
+
 /// @brief Commits a draft: it becomes the current generation, in one step.
 ///
 /// The memory of all entries becomes read-only here and stays at its addresses until the vault is
@@ -448,6 +504,15 @@ umf_result_t umfVaultVerify(umf_vault_view_handle_t hView, const char *key);
 /// @param generation [out] its number
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT
 umf_result_t umfVaultViewGeneration(umf_vault_view_handle_t hView, uint64_t *generation);
+
+/// @brief Identity of the generation of a view.
+///
+/// @param hView the view
+/// @param identity [out] its bytes, valid until the view is detached or moved; NULL if it has none
+/// @param size [out] how many; 0: none
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT
+umf_result_t umfVaultViewIdentity(umf_vault_view_handle_t hView, const void **identity,
+                                  size_t *size);
 
 /// @brief Unmaps a view. Its entries are not valid any more.
 ///

@@ -29,7 +29,7 @@ class Libumf(ConanFile):
     def export_sources(self):
         root = os.path.join(self.recipe_folder, "..", "..")
         for part in ("CMakeLists.txt", "LICENSE", "cmake/*", "docs/*", "examples/*", "include/*", "lib/*", "licensing/*",
-                     "packaging/systemd/*", "src/*", "tools/*", "umfd/*"):
+                     "packaging/systemd/*", "src/*", "tools/*", "umfd/*", "umf-remote/*"):
             copy(self, part, root, self.export_sources_folder)
 
     def layout(self):

@@ -13,7 +13,7 @@ class Libumf(CMakePackage):
 
     variant("shared", default=True, description="A shared library")
     variant("jemalloc", default=True, description="The jemalloc pool; its source is fetched while CMake configures")
-    variant("tools", default=True, description="umfctl and umfd")
+    variant("tools", default=True, description="umfctl, umfd and umf-remote")
     variant("hwloc", default=True, description="NUMA nodes, read through hwloc at run time")
     variant("cuda", default=False, description="The providers of NVIDIA GPUs")
     variant("level_zero", default=False, description="The providers of Intel GPUs")

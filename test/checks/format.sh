@@ -16,6 +16,6 @@ version=$("$tool" --version | sed -E 's/.*version ([0-9]+).*/\1/')
 [ "$version" = $wanted ] || skip "clang-format $version is here, $wanted decides"
 
 cd "$1"
-find include src lib tools umfd test examples benchmark python \( -name '*.[ch]' -o -name '*.[ch]pp' \) -print0 |
+find include src lib tools umfd umf-remote test examples benchmark python \( -name '*.[ch]' -o -name '*.[ch]pp' \) -print0 |
     xargs -0 -r "$tool" --dry-run -Werror
 echo "check_format: every file is formatted"

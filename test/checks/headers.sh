@@ -64,7 +64,7 @@ umf/reclaim.h UMF_RECLAIM_H stdbool.h umf/base.h umf/memory_pool.h umf/memory_pr
 umf/registration.h UMF_REGISTRATION_H umf/base.h umf/memory_pool.h
 umf/remote.h UMF_REMOTE_H umf/base.h
 umf/suspend.h UMF_SUSPEND_H umf/base.h umf/memory_pool.h
-umf/vault.h UMF_VAULT_H umf/base.h umf/memory_pool.h umf/suspend.h
+umf/vault.h UMF_VAULT_H umf/base.h umf/memory_pool.h umf/remote.h umf/suspend.h
 umf/text.h UMF_TEXT_H umf/base.h umf/memory_pool.h umf/memory_provider.h
 umem/umem.h UMEM_H stdbool.h stdint.h stdio.h stdlib.h
 umem/umem_config.h UMEM_CONFIG_H

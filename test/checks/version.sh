@@ -14,7 +14,7 @@ expect() { # <file> <what it should say> <what it says>
 }
 
 expect CHANGELOG.md "$2" "$(sed -nE 's/^## \[([^]]+)\].*/\1/p' CHANGELOG.md | head -n 1)"
-for page in umfctl umfd; do
+for page in umfctl umfd umf-remote; do
     expect docs/man/$page.1 "$2" "$(sed -nE '1s/.*"libumf ([^"]+)".*/\1/p' docs/man/$page.1)"
 done
 expect debian/changelog "$3" "$(sed -nE '1s/^umf \(([^)]+)-[0-9]+\).*/\1/p' debian/changelog)"

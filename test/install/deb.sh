@@ -114,6 +114,8 @@ file "$lib/libumf.so.$version" | grep -q ', stripped' || fail "the library is no
 ! find root -path '*/man/*' -type f ! -name '*.gz' | grep . || fail "manual pages that are not compressed"
 ! find root/usr/share/doc/umf/examples -name '*.gz' | grep . || fail "examples above that no compiler can read"
 need_file root/usr/share/man/man1/umfctl.1.gz
+need_file root/usr/bin/umf-remote
+need_file root/usr/share/man/man1/umf-remote.1.gz
 need_file root/usr/share/bash-completion/completions/umfctl
 need_file root/usr/share/zsh/vendor-completions/_umfctl
 need_file root/usr/share/fish/vendor_completions.d/umfctl.fish

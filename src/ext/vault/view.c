@@ -153,3 +153,17 @@ UMF_API_EXT_1_3 umf_result_t umfVaultViewGeneration(umf_vault_view_handle_t hVie
     *generation = hView->generation;
     return UMF_RESULT_SUCCESS;
 }
+
+UMF_API_EXT_1_3 umf_result_t umfVaultViewIdentity(umf_vault_view_handle_t hView,
+                                                  const void **identity, size_t *size) {
+    if (!umf_vault_view_check(hView, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    if (!identity || !size) {
+        UMF_LOG_ERROR("identity or size is NULL");
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    *size = hView->table.head->identity;
+    *identity = *size ? hView->table.bytes : NULL;
+    return UMF_RESULT_SUCCESS;
+}

@@ -1,0 +1,104 @@
+/*
+ * The inside of umfVaultFetch: servers (source.c), what the vault has already (keep.c), and the
+ * transfer of the rest (transfer.c). Memory of a server's generation is cut into pieces, each with
+ * a digest; pieces that follow each other are one get.
+ */
+#ifndef UMF_SRC_EXT_FETCH_OWN_H
+#define UMF_SRC_EXT_FETCH_OWN_H
+
+#include <umf/remote.h>
+#include <umf/vault.h>
+
+#include "ext/fetch/table.h"
+
+#define UMF_FETCH_SOURCES_MAX 16u
+#define UMF_FETCH_FLIGHTS 8u /* gets of a server at a time */
+
+/* --- source.c: a server ----------------------------------------------------------------------- */
+
+typedef struct umf_fetch_flight_t {
+    umf_remote_op_handle_t op;
+    size_t first, last; /* pieces */
+} umf_fetch_flight_t;
+
+typedef struct umf_fetch_source_t {
+    umf_remote_handle_t remote;
+    unsigned char address[UMF_FETCH_HANDLE_MAX];
+    size_t address_size;
+    umf_remote_memory_handle_t directory; /* NULL: closed */
+    void *table_at;
+    size_t table_size;
+    umf_fetch_table_t table;
+    umf_remote_memory_handle_t *runs;              /* by index; NULL: not opened yet */
+    umf_fetch_flight_t flights[UMF_FETCH_FLIGHTS]; /* a ring: the oldest is at `begun` */
+    unsigned begun, count;
+    bool is_out;       /* nothing more is requested of it */
+    bool is_tried;     /* it was opened again, and has given nothing since */
+    bool is_different; /* it serves another generation now */
+} umf_fetch_source_t;
+
+/* Reads directory and table. After a failure it is closed. */
+umf_result_t umf_fetch_source_open(umf_fetch_source_t *source);
+void umf_fetch_source_close(umf_fetch_source_t *source);
+/* The range of a run, which is opened at its first use. */
+umf_result_t umf_fetch_source_run(umf_fetch_source_t *source, uint32_t run,
+                                  umf_remote_memory_handle_t *memory);
+
+/* --- keep.c: the current generation of the vault ---------------------------------------------- */
+
+typedef struct umf_fetch_local_t {
+    umf_vault_view_handle_t view; /* NULL: none */
+    uint64_t generation;
+    size_t entries;     /* of it */
+    uint64_t bytes;     /* of these */
+    uint64_t held;      /* memory of the vault; 0: that of other generations is in it */
+    bool *same_pieces;  /* by index of the digest. NULL: none */
+    bool *same_entries; /* by index */
+    bool *kept_runs;    /* by index: all their entries are the same and can be shared */
+    const char **gone;  /* keys that the server does not have, sorted */
+    size_t gone_count, gone_room;
+    bool is_all; /* nothing differs */
+} umf_fetch_local_t;
+
+/* Compares it with a table. Without a current generation nothing is the same. */
+umf_result_t umf_fetch_local_read(umf_fetch_local_t *local, umf_vault_handle_t vault,
+                                  const umf_fetch_table_t *table);
+/* Copies a piece that is the same. */
+void umf_fetch_local_copy(const umf_fetch_local_t *local, const umf_fetch_table_t *table,
+                          uint32_t entry, uint32_t piece, void *to);
+/* Takes the entries of kept runs over into a draft from this generation, after all others were
+ * put. */
+umf_result_t umf_fetch_local_keep(const umf_fetch_local_t *local, umf_vault_draft_handle_t draft,
+                                  const umf_fetch_table_t *table);
+void umf_fetch_local_end(umf_fetch_local_t *local, const umf_fetch_table_t *table);
+
+/* --- transfer.c ------------------------------------------------------------------------------- */
+
+typedef struct umf_fetch_piece_t {
+    uint32_t entry, piece;
+} umf_fetch_piece_t;
+
+typedef enum umf_fetch_state_t {
+    UMF_FETCH_MISSING,
+    UMF_FETCH_FLYING,
+    UMF_FETCH_HERE
+} umf_fetch_state_t;
+
+typedef struct umf_fetch_transfer_t {
+    umf_fetch_source_t *sources;
+    unsigned source_count;
+    size_t flight_max;              /* bytes of one get */
+    const umf_fetch_table_t *table; /* of the generation that is fetched */
+    const umf_fetch_local_t *local;
+    char **blocks; /* by run: where its content goes. NULL: nowhere */
+    umf_fetch_piece_t *pieces;
+    unsigned char *states; /* of umf_fetch_state_t, by piece */
+    size_t count, missing; /* of pieces; how many are not here */
+    size_t next;           /* no piece before it is missing and not in flight */
+    umf_result_t result;   /* of the server that failed last */
+} umf_fetch_transfer_t;
+
+/* Gets all pieces of the blocks, each from any server. Sources that fail are out afterwards. */
+umf_result_t umf_fetch_transfer(umf_fetch_transfer_t *transfer);
+
+#endif

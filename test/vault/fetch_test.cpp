@@ -1,0 +1,796 @@
+// umfVaultFetch over UCX of this machine: from umf-remote, and from servers of this test that do
+// what umf-remote never does.
+#include <spawn.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include <umf.h>
+#include <umf/reason.h>
+#include <umf/remote.h>
+#include <umf/text.h>
+
+#include "fakes/role.h"
+#include "vault/service.h"
+
+extern "C" {
+#include "ext/fetch/wire.h"
+#include "system/checksum.h"
+}
+
+namespace {
+
+constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
+constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
+constexpr umf_result_t LOST = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+constexpr size_t MiB = size_t{1} << 20;
+
+// A context that is destroyed at the end. It uses UCX, also on this machine, unless flags are 0.
+struct Context {
+    umf_remote_handle_t handle = nullptr;
+
+    explicit Context(const std::string &key_file = "", unsigned flags = UMF_REMOTE_NETWORK_ONLY) {
+        umf_remote_params_t params = UMF_REMOTE_PARAMS_INIT;
+        params.deadline_ms = 60000;
+        params.flags = flags;
+        params.key_file = key_file.empty() ? nullptr : key_file.c_str();
+        EXPECT_EQ(umfRemoteCreate(&params, &handle), OK);
+    }
+    ~Context() {
+        umfRemoteDestroy(handle);
+    }
+    Context(const Context &) = delete;
+    Context &operator=(const Context &) = delete;
+};
+
+std::string bytes_of(umf_remote_export_handle_t published) {
+    std::string bytes(UMF_REMOTE_HANDLE_MAX, '\0');
+    size_t size = bytes.size();
+    EXPECT_EQ(umfRemoteGetHandle(published, &bytes[0], &size), OK);
+    bytes.resize(size);
+    return bytes;
+}
+
+std::string address_of(const std::string &bytes) {
+    std::string address = UMF_FETCH_PREFIX;
+    for (char byte : bytes) {
+        char digits[3];
+        snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned char>(byte));
+        address += digits;
+    }
+    return address;
+}
+
+// A server of this test: each entry has memory of its own. Its table can be changed, and its memory
+// be other than its digests say.
+class Fake {
+  public:
+    struct Entry {
+        std::string key, content;
+        unsigned flags;
+        char *block;
+        umf_remote_export_handle_t published;
+    };
+
+    Context context;
+    std::vector<Entry> entries; // by key
+    std::vector<char> table;
+
+    Fake() : context("", 0) {
+        EXPECT_EQ(umfPoolCreateFromText("proxy over os", &pool), OK);
+        directory = static_cast<umf_fetch_directory_t *>(block_of(sizeof(*directory)));
+        EXPECT_EQ(publish(directory, sizeof(*directory), &published), OK);
+    }
+    ~Fake() {
+        umfRemoteDestroy(context.handle);
+        context.handle = nullptr;
+        for (void *block : blocks) {
+            umfFree(block);
+        }
+        umfPoolDestroy(pool);
+    }
+
+    void add(const std::string &key, const std::string &content, unsigned flags = 0) {
+        Entry entry = {key, content, flags, nullptr, nullptr};
+        entry.block = static_cast<char *>(block_of(content.size()));
+        memcpy(entry.block, content.data(), content.size());
+        EXPECT_EQ(publish(entry.block, content.size(), &entry.published), OK);
+        entries.push_back(entry);
+    }
+    void make_table(uint64_t generation = 1) {
+        std::string digests, bytes;
+        std::vector<umf_fetch_run_t> runs;
+        std::vector<umf_fetch_entry_t> list;
+        for (const Entry &entry : entries) {
+            bool is_zero = entry.flags & UMF_VAULT_ZERO;
+            std::string handle = is_zero ? "" : bytes_of(entry.published);
+            runs.push_back({entry.content.size(), bytes.size(),
+                            static_cast<uint32_t>(handle.size()), entry.flags});
+            bytes += handle;
+            list.push_back({0, entry.content.size(), bytes.size(), digests.size() / 8,
+                            static_cast<uint32_t>(list.size()), 0,
+                            static_cast<uint8_t>(entry.key.size()),
+                            static_cast<uint8_t>(entry.flags)});
+            bytes += entry.key + '\0';
+            for (size_t at = 0; at < entry.content.size() && !is_zero; at += UMF_FETCH_PIECE) {
+                uint64_t sum =
+                    umf_sum(entry.content.data() + at,
+                            std::min<size_t>(UMF_FETCH_PIECE, entry.content.size() - at));
+                digests.append(reinterpret_cast<char *>(&sum), sizeof(sum));
+            }
+        }
+        umf_fetch_head_t head = {};
+        head.magic = UMF_FETCH_TABLE;
+        head.generation = generation;
+        head.digests = digests.size() / 8;
+        head.runs = static_cast<uint32_t>(runs.size());
+        head.entries = static_cast<uint32_t>(list.size());
+        table.clear();
+        append(&head, sizeof(head));
+        append(runs.data(), runs.size() * sizeof(runs[0]));
+        append(list.data(), list.size() * sizeof(list[0]));
+        append(digests.data(), digests.size());
+        append(bytes.data(), bytes.size());
+        reinterpret_cast<umf_fetch_head_t *>(table.data())->size = table.size();
+    }
+    // Publishes the table as it is now, with the right sum.
+    void show(uint64_t generation = 1) {
+        auto *head = reinterpret_cast<umf_fetch_head_t *>(table.data());
+        umf_remote_export_handle_t at;
+        head->check = umf_sum(head + 1, table.size() - sizeof(*head));
+        char *block = static_cast<char *>(block_of(table.size()));
+        memcpy(block, table.data(), table.size());
+        ASSERT_EQ(publish(block, table.size(), &at), OK);
+        std::string handle = bytes_of(at);
+        umf_fetch_directory_t made = {};
+        made.magic = UMF_FETCH_DIRECTORY;
+        made.generation = generation;
+        made.table_size = table.size();
+        made.handle_size = handle.size();
+        memcpy(made.handle, handle.data(), handle.size());
+        set(made);
+    }
+    void set(umf_fetch_directory_t made) {
+        made.check = umf_sum_of_fields(&made, sizeof(made), &made.check);
+        *directory = made;
+        bytes_of(published); // a lock that the context's thread takes, too
+    }
+    umf_fetch_head_t *head() {
+        return reinterpret_cast<umf_fetch_head_t *>(table.data());
+    }
+    umf_fetch_run_t *runs() {
+        return reinterpret_cast<umf_fetch_run_t *>(head() + 1);
+    }
+    umf_fetch_entry_t *list() {
+        return reinterpret_cast<umf_fetch_entry_t *>(runs() + head()->runs);
+    }
+    std::string address() const {
+        return address_of(bytes_of(published));
+    }
+
+  private:
+    umf_memory_pool_handle_t pool = nullptr;
+    umf_fetch_directory_t *directory = nullptr;
+    umf_remote_export_handle_t published = nullptr;
+    std::vector<void *> blocks;
+
+    void *block_of(size_t size) {
+        blocks.push_back(umfPoolMalloc(pool, size));
+        memset(blocks.back(), 0, size);
+        return blocks.back();
+    }
+    umf_result_t publish(void *block, size_t size, umf_remote_export_handle_t *to) {
+        return umfRemotePublish(context.handle, block, size, UMF_REMOTE_GET, to);
+    }
+    void append(const void *bytes, size_t size) {
+        const char *from = static_cast<const char *>(bytes);
+        table.insert(table.end(), from, from + size);
+    }
+};
+
+std::string noise(size_t size, unsigned seed) {
+    std::string made(size, '\0');
+    for (size_t i = 0; i < size; i++) {
+        seed = seed * 1664525 + 1013904223;
+        made[i] = static_cast<char>(seed >> 24);
+    }
+    return made;
+}
+
+// A process that fetches: <name> <address>
+int fetcher(Socket &socket, const std::string &argument) {
+    size_t at = argument.find(' ');
+    Vault vault(argument.substr(0, at).c_str());
+    Context context;
+    umf_result_t result =
+        umfVaultFetch(vault.handle, context.handle, argument.substr(at).c_str(), nullptr, nullptr);
+    socket.send(std::to_string(result));
+    return 0;
+}
+
+const Roles roles = {{"fetcher", fetcher}};
+
+class Fetch : public Vaults {
+  public:
+    void SetUp() override {
+        char text[512];
+        if (umfRemoteProbe(text, sizeof(text)) != OK) {
+            GTEST_SKIP() << text;
+        }
+        Vaults::SetUp();
+    }
+    void TearDown() override {
+        for (pid_t pid : servers) {
+            stop(pid, SIGKILL);
+        }
+        if (!place.empty()) {
+            Vaults::TearDown();
+        }
+    }
+
+    // Starts umf-remote and waits for its addresses, in the file with this name.
+    pid_t serve(const std::string &file, const std::vector<std::string> &words = {"model"}) {
+        std::vector<std::string> all = {"serve", "--write", place + "/" + file};
+        all.insert(all.end(), words.begin(), words.end());
+        pid_t pid = run(all);
+        servers.push_back(pid);
+        EXPECT_TRUE(until([&] { return access((place + "/" + file).c_str(), R_OK) == 0; }));
+        return pid;
+    }
+    static pid_t run(const std::vector<std::string> &words) {
+        std::vector<char *> list = {const_cast<char *>(UMF_TEST_UMF_REMOTE)};
+        pid_t pid = -1;
+        for (const std::string &word : words) {
+            list.push_back(const_cast<char *>(word.c_str()));
+        }
+        list.push_back(nullptr);
+        EXPECT_EQ(posix_spawn(&pid, UMF_TEST_UMF_REMOTE, nullptr, nullptr, list.data(), environ),
+                  0);
+        return pid;
+    }
+    static int wait_for(pid_t pid) {
+        int status = -1;
+        waitpid(pid, &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+    int stop(pid_t pid, int number) {
+        servers.erase(std::remove(servers.begin(), servers.end(), pid), servers.end());
+        kill(pid, number);
+        return wait_for(pid);
+    }
+    std::string address(const std::string &file) const {
+        std::ifstream from(place + "/" + file);
+        std::string name, address;
+        from >> name >> address;
+        return address;
+    }
+    static umf_result_t fetch(const Vault &vault, const Context &context, const std::string &from,
+                              uint64_t *generation = nullptr,
+                              const umf_vault_fetch_params_t *params = nullptr) {
+        return umfVaultFetch(vault.handle, context.handle, from.c_str(), params, generation);
+    }
+    static std::string content(const View &view, const std::string &key) {
+        umf_vault_entry_t entry = view.find(key);
+        return entry.ptr ? std::string(static_cast<char *>(entry.ptr), entry.size) : "";
+    }
+
+  private:
+    std::vector<pid_t> servers;
+};
+
+TEST_F(Fetch, AGenerationOfUmfRemote) {
+    Vault model;
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    params.identity = "who";
+    params.identity_size = 3;
+    Draft draft(model, &params);
+    draft.fill(20, 5);
+    std::string large = noise(11 * MiB + 5, 1);
+    memcpy(draft.put("large", large.size()), large.data(), large.size());
+    umf_memory_pool_handle_t shared = draft.pool;
+    ASSERT_EQ(umfVaultDraftPool(draft.handle, "coalescing over linux_vmm", &draft.pool), OK);
+    memset(draft.put("private", 5000, UMF_VAULT_PRIVATE), 'p', 5000);
+    ASSERT_EQ(umfVaultDraftPool(draft.handle, "coalescing over linux_vmm", &draft.pool), OK);
+    draft.put("zero", 7 * MiB, UMF_VAULT_ZERO);
+    draft.pool = shared;
+    ASSERT_EQ(draft.commit(), OK);
+    pid_t server = serve("served");
+
+    Context context;
+    Vault copy("copy");
+    umf_vault_fetch_params_t with_sums = UMF_VAULT_FETCH_PARAMS_INIT;
+    with_sums.digest = 1;
+    uint64_t generation = 0;
+    ASSERT_EQ(fetch(copy, context, address("served"), &generation, &with_sums), OK);
+    EXPECT_EQ(generation, 1u);
+    {
+        View view(copy);
+        ASSERT_EQ(view.attached, OK);
+        EXPECT_EQ(view.wrong(20, 5), 0u);
+        EXPECT_EQ(content(view, "large"), large);
+        EXPECT_EQ(content(view, "private"), std::string(5000, 'p'));
+        EXPECT_EQ(view.find("private").flags, unsigned{UMF_VAULT_PRIVATE});
+        EXPECT_EQ(view.find("zero").flags, unsigned{UMF_VAULT_ZERO});
+        EXPECT_EQ(view.find("zero").size, 7 * MiB);
+        EXPECT_EQ(std::string(static_cast<const char *>(view.find(key_of(3)).note), 3), "lay");
+        EXPECT_EQ(umfVaultVerify(view.handle, nullptr), OK);
+        const void *identity = nullptr;
+        size_t size = 0;
+        ASSERT_EQ(umfVaultViewIdentity(view.handle, &identity, &size), OK);
+        EXPECT_EQ(std::string(static_cast<const char *>(identity), size), "who");
+    }
+    // The same without UCX.
+    Context here("", 0);
+    Vault other("other");
+    ASSERT_EQ(fetch(other, here, address("served")), OK);
+    EXPECT_EQ(View(other).wrong(20, 5), 0u);
+    EXPECT_TRUE(content(View(other), "large") == large);
+    // Nothing differs: no generation is made.
+    EXPECT_EQ(fetch(copy, context, address("served"), &generation), OK);
+    EXPECT_EQ(generation, 1u);
+    EXPECT_EQ(copy.stat().current, 1u);
+    // The server follows its vault.
+    write_generation(model, 21, 6);
+    EXPECT_TRUE(until([&] {
+        return fetch(copy, context, address("served"), &generation) == OK && generation == 2;
+    }));
+    View view(copy);
+    EXPECT_EQ(view.wrong(21, 6), 0u);
+    EXPECT_EQ(view.find("large").ptr, nullptr);
+    EXPECT_EQ(stop(server, SIGTERM), 0);
+    EXPECT_NE(access((place + "/served").c_str(), F_OK), 0);
+}
+
+TEST_F(Fetch, TheProgramFetches) {
+    Vault model;
+    write_generation(model, 3, 1);
+    serve("served");
+    EXPECT_EQ(wait_for(run({"fetch", "--of", "model", "copy", "@" + place + "/served"})), 0);
+    Vault copy("copy");
+    EXPECT_EQ(View(copy).wrong(3, 1), 0u);
+    EXPECT_EQ(wait_for(run({"fetch", "copy", "@" + place + "/served"})), 1) << "another name";
+    EXPECT_EQ(wait_for(run({"fetch", "copy", "umfr:00"})), 1);
+    EXPECT_EQ(wait_for(run({"fetch", "copy"})), 2);
+    EXPECT_EQ(wait_for(run({"serve", "--digest", "model"})), 2);
+    EXPECT_EQ(wait_for(run({"fetch", "--limit", "many", "copy", "umfr:00"})), 2);
+}
+
+TEST_F(Fetch, ABadAddressIsRefused) {
+    Context context;
+    Vault copy("copy");
+    std::string many;
+    for (int i = 0; i < 17; i++) {
+        many += "umfr:00 ";
+    }
+    for (const std::string &from :
+         {std::string(), std::string(" , "), std::string("host:1"), std::string("umfr:0"),
+          std::string("umfr:0g"), many, "umfr:" + std::string(4000, '0')}) {
+        EXPECT_EQ(fetch(copy, context, from), BAD) << from;
+    }
+    EXPECT_EQ(umfVaultFetch(copy.handle, context.handle, nullptr, nullptr, nullptr), BAD);
+    EXPECT_EQ(umfVaultFetch(copy.handle, nullptr, "umfr:00", nullptr, nullptr), BAD);
+    EXPECT_EQ(copy.stat().current, 0u);
+}
+
+TEST_F(Fetch, OnlyWhatDiffersTravels) {
+    Context context;
+    Vault copy("copy");
+    Fake fake;
+    std::string large = noise(9 * MiB, 3);
+    fake.add("a", noise(100000, 1));
+    fake.add("aa", noise(4000, 2));
+    fake.add("large", large);
+    fake.add("left", noise(3 * MiB, 4));
+    fake.make_table();
+    fake.show();
+    ASSERT_EQ(fetch(copy, context, fake.address()), OK);
+    // What is the same is not read again: it would be refused.
+    memset(fake.entries[0].block, 'x', 100000);
+    memset(fake.entries[2].block, 'x', 2 * UMF_FETCH_PIECE);
+    memset(fake.entries[2].block + 2 * UMF_FETCH_PIECE, 'y', MiB);
+    memset(&fake.entries[2].content[2 * UMF_FETCH_PIECE], 'y', MiB);
+    fake.entries.erase(fake.entries.begin() + 1); // "a" is in front of a key that has gone
+    fake.make_table(2);
+    fake.show(2);
+    uint64_t generation = 0;
+    ASSERT_EQ(fetch(copy, context, fake.address(), &generation), OK);
+    EXPECT_EQ(generation, 2u);
+    View view(copy);
+    EXPECT_EQ(content(view, "a"), noise(100000, 1));
+    EXPECT_EQ(content(view, "large"), large.substr(0, 2 * UMF_FETCH_PIECE) + std::string(MiB, 'y'));
+    EXPECT_EQ(content(view, "left"), noise(3 * MiB, 4));
+    EXPECT_EQ(view.find("aa").ptr, nullptr);
+    umf_vault_fetch_params_t all = UMF_VAULT_FETCH_PARAMS_INIT;
+    all.keep = 0;
+    EXPECT_EQ(fetch(copy, context, fake.address(), nullptr, &all), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN);
+    EXPECT_EQ(copy.stat().current, 2u);
+    EXPECT_EQ(copy.stat().writer, 0u);
+}
+
+TEST_F(Fetch, MemoryWithoutAChangeIsShared) {
+    Context context;
+    Vault copy("copy", 0, 1);
+    Fake fake;
+    fake.add("base", noise(2 * MiB, 1));
+    fake.add("head", noise(MiB / 2, 2));
+    fake.make_table();
+    fake.show();
+    ASSERT_EQ(fetch(copy, context, fake.address()), OK);
+    uint64_t before = copy.stat().bytes;
+    fake.entries.pop_back();
+    fake.add("head", noise(MiB / 2, 3));
+    fake.make_table(2);
+    fake.show(2);
+    ASSERT_EQ(fetch(copy, context, fake.address()), OK);
+    EXPECT_EQ(copy.stat().generations, 2u);
+    EXPECT_LT(copy.stat().bytes, before + MiB);
+    View view(copy);
+    EXPECT_EQ(content(view, "base"), noise(2 * MiB, 1));
+    EXPECT_EQ(content(view, "head"), noise(MiB / 2, 3));
+    // Most of what is held is of no use: content is copied, so that the old memory goes.
+    fake.entries.erase(fake.entries.begin());
+    fake.make_table(3);
+    fake.show(3);
+    ASSERT_EQ(fetch(copy, context, fake.address()), OK);
+    EXPECT_EQ(content(View(copy), "head"), noise(MiB / 2, 3));
+}
+
+TEST_F(Fetch, WrongContentIsRefused) {
+    Context context;
+    Vault copy("copy");
+    Fake wrong, right;
+    for (Fake *fake : {&wrong, &right}) {
+        fake->add("a", noise(5 * MiB, 1));
+        fake->add("b", noise(70000, 2));
+        fake->make_table();
+        fake->show();
+    }
+    wrong.entries[0].block[5 * MiB - 1] ^= 1;
+    EXPECT_EQ(fetch(copy, context, wrong.address()), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN);
+    EXPECT_EQ(copy.stat().current, 0u);
+    ASSERT_EQ(fetch(copy, context, wrong.address() + " " + right.address()), OK);
+    EXPECT_EQ(content(View(copy), "a"), noise(5 * MiB, 1));
+}
+
+TEST_F(Fetch, AServerThatLosesAPartIsReplaced) {
+    Context context;
+    Vault copy("copy");
+    Fake first, second;
+    for (Fake *fake : {&first, &second}) {
+        for (size_t i = 0; i < 10; i++) {
+            fake->add(key_of(i), noise(200000, static_cast<unsigned>(i)));
+        }
+        fake->make_table();
+        fake->show();
+    }
+    for (size_t i = 5; i < 10; i++) {
+        ASSERT_EQ(umfRemoteWithdraw(first.entries[i].published), OK);
+    }
+    EXPECT_EQ(fetch(copy, context, first.address()), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_STALE);
+    EXPECT_EQ(copy.stat().current, 0u);
+    ASSERT_EQ(fetch(copy, context, first.address() + "," + second.address()), OK);
+    View view(copy);
+    for (size_t i = 0; i < 10; i++) {
+        EXPECT_EQ(content(view, key_of(i)), noise(200000, static_cast<unsigned>(i))) << i;
+    }
+}
+
+TEST_F(Fetch, ServersWithOtherPlacesOrContent) {
+    Context context;
+    Vault model, copy("copy");
+    // The same content, in one piece of memory there and in many here.
+    Draft draft(model);
+    std::vector<std::string> keys;
+    for (size_t i = 0; i < 6; i++) {
+        std::string bytes = noise(300000, static_cast<unsigned>(i));
+        unsigned char *memory = static_cast<unsigned char *>(umfPoolMalloc(draft.pool, 300000));
+        memcpy(memory, bytes.data(), bytes.size());
+        ASSERT_EQ(umfVaultPut(draft.handle, key_of(i).c_str(), memory, 300000, nullptr, 0, 0), OK);
+    }
+    ASSERT_EQ(draft.commit(), OK);
+    serve("served");
+    Fake same, other;
+    for (size_t i = 0; i < 6; i++) {
+        same.add(key_of(i), noise(300000, static_cast<unsigned>(i)));
+        other.add(key_of(i), noise(300000, static_cast<unsigned>(i) + 1));
+    }
+    same.make_table();
+    same.show();
+    other.make_table();
+    other.show();
+    // Its memory is wrong, so the fetch needs those behind it.
+    for (Fake::Entry &entry : same.entries) {
+        entry.block[7] ^= 1;
+    }
+    umf_vault_fetch_params_t all = UMF_VAULT_FETCH_PARAMS_INIT;
+    all.keep = 0;
+    for (const std::string &from :
+         {same.address() + " " + other.address() + " " + address("served"),
+          address("served") + " " + same.address()}) {
+        ASSERT_EQ(fetch(copy, context, from, nullptr, &all), OK);
+        View view(copy);
+        for (size_t i = 0; i < 6; i++) {
+            EXPECT_EQ(content(view, key_of(i)), noise(300000, static_cast<unsigned>(i))) << i;
+        }
+    }
+}
+
+TEST_F(Fetch, AnotherKeyIsRefused) {
+    for (const char *name : {"/key", "/other"}) {
+        int fd = open((place + name).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+        std::string bytes = noise(32, name[1]);
+        ASSERT_EQ(write(fd, bytes.data(), bytes.size()), 32);
+        close(fd);
+    }
+    umf_remote_params_t params = UMF_REMOTE_PARAMS_INIT;
+    std::string path = place + "/key";
+    umf_remote_handle_t made = nullptr;
+    params.key_file = path.c_str();
+    if (umfRemoteCreate(&params, &made) == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        GTEST_SKIP() << umfLastErrorText();
+    }
+    umfRemoteDestroy(made);
+    Vault model, copy("copy");
+    write_generation(model, 2, 1);
+    serve("served", {"--key-file", place + "/key", "model"});
+    Context with(place + "/key"), other(place + "/other"), without;
+    EXPECT_EQ(fetch(copy, other, address("served")), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_DENIED);
+    EXPECT_EQ(fetch(copy, without, address("served")), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_DENIED);
+    EXPECT_EQ(copy.stat().current, 0u);
+    ASSERT_EQ(fetch(copy, with, address("served")), OK);
+    EXPECT_EQ(View(copy).wrong(2, 1), 0u);
+}
+
+TEST_F(Fetch, WithoutAGenerationOrAServer) {
+    Context context;
+    Vault model, copy("copy");
+    pid_t server = serve("served");
+    EXPECT_EQ(fetch(copy, context, address("served")), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_ABSENT);
+    std::string gone = address("served");
+    stop(server, SIGKILL);
+    EXPECT_EQ(fetch(copy, context, gone), LOST);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_GONE);
+    Fake fake;
+    fake.add("a", "content");
+    fake.make_table();
+    fake.show();
+    EXPECT_EQ(fetch(copy, context, gone + " " + fake.address()), OK);
+    EXPECT_EQ(content(View(copy), "a"), "content");
+}
+
+// The fetch has read the table and waits for the draft of another client.
+class Meanwhile : public Fetch {
+  protected:
+    void fetch_meanwhile(const std::function<void(Fake &)> &change, umf_result_t expected,
+                         umf_reason_t reason) {
+        Context context;
+        Vault copy("copy"), other("copy");
+        Fake fake;
+        write_generation(other, 1, 1);
+        fake.add("a", noise(5 * MiB, 1));
+        fake.make_table();
+        fake.show();
+        Draft draft(other);
+        umf_vault_fetch_params_t params = UMF_VAULT_FETCH_PARAMS_INIT;
+        params.timeout_ms = 60000;
+        umf_result_t result = OK;
+        umf_reason_t seen = UMF_REASON_NONE;
+        std::string address = fake.address();
+        uint64_t readers = copy.stat().readers;
+        std::thread thread([&] {
+            result = fetch(copy, context, address, nullptr, &params);
+            seen = result == OK ? UMF_REASON_NONE : umfLastReason();
+        });
+        EXPECT_TRUE(until([&] { return other.stat().readers > readers; })); // of what it compares
+        change(fake);
+        umfVaultAbort(draft.handle);
+        draft.handle = nullptr;
+        thread.join();
+        EXPECT_EQ(result, expected);
+        EXPECT_EQ(seen, reason);
+        View view(other);
+        if (expected == OK) {
+            EXPECT_EQ(content(view, "a"), noise(3 * MiB, 2));
+        } else {
+            EXPECT_EQ(view.wrong(1, 1), 0u);
+        }
+        EXPECT_EQ(other.stat().writer, 0u);
+    }
+};
+
+TEST_F(Meanwhile, TheServerHasANewGeneration) {
+    fetch_meanwhile(
+        [](Fake &fake) {
+            umf_remote_export_handle_t former = fake.entries[0].published;
+            fake.entries.clear();
+            fake.add("a", noise(3 * MiB, 2));
+            fake.make_table(2);
+            fake.show(2);
+            EXPECT_EQ(umfRemoteWithdraw(former), OK);
+        },
+        OK, UMF_REASON_NONE);
+}
+
+TEST_F(Meanwhile, TheServerDropsItsGeneration) {
+    fetch_meanwhile(
+        [](Fake &fake) {
+            umf_fetch_directory_t none = {};
+            none.magic = UMF_FETCH_DIRECTORY;
+            fake.set(none);
+            EXPECT_EQ(umfRemoteWithdraw(fake.entries[0].published), OK);
+        },
+        BAD, UMF_REASON_ABSENT);
+}
+
+TEST_F(Meanwhile, TheServerEnds) {
+    fetch_meanwhile(
+        [](Fake &fake) {
+            umfRemoteDestroy(fake.context.handle);
+            fake.context.handle = nullptr;
+        },
+        LOST, UMF_REASON_GONE);
+}
+
+TEST_F(Fetch, AServerIsKilledAndAnotherOneContinues) {
+    Vault model, copy("copy");
+    {
+        Draft draft(model);
+        for (size_t i = 0; i < 24; i++) {
+            memset(draft.put(key_of(i), MiB), static_cast<int>(i + 1), MiB);
+        }
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    pid_t first = serve("first");
+    serve("second");
+    Context context;
+    umf_result_t result = BAD;
+    std::string from = address("first") + " " + address("second");
+    std::thread thread([&] { result = fetch(copy, context, from); });
+    Vault other("copy");
+    EXPECT_TRUE(until([&] { return other.stat().writer != 0 || other.stat().current != 0; }));
+    stop(first, SIGKILL);
+    thread.join();
+    ASSERT_EQ(result, OK);
+    View view(other);
+    for (size_t i = 0; i < 24; i++) {
+        EXPECT_TRUE(content(view, key_of(i)) == std::string(MiB, static_cast<char>(i + 1)));
+    }
+}
+
+TEST_F(Fetch, AClientThatIsKilledLeavesNothing) {
+    Vault model, copy("copy");
+    {
+        Draft draft(model);
+        memset(draft.put("a", 24 * MiB), 'a', 24 * MiB);
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    serve("served");
+    {
+        Process process("fetcher", "copy " + address("served"));
+        EXPECT_TRUE(until([&] { return copy.stat().writer != 0 || copy.stat().current != 0; }));
+    }
+    EXPECT_TRUE(until([&] { return copy.stat().writer == 0; }));
+    umf_vault_stat_t stat = copy.stat();
+    EXPECT_TRUE(stat.current == 1 || stat.bytes == 0);
+    Context context;
+    ASSERT_EQ(fetch(copy, context, address("served")), OK);
+    EXPECT_TRUE(content(View(copy), "a") == std::string(24 * MiB, 'a'));
+}
+
+TEST_F(Fetch, LimitsOfTheClient) {
+    Context context;
+    Fake fake;
+    fake.add("a", noise(5 * MiB, 1));
+    fake.make_table();
+    fake.show();
+    Vault copy("copy"), little("little", 2 * MiB);
+    umf_vault_fetch_params_t params = UMF_VAULT_FETCH_PARAMS_INIT;
+    params.limit = 5 * MiB - 1;
+    EXPECT_EQ(fetch(copy, context, fake.address(), nullptr, &params), LOST);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_LIMIT);
+    EXPECT_EQ(fetch(little, context, fake.address()), LOST);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_LIMIT);
+    EXPECT_EQ(little.stat().current, 0u);
+    EXPECT_EQ(little.stat().writer, 0u);
+    // Memory that no machine has.
+    fake.runs()[0].size = UINT64_C(1) << 55;
+    fake.show();
+    EXPECT_NE(fetch(copy, context, fake.address()), OK);
+    EXPECT_EQ(copy.stat().current, 0u);
+    // A folder: the disk refuses the file.
+    std::string folder = "file:" + place + "/folder";
+    fake.make_table();
+    fake.show();
+    Vault file(folder.c_str());
+    ASSERT_EQ(fetch(file, context, fake.address()), OK);
+    EXPECT_EQ(content(View(file), "a"), noise(5 * MiB, 1));
+}
+
+TEST_F(Fetch, ADamagedTableIsRefused) {
+    Context context;
+    Vault copy("copy");
+    Fake fake;
+    fake.add("a", noise(5 * MiB, 1));
+    fake.add("b", noise(700, 2));
+    fake.add("c", noise(MiB, 3), UMF_VAULT_ZERO);
+    const std::function<void()> damages[] = {
+        [&] { fake.head()->magic++; },
+        [&] { fake.head()->size++; },
+        [&] { fake.head()->entries = 0xffffffff; },
+        [&] { fake.head()->runs = 0x10000; },
+        [&] { fake.head()->digests = UINT64_MAX / 8; },
+        [&] { fake.head()->digests--; },
+        [&] { fake.head()->identity = 5000; },
+        [&] { fake.head()->entries = 2; },
+        [&] { fake.list()[0].run = 3; },
+        [&] { fake.list()[0].run = 2; },
+        [&] { fake.list()[0].offset = UINT64_MAX; },
+        [&] { fake.list()[0].size = 0; },
+        [&] { fake.list()[0].size = 6 * MiB; },
+        [&] { fake.list()[0].key = UINT64_MAX - 1; },
+        [&] { fake.list()[0].key_size = 200; },
+        [&] { fake.list()[0].key_size = 0; },
+        [&] { fake.list()[0].note_size = 60000; },
+        [&] { fake.list()[1].digest++; },
+        [&] { fake.list()[1].flags = 3; },
+        [&] { std::swap(fake.list()[0].key, fake.list()[1].key); },
+        [&] { fake.runs()[0].size = UINT64_MAX; },
+        [&] { fake.runs()[0].size = 0; },
+        [&] { fake.runs()[0].handle = UINT64_MAX; },
+        [&] { fake.runs()[0].handle_size = 0; },
+        [&] { fake.runs()[0].handle_size = 5000; },
+        [&] { fake.runs()[2].handle_size = 5; },
+        [&] { fake.runs()[1].flags = 8; },
+        [&] { fake.table.resize(100); },
+    };
+    for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
+        fake.make_table();
+        damages[i]();
+        fake.show();
+        EXPECT_EQ(fetch(copy, context, fake.address()), BAD) << i;
+        EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN) << i;
+    }
+    // Bytes by chance: refused, or the same content.
+    unsigned seed = 7;
+    for (int i = 0; i < 40; i++) {
+        fake.make_table();
+        for (int j = 0; j < 3; j++) {
+            seed = seed * 1664525 + 1013904223;
+            fake.table[sizeof(umf_fetch_head_t) +
+                       seed % (fake.table.size() - sizeof(umf_fetch_head_t))] =
+                static_cast<char>(seed >> 24);
+        }
+        fake.show();
+        umf_vault_fetch_params_t params = UMF_VAULT_FETCH_PARAMS_INIT;
+        params.limit = 64 * MiB;
+        fetch(copy, context, fake.address(), nullptr, &params);
+    }
+    EXPECT_EQ(copy.stat().writer, 0u);
+    umf_fetch_directory_t wrong = {};
+    wrong.magic = UMF_FETCH_DIRECTORY;
+    wrong.generation = 1;
+    wrong.table_size = UINT64_MAX;
+    fake.set(wrong);
+    EXPECT_EQ(fetch(copy, context, fake.address()), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN);
+    wrong.table_size = 100;
+    wrong.handle_size = 2000;
+    fake.set(wrong);
+    EXPECT_EQ(fetch(copy, context, fake.address()), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    return run_role_or_tests(argc, argv, roles);
+}
