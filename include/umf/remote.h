@@ -70,7 +70,8 @@ typedef enum umf_remote_flags_t {
 typedef struct umf_remote_params_t {
     /// sizeof(umf_remote_params_t) of the headers it was compiled with.
     size_t struct_size;
-    /// File of the library; NULL: libucp.so.0.
+    /// File of the library; NULL: libucp.so.0, the loaded one first. A process has one UCX: another
+    /// file than the loaded one is refused with ::UMF_RESULT_ERROR_NOT_SUPPORTED.
     const char *library;
     /// Network devices, as UCX_NET_DEVICES names them ("eth0,eth1"); NULL: the loopback device.
     /// Others than "lo" need `key_file`.

@@ -23,40 +23,11 @@
 #include <umf/suspend.h>
 #include <umf/text.h>
 
+#include "fakes/remote_range.h"
 #include "fakes/role.h"
 #include "fakes/sum.h"
-#include "fakes/threads.h"
 
 namespace {
-
-constexpr umf_result_t OK = UMF_RESULT_SUCCESS;
-constexpr umf_result_t BAD = UMF_RESULT_ERROR_INVALID_ARGUMENT;
-constexpr umf_result_t LOST = UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-constexpr size_t MiB = size_t{1} << 20;
-
-// Both sides are on one machine: by UCX, or by socket and shared memory.
-bool is_local = false;
-
-umf_remote_handle_t make_context(uint64_t deadline_ms, const char *key_file = nullptr) {
-    umf_remote_params_t params = UMF_REMOTE_PARAMS_INIT;
-    umf_remote_handle_t remote = nullptr;
-    params.deadline_ms = deadline_ms;
-    params.key_file = key_file;
-    params.library = getenv("UMF_TEST_UCX");
-    params.flags = is_local ? 0 : UMF_REMOTE_NETWORK_ONLY;
-    const std::vector<int> blocked = blocked_signals();
-    EXPECT_EQ(umfRemoteCreate(&params, &remote), OK);
-    EXPECT_EQ(blocked_signals(), blocked);
-    return remote;
-}
-
-std::string bytes_of(umf_remote_export_handle_t published) {
-    std::string bytes(UMF_REMOTE_HANDLE_MAX, '\0');
-    size_t size = bytes.size();
-    EXPECT_EQ(umfRemoteGetHandle(published, &bytes[0], &size), OK);
-    bytes.resize(size);
-    return bytes;
-}
 
 // An owner: a block of its pool is published, and it obeys orders.
 //   argument: <text of the pool>|<bytes>|<rights>|<deadline>|<key file>
@@ -120,7 +91,7 @@ int peer(Socket &socket, const std::string &task) {
     if (umfRemoteOpen(remote, handle.data(), handle.size(), &memory) != OK) {
         return 1;
     }
-    std::vector<char> bytes(64 * MiB);
+    std::vector<char> bytes(16 * MiB);
     for (int round = 0;; round++) {
         umf_result_t result = task.compare(0, 3, "get") == 0
                                   ? umfRemoteGet(memory, 0, bytes.data(), bytes.size(), nullptr)
@@ -173,15 +144,6 @@ class Remote : public ::testing::TestWithParam<bool> {
     }
 };
 
-bool is_all(const std::vector<char> &bytes, char value) {
-    for (char byte : bytes) {
-        if (byte != value) {
-            return false;
-        }
-    }
-    return true;
-}
-
 uint64_t now_ms() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -193,12 +155,12 @@ uint64_t now_ms() {
 TEST_P(Remote, GetAndPut) {
     for (const char *pool : {"disjoint over linux_vmm", "proxy over os", "coalescing over os"}) {
         SCOPED_TRACE(pool);
-        start(pool, 20 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
+        start(pool, 9 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT);
         open();
         size_t size = 0;
         EXPECT_EQ(umfRemoteGetSize(memory, &size), OK);
-        EXPECT_EQ(size, 20 * MiB);
-        std::vector<char> bytes(20 * MiB);
+        EXPECT_EQ(size, 9 * MiB);
+        std::vector<char> bytes(9 * MiB);
         EXPECT_EQ(get(0, &bytes), OK);
         EXPECT_TRUE(is_all(bytes, 'a'));
         for (size_t part : {1, 64, 9000, 100000, 5000000}) {
@@ -210,7 +172,7 @@ TEST_P(Remote, GetAndPut) {
         std::vector<char> before(12345);
         EXPECT_EQ(get(0, &before), OK);
         EXPECT_TRUE(is_all(before, 'a'));
-        EXPECT_EQ(umfRemoteGet(memory, 20 * MiB, nullptr, 0, nullptr), OK) << "nothing";
+        EXPECT_EQ(umfRemoteGet(memory, 9 * MiB, nullptr, 0, nullptr), OK) << "nothing";
         EXPECT_EQ(umfRemoteClose(memory), OK);
         memory = nullptr;
         EXPECT_EQ(umfRemoteDestroy(remote), OK);
@@ -382,26 +344,42 @@ TEST_P(Remote, SuspendedMemoryIsStaleOnce) {
     EXPECT_EQ(get(0, &bytes), OK);
 }
 
-TEST_P(Remote, SuspendsUnderTraffic) {
+// A suspend comes between a thousand gets: each has the content of one generation, or is stale.
+TEST_P(Remote, ASuspendUnderAThousandGets) {
+    constexpr size_t N = 1000, PART = 4096;
     start("disjoint over linux_vmm", 4 * MiB, UMF_REMOTE_GET);
     open();
-    std::vector<std::vector<char>> bytes(8, std::vector<char>(4 * MiB));
-    std::vector<umf_remote_op_handle_t> ops(bytes.size());
-    for (int round = 0; round < 6; round++) {
-        for (size_t i = 0; i < ops.size(); i++) {
-            ASSERT_EQ(umfRemoteGet(memory, 0, bytes[i].data(), bytes[i].size(), &ops[i]), OK);
+    std::vector<std::vector<char>> bytes(N, std::vector<char>(PART));
+    std::vector<umf_remote_op_handle_t> ops(N);
+    char content = 'a';
+    for (const char *command : {"suspend", "resume", "suspend"}) {
+        size_t served = 0;
+        for (size_t i = 0; i < N; i++) {
+            ASSERT_EQ(umfRemoteGet(memory, i % 1024 * PART, bytes[i].data(), PART, &ops[i]), OK);
+            if (i == N / 2) {
+                order(command);
+            }
         }
-        order(round % 2 ? "resume" : "suspend");
-        for (size_t i = 0; i < ops.size(); i++) {
+        for (size_t i = 0; i < N; i++) {
             umf_result_t result = umfRemoteWait(ops[i], UINT64_MAX);
-            ASSERT_TRUE(result == OK || result == BAD) << result;
-            ASSERT_TRUE(result == BAD || is_all(bytes[i], 'a'));
+            ASSERT_TRUE(result == OK || result == BAD) << result << umfLastErrorText();
+            ASSERT_TRUE(result == OK || umfLastReason() == UMF_REASON_STALE);
+            ASSERT_TRUE(result == BAD || is_all(bytes[i], content)) << i;
+            ASSERT_TRUE(result == BAD || i <= N / 2 || strcmp(command, "suspend") != 0)
+                << i << " was served after the pages went";
+            served += result == OK;
+        }
+        printf("%s: %zu of %zu gets were served\n", command, served, N);
+        if (strcmp(command, "resume") == 0) {
+            order("fill b");
+            content = 'b';
         }
     }
-    if (get(0, &bytes[0]) != OK) { // the last resume may not have been noticed yet
-        EXPECT_EQ(get(0, &bytes[0]), OK) << "renewed";
+    order("resume");
+    if (get(0, &bytes[0]) != OK) { // the first one finds the new generation
+        EXPECT_EQ(get(0, &bytes[0]), OK);
     }
-    EXPECT_TRUE(is_all(bytes[0], 'a'));
+    EXPECT_TRUE(is_all(bytes[0], 'b'));
 }
 
 TEST_P(Remote, TheOwnerIsKilled) {
@@ -429,7 +407,7 @@ TEST_P(Remote, AStoppedOwnerIsGivenUp) {
     start("proxy over os", 64 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT, 300);
     open();
     std::vector<char> bytes(64 * MiB);
-    ASSERT_EQ(::kill(other->pid, SIGSTOP), 0);
+    stop(other->pid);
     uint64_t begin = now_ms();
     EXPECT_EQ(get(0, &bytes), LOST);
     EXPECT_EQ(umfLastReason(), UMF_REASON_DEADLINE) << umfLastErrorText();
@@ -450,11 +428,11 @@ TEST_P(Remote, APeerIsKilled) { // memory held for it is free again
     umf_memory_pool_handle_t pool = nullptr;
     umf_remote_export_handle_t published = nullptr;
     ASSERT_EQ(umfPoolCreateFromText("proxy over os", &pool), OK);
-    void *block = umfPoolMalloc(pool, 64 * MiB);
+    void *block = umfPoolMalloc(pool, 16 * MiB);
     ASSERT_NE(block, nullptr);
     remote = make_context(10000);
     ASSERT_EQ(
-        umfRemotePublish(remote, block, 64 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT, &published), OK);
+        umfRemotePublish(remote, block, 16 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT, &published), OK);
     for (const char *task : {"get", "put"}) {
         for (int round = 0; round < 3; round++) {
             Process busy("peer", std::string(task) + (is_local ? " local" : ""));
@@ -475,7 +453,7 @@ TEST_P(Remote, CanceledAndWaitedForInSteps) {
     open();
     std::vector<char> bytes(64 * MiB);
     umf_remote_op_handle_t op = nullptr;
-    ASSERT_EQ(::kill(other->pid, SIGSTOP), 0);
+    stop(other->pid);
     ASSERT_EQ(umfRemoteGet(memory, 0, bytes.data(), bytes.size(), &op), OK);
     EXPECT_EQ(umfRemoteWait(op, 0), UMF_RESULT_ERROR_NOT_SUPPORTED);
     EXPECT_EQ(umfRemoteWait(op, 1), UMF_RESULT_ERROR_NOT_SUPPORTED);
@@ -778,6 +756,30 @@ TEST_P(Remote, AWindowThatCanBecomeShorterIsRefused) {
     close(listener);
 }
 
+// The loader would mix the parts of two.
+TEST_P(Remote, AProcessHasOneUcx) {
+    std::ifstream maps("/proc/self/maps");
+    remote = make_context(10000);
+    ASSERT_NE(remote, nullptr);
+    std::string file;
+    for (std::string line; std::getline(maps, line) && file.empty();) {
+        file = line.find("/libucp.so") == std::string::npos ? "" : line.substr(line.find('/'));
+    }
+    ASSERT_FALSE(file.empty());
+    umf_remote_params_t params = UMF_REMOTE_PARAMS_INIT;
+    umf_remote_handle_t second = nullptr;
+    params.library = file.c_str();
+    EXPECT_EQ(umfRemoteCreate(&params, &second), OK) << "the same file";
+    EXPECT_EQ(umfRemoteDestroy(second), OK);
+    std::string copy = testing::TempDir() + "umf_ucp_" + std::to_string(getpid()) + ".so";
+    std::ofstream(copy, std::ios::binary) << std::ifstream(file, std::ios::binary).rdbuf();
+    params.library = copy.c_str();
+    EXPECT_EQ(umfRemoteCreate(&params, &second), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_NE(std::string(umfLastErrorText()).find("can have only one"), std::string::npos)
+        << umfLastErrorText();
+    unlink(copy.c_str());
+}
+
 TEST_P(Remote, AnOpenedRangeEndsWithItsContext) {
     start("proxy over os", MiB, UMF_REMOTE_GET);
     open();
@@ -805,17 +807,5 @@ INSTANTIATE_TEST_SUITE_P(By, Remote, ::testing::Bool(), [](const auto &by) {
 });
 
 int main(int argc, char **argv) {
-    int status;
-    setenv("UCX_HANDLE_ERRORS", "none", 1); // its signal handlers
-    setenv("UCX_LOG_LEVEL", "fatal", 1);
-    if (run_role(argc, argv, roles, &status)) {
-        return status;
-    }
-    char text[256];
-    if (!getenv("UMF_TEST_UCX") && umfRemoteProbe(text, sizeof(text)) != OK) {
-        puts(text);
-        return 77;
-    }
-    testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return run_remote_tests(argc, argv, roles);
 }
