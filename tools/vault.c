@@ -21,6 +21,9 @@ static const char usage[] =
     "  ls               the vaults of this user: generation, bytes, readers\n"
     "  stat NAME        one vault, and the entries of its current generation\n"
     "  put NAME FILE... files become the entries of a new generation\n"
+    "  snapshot NAME[@N] memory of GPUs gets copies in memory of the host\n"
+    "  evict NAME[@N]   releases memory of GPUs that has such copies, of all generations or one;\n"
+    "                   the next program that attaches it makes it again\n"
     "  copy NAME[@N] TO a generation becomes a new one of vault TO, such as file:FOLDER\n"
     "  verify NAME[@N]  reads all entries and compares them with the sums of the commit\n"
     "  watch NAME       events, one in a line, until Ctrl-C\n"
@@ -74,7 +77,7 @@ static umf_result_t attach(umf_vault_handle_t vault, uint64_t generation,
     umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
     umf_result_t result = umfVaultStat(vault, &stat);
     params.generation = generation;
-    params.devices = stat.devices ? "cuda_vmm" : NULL;
+    params.devices = stat.devices || stat.evicted ? "cuda_vmm" : NULL;
     return result == UMF_RESULT_SUCCESS ? umfVaultAttach(vault, &params, view) : result;
 }
 
@@ -89,6 +92,8 @@ static void stat_members(const char *name, const umf_vault_stat_t *stat) {
         {"device_bytes", {.unit = REPORT_BYTES, .number = stat->device_bytes}},
         {"devices", {.unit = REPORT_NUMBER, .number = stat->devices}},
         {"device", {.unit = REPORT_TEXT, .text = stat->device}},
+        {"copy_bytes", {.unit = REPORT_BYTES, .number = stat->copy_bytes}},
+        {"evicted", {.unit = REPORT_NUMBER, .number = stat->evicted}},
         {"readers", {.unit = REPORT_NUMBER, .number = stat->readers}},
         {"writer", {.unit = REPORT_NUMBER, .number = stat->writer}},
         {"limit", {.unit = REPORT_BYTES, .number = stat->limit ? stat->limit : REPORT_UNLIMITED}},
@@ -112,6 +117,11 @@ static void stat_line(const char *name, const umf_vault_stat_t *stat) {
         snprintf(line, sizeof(line), "  %-20s %s in %" PRIu32 " device%s, the first is %s", "",
                  report_bytes_text(stat->device_bytes, bytes, sizeof(bytes)), stat->devices,
                  stat->devices == 1 ? "" : "s", stat->device);
+        report_line(line);
+    }
+    if (stat->copy_bytes) {
+        snprintf(line, sizeof(line), "  %-20s %s of copies, %" PRIu64 " generations evicted", "",
+                 report_bytes_text(stat->copy_bytes, bytes, sizeof(bytes)), stat->evicted);
         report_line(line);
     }
 }
@@ -166,7 +176,7 @@ static int stat_of(umf_vault_handle_t vault, const char *name) {
     }
     report_list("vaults", "Vault");
     show_vault(name, &stat, NULL);
-    if (stat.current == 0) {
+    if (stat.current == 0 || stat.evicted) { /* a look does not bring memory back */
         return 0;
     }
     if (attach(vault, 0, &view) != UMF_RESULT_SUCCESS) {
@@ -347,6 +357,10 @@ static const char *event_word(umf_vault_event_type_t type) {
         return "aborted";
     case UMF_VAULT_EVENT_READER_ENDED:
         return "reader_ended";
+    case UMF_VAULT_EVENT_EVICTED:
+        return "evicted";
+    case UMF_VAULT_EVENT_REFILLED:
+        return "refilled";
     default:
         return "unknown";
     }
@@ -373,6 +387,16 @@ static int watch(umf_vault_handle_t vault, const char *name) {
         fflush(stdout);
     }
     return 0;
+}
+
+/* --- snapshot and evict ----------------------------------------------------------------------- */
+
+static int snapshot(umf_vault_handle_t vault, const char *name, uint64_t generation) {
+    return umfVaultSnapshot(vault, generation, NULL) == UMF_RESULT_SUCCESS ? 0 : fails(name);
+}
+
+static int evict(umf_vault_handle_t vault, const char *name, uint64_t generation) {
+    return umfVaultEvict(vault, generation) == UMF_RESULT_SUCCESS ? 0 : fails(name);
 }
 
 /* --- drop and stop ---------------------------------------------------------------------------- */
@@ -409,19 +433,22 @@ static int bad_words(const char *what) {
 static int of_one(const char *action) {
     umf_vault_handle_t vault;
     char *name = words.operands[1];
-    bool takes_number =
-        strcmp(action, "drop") == 0 || strcmp(action, "verify") == 0 || strcmp(action, "copy") == 0;
+    bool takes_number = strcmp(action, "drop") == 0 || strcmp(action, "verify") == 0 ||
+                        strcmp(action, "copy") == 0 || strcmp(action, "snapshot") == 0 ||
+                        strcmp(action, "evict") == 0;
     uint64_t generation = takes_number ? cut_generation(name) : 0;
     int status = open_vault(name, strcmp(action, "put") == 0, &vault);
     if (status != 0) {
         return status;
     }
-    status = strcmp(action, "stat") == 0     ? stat_of(vault, name)
-             : strcmp(action, "put") == 0    ? put(vault, name)
-             : strcmp(action, "watch") == 0  ? watch(vault, name)
-             : strcmp(action, "copy") == 0   ? copy(vault, name, generation)
-             : strcmp(action, "verify") == 0 ? verify_of(vault, name, generation)
-                                             : drop(vault, name, generation);
+    status = strcmp(action, "stat") == 0       ? stat_of(vault, name)
+             : strcmp(action, "put") == 0      ? put(vault, name)
+             : strcmp(action, "watch") == 0    ? watch(vault, name)
+             : strcmp(action, "copy") == 0     ? copy(vault, name, generation)
+             : strcmp(action, "verify") == 0   ? verify_of(vault, name, generation)
+             : strcmp(action, "snapshot") == 0 ? snapshot(vault, name, generation)
+             : strcmp(action, "evict") == 0    ? evict(vault, name, generation)
+                                               : drop(vault, name, generation);
     umfVaultClose(vault);
     return status;
 }
@@ -433,7 +460,8 @@ static int run(void) {
         bool is_report;
     } actions[] = {{"ls", 1, 1, true},     {"stat", 2, 2, true},   {"put", 3, 100000, true},
                    {"verify", 2, 2, true}, {"watch", 2, 2, false}, {"drop", 2, 2, false},
-                   {"copy", 3, 3, true},   {"stop", 1, 1, false}};
+                   {"copy", 3, 3, true},   {"stop", 1, 1, false},  {"snapshot", 2, 2, false},
+                   {"evict", 2, 2, false}};
     const char *action = words.count ? words.operands[0] : "";
     for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {
         if (strcmp(action, actions[i].name) != 0) {

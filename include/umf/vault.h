@@ -250,11 +250,15 @@ typedef struct umf_vault_stat_t {
     uint64_t device_bytes;
     /// The first of them, by its UUID ("GPU-..."); "": none.
     char device[48];
+    /// Bytes of `bytes` that are copies of memory of devices (::umfVaultSnapshot).
+    uint64_t copy_bytes;
+    /// Generations whose memory of devices was evicted.
+    uint64_t evicted;
 } umf_vault_stat_t;
 
 /// @brief Only the size set.
 #define UMF_VAULT_STAT_INIT                                                                        \
-    { sizeof(umf_vault_stat_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "" }
+    { sizeof(umf_vault_stat_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, 0 }
 
 /// @brief Types of events.
 typedef enum umf_vault_event_type_t {
@@ -266,6 +270,10 @@ typedef enum umf_vault_event_type_t {
     UMF_VAULT_EVENT_ABORTED = 3,
     /// A client that had a generation attached has ended.
     UMF_VAULT_EVENT_READER_ENDED = 4,
+    /// Memory of devices was evicted.
+    UMF_VAULT_EVENT_EVICTED = 5,
+    /// Memory of devices was made again.
+    UMF_VAULT_EVENT_REFILLED = 6,
 } umf_vault_event_type_t;
 
 /// @brief An event of a vault.
@@ -443,6 +451,11 @@ umf_result_t umfVaultAbort(umf_vault_draft_handle_t hDraft);
 
 /// @brief Maps a generation into this process, read-only.
 ///
+/// Memory of devices that was evicted is made again first, on its device, from its copies
+/// (::umfVaultEvict); their sums are compared. While another client does that, the call waits for
+/// it, up to `timeout_ms` or the time of the vault's parameters, whichever is longer. If that
+/// client fails or ends, this one does it.
+///
 /// @param hVault the vault
 /// @param params NULL: ::UMF_VAULT_ATTACH_PARAMS_INIT
 /// @param hView [out] to be detached by ::umfVaultDetach; written only on success
@@ -564,6 +577,62 @@ umf_result_t umfVaultResume(umf_vault_view_handle_t hView);
 ///         entries may have the content of either
 umf_result_t umfVaultMove(umf_vault_view_handle_t hView, uint64_t generation,
                           const umf_suspend_params_t *params);
+
+/// @brief How a snapshot is taken.
+typedef struct umf_vault_snapshot_params_t {
+    /// sizeof(umf_vault_snapshot_params_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// How long to wait while another client copies or refills the generation, in ms.
+    uint64_t timeout_ms;
+    /// 1: a sum of 64 bits of each piece is kept and compared at a refill, which then reads the
+    /// copy once more, on the CPU, while the device gets it.
+    int digest;
+} umf_vault_snapshot_params_t;
+
+/// @brief The default: no wait, with sums.
+#define UMF_VAULT_SNAPSHOT_PARAMS_INIT                                                             \
+    { sizeof(umf_vault_snapshot_params_t), 0, 1 }
+
+/// @brief Copies the memory of devices of a generation into memory of the host, which the service
+///        keeps beside it, sealed. The generation is served meanwhile.
+///
+/// The copies count for the limit of the vault, and end with the generation. Pieces that have one
+/// are not copied again. With them ::umfVaultEvict can release the memory of devices.
+/// ::umfVaultCopy into a vault `file:<folder>` stores a generation beyond a boot.
+///
+/// @param hVault the vault, of the service
+/// @param generation its number; 0: the current one
+/// @param params NULL: ::UMF_VAULT_SNAPSHOT_PARAMS_INIT
+/// @return ::UMF_RESULT_SUCCESS, also if it has no memory of devices;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid, if there is no such
+///         generation, or, with ::UMF_REASON_BROKEN, if content differs from its sum;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the limit of the vault is reached, or with
+///         ::UMF_REASON_BUSY if another client fills the generation until the time is over;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED of a folder, or if the service is older; an error of
+///         the driver; otherwise as ::umfVaultOpen. After a failure there is no copy that was not
+///         there before.
+umf_result_t umfVaultSnapshot(umf_vault_handle_t hVault, uint64_t generation,
+                              const umf_vault_snapshot_params_t *params);
+
+/// @brief Releases the memory of devices of a generation that has copies (::umfVaultSnapshot).
+///
+/// The service closes it. Processes that have it attached retain it: the device has the memory free
+/// when the last of them has detached or suspended its view, and the process that wrote it has
+/// closed its vault. The next ::umfVaultAttach with `devices`, and ::umfVaultResume and
+/// ::umfVaultMove of views of devices, make the memory again from the copies; so does each of them,
+/// whoever evicts. One process does, others wait for it. Pieces that a generation which is not
+/// evicted, or a draft, shares stay.
+///
+/// @param hVault the vault
+/// @param generation its number; 0: all that have copies
+/// @return ::UMF_RESULT_SUCCESS, also if it was evicted before;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if there is no such generation, or, with
+///         ::UMF_REASON_UNSUPPORTED, none with copies of all its memory of devices: then nothing
+///         is released;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES with ::UMF_REASON_BUSY while a client makes copies
+///         or memory; ::UMF_RESULT_ERROR_NOT_SUPPORTED of a folder, or if the service is older;
+///         otherwise as ::umfVaultOpen
+umf_result_t umfVaultEvict(umf_vault_handle_t hVault, uint64_t generation);
 
 /// @brief State of a vault.
 ///

@@ -359,6 +359,8 @@ std::vector<Entrance> vault_entrances() {
         {"umfVaultResume", [](void *h) { return umfVaultResume(as<View>(h)); }},
         {"umfVaultMove", [](void *h) { return umfVaultMove(as<View>(h), 0, nullptr); }},
         {"umfVaultDetach", [](void *h) { return umfVaultDetach(as<View>(h)); }},
+        {"umfVaultSnapshot", [](void *h) { return umfVaultSnapshot(as<Vault>(h), 1, nullptr); }},
+        {"umfVaultEvict", [](void *h) { return umfVaultEvict(as<Vault>(h), 1); }},
         {"umfVaultStat", [](void *h) { return umfVaultStat(as<Vault>(h), &stat); }},
         {"umfVaultWait", [](void *h) { return umfVaultWait(as<Vault>(h), 0, 0, &event); }},
         {"umfVaultDrop", [](void *h) { return umfVaultDrop(as<Vault>(h), 1); }},

@@ -26,6 +26,10 @@ bool umfd_keep_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie, int fd) {
     return true;
 }
 
+void umfd_forget_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie) {
+    (void)daemon, (void)slot, (void)cookie;
+}
+
 void umfd_count_dying(umfd_t *daemon) {
     for (uint32_t i = 0; i < daemon->state->slab_top; i++) {
         if (daemon->state->slabs[i].state == UMFD_DYING) {
@@ -108,6 +112,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             }
             request.head.body = (uint32_t)(request.fd_count * sizeof(slabs[0]));
             memcpy(request.body, slabs, request.head.body);
+        }
+        if (request.head.op == UMF_VAULT_FILLED && request.fd_count) {
+            /* A slab of a device that is there, or a copy of it. */
+            umf_vault_slab_t slab = {.serial = body ? request.body[0] % 32 : 7, .size = 4096};
+            slab.kind = request.head.words[1] == UMF_VAULT_FILL_DEVICES ? UMF_VAULT_KIND_DEVICE
+                                                                        : UMF_VAULT_KIND_HOST;
+            request.fd_count = 1;
+            request.head.body = sizeof(slab);
+            memcpy(request.body, &slab, sizeof(slab));
         }
         for (unsigned i = 0; i < request.fd_count; i++) {
             request.fds[i] = memfd_create("umf_fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -33,7 +33,8 @@ static void references_check(void) {
     for (uint32_t i = 0; i < state.slab_top; i++) {
         const umfd_slab_t *slab = &state.slabs[i];
         FUZZ_CHECK(slab->state == UMFD_FREE ||
-                   (slab->state <= UMFD_DYING && slab->role < UMF_VAULT_CLASSES));
+                   (slab->state <= UMFD_AWAY && slab->role < UMF_VAULT_CLASSES));
+        FUZZ_CHECK(slab->state != UMFD_AWAY || umfd_copy_of(&state, i) < UMFD_SLABS);
     }
 }
 

@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gpu.h"
@@ -20,6 +22,7 @@
 #include <umf/text.h>
 
 #include "fakes/role.h"
+#include "fakes/scale.h"
 #include "fakes/sum.h"
 #include "vault/service.h"
 
@@ -543,6 +546,341 @@ TEST_F(VaultGpu, AGenerationIsStoredInAFolderAndComesBack) {
     EXPECT_EQ(umfVaultAbort(copy), OK);
 }
 
+// --- memory that is evicted and made again -------------------------------------------------------
+
+constexpr const char *pieces = "proxy over cuda_vmm:device=0,piece_size=2M"; // one an entry
+
+class VaultGpuCopies : public VaultGpu {
+  protected:
+    // A generation of `count` pieces with copies, whose writer has closed its vault.
+    static void write(bool is_evicted, bool has_private = false, int digest = 1) {
+        Vault vault("model", 0, 5);
+        {
+            Draft draft(vault, nullptr, pieces);
+            umf_memory_pool_handle_t own;
+            EXPECT_EQ(umfVaultDraftPool(draft.handle, pieces, &own), OK);
+            for (size_t i = 0; i < count; i++) {
+                put(draft.handle, draft.pool, key_of(i), pattern(1, i));
+            }
+            if (has_private) {
+                put(draft.handle, own, "own", pattern(1, 9), UMF_VAULT_PRIVATE);
+            }
+            umf_vault_commit_params_t commit = UMF_VAULT_COMMIT_PARAMS_INIT;
+            commit.digest = 1;
+            EXPECT_EQ(draft.commit(nullptr, &commit), OK);
+        }
+        umf_vault_snapshot_params_t params = UMF_VAULT_SNAPSHOT_PARAMS_INIT;
+        params.digest = digest;
+        EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, &params), OK) << umfLastErrorText();
+        if (is_evicted) {
+            EXPECT_EQ(umfVaultEvict(vault.handle, 0), OK) << umfLastErrorText();
+        }
+    }
+    static void expect_whole(uint64_t number = 0) {
+        Vault vault;
+        GpuView view(vault, "cuda_vmm", number);
+        ASSERT_EQ(view.attached, OK) << umfLastErrorText();
+        EXPECT_EQ(view.wrong(count, 1), 0u);
+        EXPECT_EQ(access_of(view.find(key_of(0)).ptr), unsigned{CU_MEM_ACCESS_FLAGS_PROT_READ});
+    }
+    static std::vector<int> events(const Vault &vault) {
+        std::vector<int> types;
+        umf_vault_event_t event = UMF_VAULT_EVENT_INIT;
+        while (umfVaultWait(vault.handle, event.number, 0, &event) == OK) {
+            types.push_back(event.type);
+        }
+        return types;
+    }
+    static constexpr size_t count = 4;
+};
+
+TEST_F(VaultGpuCopies, AnEvictedGenerationComesBackAtTheNextAttach) {
+    long before = objects();
+    write(false, true);
+    {
+        Vault vault;
+        umf_vault_stat_t stat = vault.stat();
+        EXPECT_EQ(stat.copy_bytes, stat.device_bytes);
+        EXPECT_EQ(stat.evicted, 0u);
+        EXPECT_EQ(umfVaultSnapshot(vault.handle, 1, nullptr), OK); // all have one
+        EXPECT_EQ(vault.stat().bytes, stat.bytes);
+        EXPECT_EQ(umfVaultEvict(vault.handle, 1), OK);
+        EXPECT_EQ(umfVaultEvict(vault.handle, 1), OK);
+        EXPECT_EQ(vault.stat().evicted, 1u);
+        EXPECT_EQ(vault.stat().devices, 0u);
+        EXPECT_EQ(vault.stat().bytes, stat.bytes - stat.device_bytes);
+        EXPECT_EQ(GpuView(vault, nullptr).attached, UMF_RESULT_ERROR_NOT_SUPPORTED);
+        EXPECT_NE(std::string(umfLastErrorText()).find("evicted"), std::string::npos);
+        {
+            GpuView view(vault);
+            ASSERT_EQ(view.attached, OK) << umfLastErrorText();
+            EXPECT_EQ(view.wrong(count, 1), 0u);
+            EXPECT_TRUE(has(view.find("own").ptr, pattern(1, 9)));
+            EXPECT_EQ(umfVaultVerify(view.handle, nullptr), OK);
+            EXPECT_EQ(GpuView(vault).wrong(count, 1), 0u);
+        }
+        EXPECT_EQ(vault.stat().evicted, 0u);
+        EXPECT_EQ(vault.stat().device_bytes, stat.device_bytes);
+        std::vector<int> types = events(vault);
+        EXPECT_EQ(std::count(types.begin(), types.end(), UMF_VAULT_EVENT_EVICTED), 1);
+        EXPECT_EQ(std::count(types.begin(), types.end(), UMF_VAULT_EVENT_REFILLED), 1);
+    }
+    EXPECT_EQ(objects(), before);
+}
+
+TEST_F(VaultGpuCopies, TheDeviceHasItsMemoryBack) {
+    NEEDS_FAKE()
+    write(false);
+    Vault vault;
+    kill(daemon(), SIGKILL);
+    EXPECT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    EXPECT_EQ(driver().control()->used[0], 0u);
+    expect_whole();
+    EXPECT_EQ(driver().control()->used[0], 0u);
+}
+
+TEST_F(VaultGpuCopies, CopiesArePinnedWhileTheyAreRead) {
+    NEEDS_FAKE()
+    const long *calls = driver().control()->calls;
+    const long pins = calls[FAKE_cuMemHostRegister], copies = calls[FAKE_cuMemcpyAsync];
+    const long sums = count; // of the commit
+    write(true);
+    EXPECT_EQ(calls[FAKE_cuMemHostRegister] - pins, long{count});
+    EXPECT_EQ(calls[FAKE_cuMemcpyAsync] - copies - sums, long{count});
+    Vault vault;
+    GpuView view(vault);
+    ASSERT_EQ(view.attached, OK);
+    // Sealed, so each is refused as writable first.
+    EXPECT_EQ(calls[FAKE_cuMemHostRegister] - pins, long{3 * count});
+    EXPECT_EQ(calls[FAKE_cuMemcpyAsync] - copies - sums, long{2 * count});
+    EXPECT_EQ(driver().control()->registered, 0u);
+}
+
+TEST_F(VaultGpuCopies, AViewIsResumedAfterItsMemoryWasEvicted) {
+    write(false, true);
+    Vault vault;
+    GpuView view(vault);
+    ASSERT_EQ(view.attached, OK);
+    void *ptr = view.find(key_of(2)).ptr, *own = view.find("own").ptr;
+    ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    EXPECT_EQ(view.wrong(count, 1), 0u); // who has it keeps it
+    ASSERT_EQ(umfVaultSuspend(view.handle, nullptr), OK);
+    ASSERT_EQ(umfVaultResume(view.handle), OK) << umfLastErrorText();
+    EXPECT_EQ(view.find(key_of(2)).ptr, ptr);
+    EXPECT_EQ(view.wrong(count, 1), 0u);
+    EXPECT_TRUE(has(own, pattern(1, 9)));
+    ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    ASSERT_EQ(umfVaultMove(view.handle, 0, nullptr), OK) << umfLastErrorText();
+    EXPECT_EQ(view.wrong(count, 1), 0u);
+}
+
+TEST_F(VaultGpuCopies, TwoProcessesThatNeedItAtOnce) {
+    write(true);
+    Process one("reader", "0 4 1"), other("reader", "0 4 1");
+    EXPECT_EQ(one.socket.receive(), answer(OK, UMF_REASON_NONE, 0));
+    EXPECT_EQ(other.socket.receive(), answer(OK, UMF_REASON_NONE, 0));
+    Vault vault;
+    std::vector<int> types = events(vault);
+    EXPECT_EQ(std::count(types.begin(), types.end(), UMF_VAULT_EVENT_REFILLED), 1);
+}
+
+TEST_F(VaultGpuCopies, ThreadsThatNeedItAtOnce) {
+    write(true);
+    Vault vault;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; i++) {
+        threads.emplace_back([&] {
+            start_cuda();
+            GpuView view(vault);
+            EXPECT_EQ(view.attached, OK) << umfLastErrorText();
+            driver().cuDevicePrimaryCtxRelease(0);
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    std::vector<int> types = events(vault);
+    EXPECT_EQ(std::count(types.begin(), types.end(), UMF_VAULT_EVENT_REFILLED), 1);
+}
+
+TEST_F(VaultGpuCopies, AnotherGenerationSharesAPiece) {
+    write(false);
+    Vault vault;
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    params.from = 1;
+    {
+        Draft draft(vault, &params, pieces);
+        put(draft.handle, draft.pool, key_of(3), pattern(2, 3));
+        ASSERT_EQ(umfVaultKeep(draft.handle, ""), OK);
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    GpuView holds(vault, "cuda_vmm", 1); // so that generation 1 stays
+    uint64_t bytes = vault.stat().device_bytes;
+    EXPECT_EQ(umfVaultEvict(vault.handle, 2), BAD); // its new piece has no copy
+    EXPECT_EQ(umfLastReason(), UMF_REASON_UNSUPPORTED);
+    EXPECT_EQ(umfVaultEvict(vault.handle, 1), OK);
+    EXPECT_EQ(vault.stat().device_bytes, bytes - 2 * MiB); // the second one has the others
+    ASSERT_EQ(umfVaultSnapshot(vault.handle, 2, nullptr), OK);
+    EXPECT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    EXPECT_EQ(vault.stat().evicted, 2u);
+    EXPECT_EQ(vault.stat().device_bytes, 0u);
+    // A draft that keeps evicted memory does not need it.
+    params.from = 2;
+    {
+        Draft draft(vault, &params, pieces);
+        ASSERT_EQ(draft.begun, OK) << umfLastErrorText();
+        ASSERT_EQ(umfVaultKeep(draft.handle, ""), OK);
+        ASSERT_EQ(draft.commit(), OK) << umfLastErrorText();
+    }
+    EXPECT_EQ(vault.stat().evicted, 3u);
+    expect_whole(1);
+    GpuView view(vault);
+    ASSERT_EQ(view.attached, OK) << umfLastErrorText();
+    EXPECT_TRUE(has(view.find(key_of(3)).ptr, pattern(2, 3)));
+    EXPECT_TRUE(has(view.find(key_of(0)).ptr, pattern(1, 0)));
+}
+
+TEST_F(VaultGpuCopies, WhatIsRefused) {
+    Vault vault, folder(("file:" + place + "/folder").c_str());
+    umf_vault_snapshot_params_t params = UMF_VAULT_SNAPSHOT_PARAMS_INIT;
+    params.struct_size = 1;
+    EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, &params), BAD);
+    EXPECT_EQ(umfVaultSnapshot(nullptr, 0, nullptr), BAD);
+    EXPECT_EQ(umfVaultEvict(nullptr, 0), BAD);
+    EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr), BAD); // no generation
+    EXPECT_EQ(umfVaultEvict(vault.handle, 0), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_ABSENT);
+    EXPECT_EQ(umfVaultSnapshot(folder.handle, 0, nullptr), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(umfVaultEvict(folder.handle, 0), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    write_generation(vault, 2, 1); // of the host
+    EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr), OK);
+    EXPECT_EQ(umfVaultEvict(vault.handle, 0), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_UNSUPPORTED);
+    write_on_gpu(vault, 2, 1);
+    EXPECT_EQ(umfVaultEvict(vault.handle, 0), BAD); // without a copy
+    EXPECT_EQ(GpuView(vault).wrong(2, 1), 0u);
+}
+
+TEST_F(VaultGpuCopies, TheLimitOfTheVault) {
+    Vault vault("small", 24 * MiB);
+    write_on_gpu(vault, 4, 1);
+    uint64_t bytes = vault.stat().bytes;
+    EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_LIMIT);
+    EXPECT_EQ(vault.stat().bytes, bytes);
+    EXPECT_EQ(vault.stat().copy_bytes, 0u);
+}
+
+TEST_F(VaultGpuCopies, ADaemonThatIsKilledBetween) {
+    write(true);
+    kill(daemon(), SIGKILL);
+    expect_whole();
+    {
+        Vault vault;
+        ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    }
+    kill(keeper(), SIGKILL);
+    expect_whole();
+}
+
+TEST_F(VaultGpuCopies, EachCallOfTheDriverMayFailInARefill) {
+    NEEDS_FAKE()
+    write(true);
+    Vault vault;
+    GpuView(vault).wrong(1, 1); // the providers are there
+    ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    long before = objects(), files = open_files();
+    for (int function :
+         {FAKE_cuMemExportToShareableHandle, FAKE_cuMemCreate, FAKE_cuMemAddressReserve,
+          FAKE_cuMemMap, FAKE_cuMemSetAccess, FAKE_cuStreamCreate, FAKE_cuMemcpyAsync,
+          FAKE_cuStreamSynchronize, FAKE_cuMemHostRegister}) {
+        for (long n = 1, is_reached = 1; is_reached; n++) {
+            fail_call(driver().control(), function, CUDA_ERROR_OUT_OF_MEMORY, n);
+            {
+                GpuView view(vault);
+                is_reached = driver().control()->fail_at == 0;
+                driver().control()->fail_at = 0;
+                if (view.attached == OK) {
+                    EXPECT_EQ(view.wrong(count, 1), 0u) << function << " " << n;
+                } else { // nothing half made
+                    uint64_t bytes = vault.stat().device_bytes;
+                    EXPECT_TRUE(bytes == 0 || bytes == count * 2 * MiB) << function << " " << n;
+                }
+            }
+            expect_whole();
+            ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK) << umfLastErrorText();
+            EXPECT_EQ(objects(), before) << function << " " << n;
+            EXPECT_EQ(open_files(), files) << function << " " << n;
+            EXPECT_EQ(driver().control()->registered, 0u) << function << " " << n;
+            ASSERT_LT(n, 100);
+        }
+    }
+}
+
+TEST_F(VaultGpuCopies, EachCallOfTheDriverMayFailInASnapshot) {
+    NEEDS_FAKE()
+    Vault vault;
+    long files = 0, before = 0;
+    for (int function : {FAKE_cuMemImportFromShareableHandle, FAKE_cuMemAddressReserve,
+                         FAKE_cuMemMap, FAKE_cuMemSetAccess, FAKE_cuStreamCreate,
+                         FAKE_cuMemcpyAsync, FAKE_cuStreamSynchronize, FAKE_cuMemHostRegister}) {
+        for (long n = 1, is_reached = 1; is_reached; n++) {
+            {
+                Vault writer;
+                Draft draft(writer, nullptr, pieces);
+                put(draft.handle, draft.pool, key_of(0), pattern(1, 0));
+                put(draft.handle, draft.pool, key_of(1), pattern(1, 1));
+                ASSERT_EQ(draft.commit(), OK);
+            }
+            fail_call(driver().control(), function, CUDA_ERROR_OUT_OF_MEMORY, n);
+            umf_result_t result = umfVaultSnapshot(vault.handle, 0, nullptr);
+            is_reached = driver().control()->fail_at == 0;
+            driver().control()->fail_at = 0;
+            umf_vault_stat_t stat = vault.stat();
+            EXPECT_EQ(stat.copy_bytes, result == OK ? stat.device_bytes : 0u)
+                << function << " " << n;
+            files = files ? files : open_files();
+            before = before ? before : objects();
+            EXPECT_EQ(objects(), before) << function << " " << n;
+            EXPECT_EQ(open_files(), files) << function << " " << n;
+            ASSERT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr), OK) << umfLastErrorText();
+            ASSERT_EQ(umfVaultDrop(vault.handle, 0), OK);
+            ASSERT_LT(n, 100);
+        }
+    }
+}
+
+// The daemon, or its keeper, is killed at each step of a snapshot, an eviction and a refill.
+TEST_F(VaultGpuCopies, TheServiceEndsAtEachStep) {
+    NEEDS_FAKE()
+    setenv("UMF_UMFD", UMF_TEST_UMFD_STEPS, 1);
+    unsigned stride = does_all() ? 1 : 17;
+    for (const char *who : {"daemon", "keeper"}) {
+        bool was_reached = true;
+        for (unsigned step = 1; was_reached; step += stride) {
+            SCOPED_TRACE(std::string(who) + " at step " + std::to_string(step));
+            Vault vault;
+            {
+                Vault writer;
+                write_on_gpu(writer, count, 1);
+            }
+            std::ofstream(place + "/die.new") << who << " " << step << "\n";
+            ASSERT_EQ(rename((place + "/die.new").c_str(), (place + "/die").c_str()), 0);
+            EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr), OK) << umfLastErrorText();
+            EXPECT_EQ(umfVaultEvict(vault.handle, 0), OK) << umfLastErrorText();
+            EXPECT_EQ(vault.stat().device_bytes, 0u);
+            expect_whole();
+            EXPECT_EQ(umfVaultEvict(vault.handle, 0), OK) << umfLastErrorText();
+            expect_whole();
+            EXPECT_EQ(umfVaultDrop(vault.handle, 0), OK);
+            EXPECT_EQ(vault.stat().bytes, 0u);
+            was_reached = unlink((place + "/die").c_str()) != 0;
+            ASSERT_FALSE(HasFailure());
+            ASSERT_LT(step, 1000u);
+        }
+    }
+}
+
 // --- refusals ------------------------------------------------------------------------------------
 
 TEST_F(VaultGpu, NobodyGetsItWithoutAskingForDevices) {
@@ -667,16 +1005,20 @@ TEST_F(VaultGpu, EachCallOfTheDriverMayFailInAnAttach) {
 
 struct Hostile {
     int socket;
+    uint16_t version = 0; // 0: as the library
     uint64_t sequence = 0, draft = 0;
 
-    explicit Hostile(const std::string &place) : socket(::socket(AF_UNIX, SOCK_SEQPACKET, 0)) {
+    explicit Hostile(const std::string &place, bool writes = true)
+        : socket(::socket(AF_UNIX, SOCK_SEQPACKET, 0)) {
         sockaddr_un name = {};
         name.sun_family = AF_UNIX;
         snprintf(name.sun_path, sizeof(name.sun_path), "%s/vault", place.c_str());
         EXPECT_EQ(connect(socket, reinterpret_cast<sockaddr *>(&name), sizeof(name)), 0);
         EXPECT_EQ(call(UMF_VAULT_HELLO, {}, "model", 5), UMF_VAULT_OK);
-        EXPECT_EQ(call(UMF_VAULT_BEGIN, {}, nullptr, 0), UMF_VAULT_OK);
-        draft = message.words[0];
+        if (writes) {
+            EXPECT_EQ(call(UMF_VAULT_BEGIN, {}, nullptr, 0), UMF_VAULT_OK);
+            draft = message.words[0];
+        }
     }
     ~Hostile() {
         close(socket);
@@ -686,12 +1028,16 @@ struct Hostile {
 
     umf_vault_message_t message{};
     uint64_t serial = 0;
+    std::vector<umf_vault_slab_t> got = std::vector<umf_vault_slab_t>(300); // in the answer
+    std::vector<umf_vault_slab_t> slabs;                                    // that are to be filled
 
     uint32_t call(uint16_t op, std::vector<uint64_t> words, const void *body, size_t size,
                   int fd = -1) {
         umf_vault_message_t request = {};
         request.magic = UMF_VAULT_MAGIC;
-        request.version = UMF_VAULT_VERSION;
+        request.version = version               ? version
+                          : op < UMF_VAULT_FILL ? UMF_VAULT_VERSION
+                                                : UMF_VAULT_VERSION_COPIES;
         request.op = op;
         request.sequence = ++sequence;
         request.body = static_cast<uint32_t>(size);
@@ -711,12 +1057,23 @@ struct Hostile {
             memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
         }
         EXPECT_GT(sendmsg(socket, &header, MSG_NOSIGNAL), 0);
-        iovec answers[] = {{&message, sizeof(message)}, {&serial, sizeof(serial)}};
+        iovec answers[] = {{&message, sizeof(message)}, {got.data(), got.size() * sizeof(got[0])}};
         msghdr answered = {};
         answered.msg_iov = answers;
         answered.msg_iovlen = 2;
-        EXPECT_GT(recvmsg(socket, &answered, 0), 0);
+        EXPECT_GT(recvmsg(socket, &answered, 0), 0); // descriptors have no room
+        serial = got[0].serial;
         return message.answer;
+    }
+    // Begins to fill the current generation, and keeps others from it.
+    uint32_t fill(umf_vault_fill_t what) {
+        uint32_t answer = call(UMF_VAULT_FILL, {0, what}, nullptr, 0);
+        size_t count = answer == UMF_VAULT_OK ? message.body / sizeof(got[0]) : 1;
+        slabs.assign(got.begin() + 1, got.begin() + ptrdiff_t(count)); // behind the table
+        return answer;
+    }
+    uint32_t filled(umf_vault_fill_t what, const umf_vault_slab_t &slab, int fd) {
+        return call(UMF_VAULT_FILLED, {0, what}, &slab, sizeof(slab), fd);
     }
     uint32_t give(const umf_vault_slab_t &slab, int fd, uint64_t ordinal = 0) {
         return call(UMF_VAULT_GIVE, {draft, ordinal}, &slab, sizeof(slab), fd);
@@ -851,6 +1208,163 @@ TEST_F(VaultGpuHostile, TheServiceKeepsFilesOnly) {
     for (int fd : {ends[0], ends[1], file}) {
         close(fd);
     }
+}
+
+// --- hostile and dying clients that fill a generation --------------------------------------------
+
+constexpr uint32_t ok = UMF_VAULT_OK;
+
+int file_of(size_t size) {
+    int fd = memfd_create("copy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    EXPECT_EQ(ftruncate(fd, off_t(size)), 0);
+    return fd;
+}
+
+TEST_F(VaultGpuCopies, ACopyThatDiffersIsRefused) {
+    {
+        Vault vault;
+        write_on_gpu(vault, 4, 1);
+        Hostile hostile(place, false);
+        ASSERT_EQ(hostile.fill(UMF_VAULT_FILL_COPIES), ok);
+        ASSERT_GE(hostile.slabs.size(), 1u);
+        for (umf_vault_slab_t slab : std::vector<umf_vault_slab_t>(hostile.slabs)) {
+            int fd = file_of(slab.size);
+            slab.kind = UMF_VAULT_KIND_HOST;
+            memset(slab.device, 0, sizeof(slab.device));
+            slab.device[3] = 7; // a sum
+            EXPECT_EQ(hostile.filled(UMF_VAULT_FILL_COPIES, slab, fd), ok);
+            close(fd);
+        }
+        ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK) << umfLastErrorText();
+    }
+    Vault vault;
+    long before = objects(), files = 0;
+    for (int i = 0; i < 2; i++) {
+        files = i ? open_files() : 0; // the provider is there
+        GpuView view(vault);
+        EXPECT_EQ(view.attached, BAD);
+        EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN) << umfLastErrorText();
+        EXPECT_EQ(vault.stat().evicted, 1u);
+        EXPECT_EQ(vault.stat().device_bytes, 0u);
+    }
+    EXPECT_EQ(open_files(), files);
+    EXPECT_EQ(umfVaultClose(vault.handle), OK);
+    vault.handle = nullptr;
+    EXPECT_LE(objects(), before);
+}
+
+TEST_F(VaultGpuCopies, OneThatFillsAndEnds) {
+    write(true);
+    Vault vault;
+    for (bool gives : {false, true}) {
+        std::thread reader;
+        {
+            Hostile hostile(place, false), second(place, false);
+            ASSERT_EQ(hostile.fill(UMF_VAULT_FILL_DEVICES), ok);
+            ASSERT_EQ(hostile.slabs.size(), count);
+            EXPECT_EQ(second.fill(UMF_VAULT_FILL_DEVICES), uint32_t{UMF_VAULT_BUSY});
+            EXPECT_EQ(umfVaultEvict(vault.handle, 0), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+            EXPECT_EQ(umfLastReason(), UMF_REASON_BUSY);
+            EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr),
+                      UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+            if (gives) { // one of them, and wrong
+                umf_vault_slab_t slab = slab_of(0, hostile.slabs[0].size);
+                slab.serial = hostile.slabs[0].serial;
+                Exported memory(0, slab.size);
+                EXPECT_EQ(hostile.filled(UMF_VAULT_FILL_DEVICES, slab, memory.fd), ok);
+                EXPECT_EQ(hostile.message.words[1], count - 1);
+                EXPECT_EQ(vault.stat().device_bytes, slab.size);
+            }
+            kill(daemon(), SIGKILL); // the next one knows of it
+            reader = std::thread([&] {
+                start_cuda();
+                umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
+                params.devices = "cuda_vmm";
+                params.timeout_ms = 60000;
+                umf_vault_view_handle_t view;
+                EXPECT_EQ(umfVaultAttach(vault.handle, &params, &view), OK) << umfLastErrorText();
+                EXPECT_EQ(umfVaultDetach(view), OK);
+                driver().cuDevicePrimaryCtxRelease(0);
+            });
+            EXPECT_EQ(second.fill(UMF_VAULT_FILL_DEVICES), uint32_t{UMF_VAULT_BUSY});
+        }
+        reader.join();
+        expect_whole();
+        ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK) << umfLastErrorText();
+    }
+}
+
+TEST_F(VaultGpuCopies, CopiesOfOneThatEndsGo) {
+    Vault vault;
+    {
+        Draft draft(vault, nullptr, pieces);
+        for (size_t i = 0; i < count; i++) {
+            put(draft.handle, draft.pool, key_of(i), pattern(1, i));
+        }
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    uint64_t bytes = vault.stat().bytes;
+    {
+        Hostile hostile(place, false);
+        ASSERT_EQ(hostile.fill(UMF_VAULT_FILL_COPIES), ok);
+        ASSERT_EQ(hostile.slabs.size(), count);
+        umf_vault_slab_t slab = hostile.slabs[0];
+        slab.kind = UMF_VAULT_KIND_HOST;
+        int fd = file_of(slab.size);
+        EXPECT_EQ(hostile.filled(UMF_VAULT_FILL_COPIES, slab, fd), ok);
+        close(fd);
+        EXPECT_EQ(vault.stat().copy_bytes, slab.size);
+        EXPECT_EQ(hostile.call(UMF_VAULT_EVICT, {0}, nullptr, 0), uint32_t{UMF_VAULT_BUSY});
+    }
+    EXPECT_TRUE(until([&] { return vault.stat().copy_bytes == 0; }));
+    EXPECT_EQ(vault.stat().bytes, bytes);
+}
+
+TEST_F(VaultGpuCopies, WhatTheServiceRefuses) {
+    write(true);
+    Hostile hostile(place, false);
+    umf_vault_slab_t slab = slab_of(0, 2 * MiB);
+    Exported memory(0, 2 * MiB);
+    constexpr uint32_t invalid = UMF_VAULT_INVALID;
+    EXPECT_EQ(hostile.filled(UMF_VAULT_FILL_DEVICES, slab, memory.fd),
+              uint32_t{UMF_VAULT_ENDED}); // not begun
+    EXPECT_EQ(hostile.call(UMF_VAULT_FILL, {0, UMF_VAULT_FILLS}, nullptr, 0), invalid);
+    EXPECT_EQ(hostile.call(UMF_VAULT_FILL, {9, UMF_VAULT_FILL_DEVICES}, nullptr, 0),
+              uint32_t{UMF_VAULT_NONE});
+    ASSERT_EQ(hostile.fill(UMF_VAULT_FILL_DEVICES), ok);
+    EXPECT_EQ(hostile.filled(UMF_VAULT_FILL_DEVICES, slab, memory.fd), invalid); // no serial
+    slab.serial = hostile.slabs[0].serial;
+    EXPECT_EQ(hostile.filled(UMF_VAULT_FILL_DEVICES, slab, -1), invalid);
+    EXPECT_EQ(hostile.filled(UMF_VAULT_FILL_DEVICES, slab, hostile.socket),
+              uint32_t{UMF_VAULT_FOREIGN});
+    slab.size += 4096;
+    EXPECT_EQ(hostile.filled(UMF_VAULT_FILL_DEVICES, slab, memory.fd), invalid);
+    slab.size = hostile.slabs[0].size;
+    slab.kind = UMF_VAULT_KIND_HOST;
+    EXPECT_EQ(hostile.filled(UMF_VAULT_FILL_DEVICES, slab, memory.fd), invalid);
+    // A draft cannot give what only the daemon makes.
+    umf_vault_slab_t copy = {};
+    copy.size = 4096;
+    copy.role = UMF_VAULT_CLASS_COPY;
+    copy.kind = UMF_VAULT_KIND_HOST;
+    Hostile writer(place);
+    int fd = file_of(4096);
+    EXPECT_EQ(writer.give(copy, fd), invalid);
+    close(fd);
+}
+
+TEST_F(VaultGpuCopies, AnOlderLibraryGetsAClearAnswer) {
+    write(true);
+    Hostile older(place, false);
+    older.version = UMF_VAULT_VERSION;
+    EXPECT_EQ(older.call(UMF_VAULT_ATTACH, {0}, nullptr, 0), uint32_t{UMF_VAULT_OLD});
+    EXPECT_EQ(older.message.words[0], uint64_t{UMF_VAULT_VERSION_COPIES});
+    EXPECT_EQ(older.call(UMF_VAULT_STAT, {0}, nullptr, 0), ok);
+    older.version = UMF_VAULT_VERSION_COPIES + 1;
+    EXPECT_EQ(older.call(UMF_VAULT_STAT, {0}, nullptr, 0), uint32_t{UMF_VAULT_OLD});
+    expect_whole();
+    older.version = UMF_VAULT_VERSION;
+    EXPECT_EQ(older.call(UMF_VAULT_ATTACH, {0}, nullptr, 0), ok);
 }
 
 } // namespace

@@ -164,6 +164,9 @@ void umfd_lease_left(umfd_t *daemon, uint32_t place) {
             umfd_emit(state, lease->name, UMF_VAULT_EVENT_ABORTED, state->generations[i].number);
             umfd_generation_end(state, i);
         }
+        if (phase == UMFD_READY && state->generations[i].filler == lease->serial) {
+            umfd_fill_end(daemon, i);
+        }
         if (umfd_set_has(&lease->generations, i)) {
             read = state->generations[i].number;
         }

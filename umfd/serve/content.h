@@ -33,7 +33,16 @@ void umfd_sweep(umfd_t *daemon, uint32_t place);
 
 uint64_t umfd_bytes_of(const umfd_state_t *state, uint32_t vault);
 
+/* Keeps a slab for a generation, sealed if it is of the host: slabs.c */
+umf_vault_answer_t umfd_slab_add(const umfd_context_t *c, uint32_t generation, uint32_t ordinal,
+                                 const umf_vault_slab_t *requested, int fd, uint64_t *serial);
+/* Keeps new memory of an evicted slab. */
+umf_vault_answer_t umfd_slab_again(const umfd_context_t *c, uint32_t place, int fd);
+
 /* Requests that change nothing, or only attached views of the client: read.c */
 umfd_handler_t umfd_attach, umfd_slabs, umfd_detach, umfd_stat, umfd_list, umfd_wait;
+
+/* Copies of the host: copies.c */
+umfd_handler_t umfd_fill, umfd_filled, umfd_evict;
 
 #endif

@@ -10,7 +10,7 @@ static void add_slabs(const umfd_context_t *c, uint32_t generation, uint64_t nex
     for (uint64_t i = next; i < c->state->slab_top; i++) {
         const umfd_slab_t *slab = &c->state->slabs[i];
         if (atomic_load_explicit(&slab->state, memory_order_relaxed) != UMFD_LIVE ||
-            !umfd_set_has(&slab->generations, generation) || slab->role == UMF_VAULT_CLASS_TABLE) {
+            !umfd_set_has(&slab->generations, generation) || slab->role >= UMF_VAULT_CLASS_TABLE) {
             continue;
         }
         if (reply->fd_count == UMF_VAULT_FDS_MAX) {
@@ -26,19 +26,31 @@ static void add_slabs(const umfd_context_t *c, uint32_t generation, uint64_t nex
     }
 }
 
-static bool is_whole(const umfd_context_t *c, uint32_t generation, uint64_t *slabs) {
+/* Whether a client that reads so can have it. */
+static umf_vault_answer_t look(const umfd_context_t *c, uint32_t generation, uint64_t reads,
+                               uint64_t *slabs) {
+    bool is_evicted = false;
     *slabs = 0;
     for (uint32_t i = 0; i < c->state->slab_top; i++) {
         const umfd_slab_t *slab = &c->state->slabs[i];
-        if (atomic_load_explicit(&slab->state, memory_order_relaxed) == UMFD_LIVE &&
-            umfd_set_has(&slab->generations, generation)) {
+        uint32_t is_live = atomic_load_explicit(&slab->state, memory_order_relaxed);
+        if ((is_live == UMFD_LIVE || is_live == UMFD_AWAY) &&
+            umfd_set_has(&slab->generations, generation) && slab->role != UMF_VAULT_CLASS_COPY) {
             *slabs += slab->role != UMF_VAULT_CLASS_TABLE;
-            if (c->daemon->slabs[i] == -1) {
-                return false;
+            is_evicted = is_evicted || is_live == UMFD_AWAY;
+            if (is_live == UMFD_LIVE && c->daemon->slabs[i] == -1) {
+                return UMF_VAULT_BROKEN;
             }
         }
     }
-    return true;
+    if (!is_evicted || (reads & UMF_VAULT_READS_TABLE)) {
+        return UMF_VAULT_OK;
+    }
+    if (!(reads & UMF_VAULT_READS_EVICTED)) { /* a library that is older */
+        c->words[0] = UMF_VAULT_VERSION_COPIES;
+        return UMF_VAULT_OLD;
+    }
+    return UMF_VAULT_EVICTED;
 }
 
 umf_vault_answer_t umfd_attach(const umfd_context_t *c) {
@@ -54,8 +66,9 @@ umf_vault_answer_t umfd_attach(const umfd_context_t *c) {
     }
     c->words[0] = number;
     uint32_t place = c->state->generations[i].table - 1;
-    if (!is_whole(c, i, &c->words[1]) || c->daemon->slabs[place] == -1) {
-        return UMF_VAULT_BROKEN;
+    umf_vault_answer_t answer = look(c, i, c->request->head.words[2], &c->words[1]);
+    if (answer != UMF_VAULT_OK || c->daemon->slabs[place] == -1) {
+        return answer ? answer : UMF_VAULT_BROKEN;
     }
     umfd_set_add(&c->lease->generations, i);
     const umfd_slab_t *table = &c->state->slabs[place];
@@ -83,11 +96,11 @@ umf_vault_answer_t umfd_slabs(const umfd_context_t *c) {
         return UMF_VAULT_NONE;
     }
     c->words[0] = c->request->head.words[0];
-    if (!is_whole(c, i, &c->words[1])) {
-        return UMF_VAULT_BROKEN;
+    umf_vault_answer_t answer = look(c, i, c->request->head.words[2], &c->words[1]);
+    if (answer == UMF_VAULT_OK) {
+        add_slabs(c, i, c->request->head.words[1]);
     }
-    add_slabs(c, i, c->request->head.words[1]);
-    return UMF_VAULT_OK;
+    return answer;
 }
 
 umf_vault_answer_t umfd_detach(const umfd_context_t *c) {
@@ -123,8 +136,31 @@ static void stat_devices(const umfd_state_t *state, uint32_t vault,
     }
 }
 
+/* Bytes of copies, and the generations of which memory was evicted. */
+static void stat_copies(const umfd_context_t *c, uint32_t vault) {
+    umfd_set_t evicted = {0};
+    c->words[1] = c->words[2] = 0;
+    for (uint32_t i = 0; i < c->state->slab_top; i++) {
+        const umfd_slab_t *slab = &c->state->slabs[i];
+        uint32_t is_live = atomic_load_explicit(&slab->state, memory_order_relaxed);
+        if (slab->vault != vault) {
+            continue;
+        }
+        if (is_live == UMFD_LIVE && slab->role == UMF_VAULT_CLASS_COPY) {
+            c->words[1] += slab->size;
+        }
+        for (unsigned w = 0; w < UMFD_GENERATIONS / 64 && is_live == UMFD_AWAY; w++) {
+            evicted.words[w] |= slab->generations.words[w];
+        }
+    }
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        c->words[2] += umfd_set_has(&evicted, i) && umfd_phase_of(c->state, i) == UMFD_READY;
+    }
+}
+
 static void stat_fill(const umfd_context_t *c, uint32_t vault, umf_vault_stat_message_t *stat) {
     umfd_state_t *state = c->state;
+    stat_copies(c, vault);
     *stat = (umf_vault_stat_message_t){.restarts = c->daemon->starts,
                                        .limit = c->lease->limit,
                                        .keep = c->lease->keep,

@@ -78,6 +78,7 @@ static umf_vault_answer_t begin(const umfd_context_t *c) {
     made->writer = c->lease->serial;
     made->lease = c->request->lease;
     made->table = made->group = 0;
+    atomic_store(&made->fill, UMF_VAULT_FILL_END);
     umfd_step();
     atomic_store(&made->phase, UMFD_DRAFT);
     umfd_step();
@@ -90,51 +91,13 @@ static umf_vault_answer_t begin(const umfd_context_t *c) {
     return UMF_VAULT_OK;
 }
 
-/* The memory file of a client becomes immutable, for as long as it exists. The
- * descriptor that is kept cannot write: kernels before 6.7 refuse to map others shared. */
-static umf_vault_answer_t seal(int fd, uint64_t size, int *kept) {
-    struct stat about;
-    int seals = fcntl(fd, F_GET_SEALS);
-    int fixed = F_SEAL_SHRINK | F_SEAL_GROW;
-    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_size < 0 ||
-        (uint64_t)about.st_size != size || seals == -1) {
-        return UMF_VAULT_UNSEALED;
-    }
-    if (!(seals & F_SEAL_SEAL)) {
-        if (fcntl(fd, F_ADD_SEALS, fixed | F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
-            return errno == EBUSY ? UMF_VAULT_WRITABLE : UMF_VAULT_UNSEALED;
-        }
-    } else if ((seals & (fixed | F_SEAL_WRITE)) != (fixed | F_SEAL_WRITE)) {
-        return UMF_VAULT_UNSEALED;
-    }
-    char path[40];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    *kept = open(path, O_RDONLY | O_CLOEXEC);
-    if (*kept == -1) {
-        *kept = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    }
-    return *kept == -1 ? UMF_VAULT_DESCRIPTORS : UMF_VAULT_OK;
-}
-
-/* The descriptor of a driver is a file of its device. The daemon has no driver, so readers find out
- * whether it is memory of that size. Sockets and pipes, which can hold other descriptors, are not
- * kept. */
-static umf_vault_answer_t keep_device(int fd, int *kept) {
-    struct stat about;
-    if (fstat(fd, &about) != 0 || (!S_ISCHR(about.st_mode) && !S_ISREG(about.st_mode))) {
-        return UMF_VAULT_FOREIGN;
-    }
-    *kept = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    return *kept == -1 ? UMF_VAULT_DESCRIPTORS : UMF_VAULT_OK;
-}
-
 static bool is_right(const umf_vault_slab_t *slab) {
     static const unsigned char none[UMF_VAULT_DEVICE_SIZE];
     bool has_device = memcmp(slab->device, none, sizeof(none)) != 0;
     bool is_kind = slab->kind == UMF_VAULT_KIND_HOST ||
                    (slab->kind == UMF_VAULT_KIND_DEVICE && slab->role != UMF_VAULT_CLASS_TABLE);
     return is_kind && has_device == (slab->kind == UMF_VAULT_KIND_DEVICE) && slab->size != 0 &&
-           slab->role < UMF_VAULT_CLASSES && slab->role != UMF_VAULT_CLASS_ZERO;
+           slab->role < UMF_VAULT_CLASS_COPY && slab->role != UMF_VAULT_CLASS_ZERO;
 }
 
 static umfd_slab_t *slab_given(const umfd_context_t *c, uint32_t draft, uint32_t ordinal) {
@@ -147,63 +110,6 @@ static umfd_slab_t *slab_given(const umfd_context_t *c, uint32_t draft, uint32_t
         }
     }
     return NULL;
-}
-
-static umf_vault_answer_t slab_add(const umfd_context_t *c, uint32_t draft, uint32_t ordinal,
-                                   const umf_vault_slab_t *requested, int fd, uint64_t *serial) {
-    umfd_state_t *state = c->state;
-    umfd_vault_t *vault = &state->vaults[state->generations[draft].vault];
-    uint32_t place = 0;
-    while (place < state->slab_top && atomic_load(&state->slabs[place].state) != UMFD_FREE) {
-        place++;
-    }
-    c->words[0] = UMFD_SLABS;
-    if (place == UMFD_SLABS) {
-        return UMF_VAULT_FULL;
-    }
-    uint64_t used = umfd_bytes_of(state, state->generations[draft].vault);
-    c->words[0] = vault->limit;
-    c->words[1] = used;
-    if (vault->limit && (used > vault->limit || requested->size > vault->limit - used)) {
-        return UMF_VAULT_LIMIT;
-    }
-    c->words[0] = c->daemon->open_limit;
-    c->words[1] = c->daemon->open;
-    if (c->daemon->open >= c->daemon->open_limit) {
-        return UMF_VAULT_DESCRIPTORS;
-    }
-    int kept;
-    umf_vault_answer_t answer = requested->kind == UMF_VAULT_KIND_DEVICE
-                                    ? keep_device(fd, &kept)
-                                    : seal(fd, requested->size, &kept);
-    if (answer != UMF_VAULT_OK) {
-        return answer;
-    }
-    umfd_step();
-    umfd_slab_t *slab = &state->slabs[place];
-    memset(slab, 0, sizeof(*slab));
-    slab->role = requested->role;
-    slab->kind = requested->kind;
-    memcpy(slab->device, requested->device, sizeof(slab->device));
-    slab->size = requested->size;
-    slab->vault = state->generations[draft].vault;
-    slab->draft = state->generations[draft].number;
-    slab->ordinal = ordinal;
-    slab->serial = ++state->serial;
-    umfd_set_add(&slab->generations, draft);
-    state->slab_top = place == state->slab_top ? place + 1 : state->slab_top;
-    umfd_step();
-    if (!umfd_keep_fd(c->daemon, UMFD_SLOT_SLAB + place, slab->serial, kept)) {
-        close(kept);
-        return UMF_VAULT_DESCRIPTORS;
-    }
-    c->daemon->slabs[place] = kept;
-    c->daemon->open++;
-    umfd_step();
-    atomic_store(&slab->state, UMFD_LIVE);
-    umfd_step();
-    *serial = slab->serial;
-    return UMF_VAULT_OK;
 }
 
 static umf_vault_answer_t give(const umfd_context_t *c) {
@@ -230,7 +136,7 @@ static umf_vault_answer_t give(const umfd_context_t *c) {
         uint64_t serial = given ? given->serial : 0;
         if (!given) {
             umf_vault_answer_t answer =
-                slab_add(c, draft, first + i, &slab, request->fds[i], &serial);
+                umfd_slab_add(c, draft, first + i, &slab, request->fds[i], &serial);
             if (answer != UMF_VAULT_OK) {
                 return answer;
             }
@@ -248,8 +154,9 @@ static umf_vault_answer_t give(const umfd_context_t *c) {
 static umfd_slab_t *slab_of_vault(const umfd_context_t *c, uint32_t vault, uint64_t serial) {
     for (uint32_t i = 0; i < c->state->slab_top; i++) {
         umfd_slab_t *slab = &c->state->slabs[i];
-        if (atomic_load_explicit(&slab->state, memory_order_relaxed) == UMFD_LIVE &&
-            slab->serial == serial && slab->vault == vault) {
+        uint32_t is_live = atomic_load_explicit(&slab->state, memory_order_relaxed);
+        if ((is_live == UMFD_LIVE || is_live == UMFD_AWAY) && slab->serial == serial &&
+            slab->vault == vault) {
             return slab;
         }
     }
@@ -265,10 +172,14 @@ static umf_vault_answer_t keep(const umfd_context_t *c) {
         uint64_t serial;
         memcpy(&serial, c->request->body + at, sizeof(serial));
         umfd_slab_t *slab = slab_of_vault(c, c->state->generations[draft].vault, serial);
-        if (!slab || slab->role == UMF_VAULT_CLASS_TABLE) {
+        if (!slab || slab->role >= UMF_VAULT_CLASS_TABLE) {
             return UMF_VAULT_INVALID;
         }
+        uint32_t copy = umfd_copy_of(c->state, (uint32_t)(slab - c->state->slabs));
         umfd_set_add(&slab->generations, draft);
+        if (copy < UMFD_SLABS) { /* a daemon that starts does it, too */
+            umfd_set_add(&c->state->slabs[copy].generations, draft);
+        }
     }
     return UMF_VAULT_OK;
 }
@@ -449,6 +360,8 @@ void umfd_request(umfd_t *daemon, umfd_request_t *request, umfd_reply_t *reply) 
         [UMF_VAULT_DETACH] = umfd_detach, [UMF_VAULT_STAT] = umfd_stat,
         [UMF_VAULT_WAIT] = umfd_wait,     [UMF_VAULT_DROP] = drop,
         [UMF_VAULT_LIST] = umfd_list,     [UMF_VAULT_STOP] = stop,
+        [UMF_VAULT_FILL] = umfd_fill,     [UMF_VAULT_FILLED] = umfd_filled,
+        [UMF_VAULT_EVICT] = umfd_evict,
     };
     umfd_context_t c = {.daemon = daemon,
                         .state = daemon->state,

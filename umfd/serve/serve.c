@@ -186,9 +186,10 @@ static void lease_serve(umfd_t *daemon, uint32_t place) {
     if (received == RECEIVED) {
         request.lease = place;
         reply_begin(daemon, &request.head);
-        if (request.head.version != UMF_VAULT_VERSION) {
+        if (request.head.version != UMF_VAULT_VERSION &&
+            request.head.version != UMF_VAULT_VERSION_COPIES) {
             reply.head.answer = UMF_VAULT_OLD;
-            reply.head.words[0] = UMF_VAULT_VERSION;
+            reply.head.words[0] = UMF_VAULT_VERSION_COPIES;
         } else if (has_lost) {
             reply.head.answer = UMF_VAULT_DESCRIPTORS;
         } else {
@@ -228,10 +229,16 @@ void umfd_wake(umfd_t *daemon) {
 
 /* --- unused slabs ---------------------------------------------------------------------------- */
 
+/* DYING, or AWAY with the memory that it had. */
+static bool is_to_close(const umfd_t *daemon, uint32_t i) {
+    uint32_t state = atomic_load(&daemon->state->slabs[i].state);
+    return state == UMFD_DYING || (state == UMFD_AWAY && daemon->slabs[i] != -1);
+}
+
 void umfd_count_dying(umfd_t *daemon) {
     daemon->dying = 0;
     for (uint32_t i = 0; i < daemon->state->slab_top; i++) {
-        daemon->dying += atomic_load(&daemon->state->slabs[i].state) == UMFD_DYING;
+        daemon->dying += is_to_close(daemon, i);
     }
 }
 
@@ -239,19 +246,14 @@ void umfd_count_dying(umfd_t *daemon) {
 static void close_dying(umfd_t *daemon) {
     unsigned closed = 0;
     for (uint32_t i = 0; i < daemon->state->slab_top && closed < 16 && daemon->dying; i++) {
-        umfd_slab_t *slab = &daemon->state->slabs[i];
-        if (atomic_load(&slab->state) != UMFD_DYING) {
+        if (!is_to_close(daemon, i)) {
             continue;
         }
         umfd_step();
-        umfd_forget_fd(daemon, UMFD_SLOT_SLAB + i, slab->serial);
-        umfd_step();
-        if (daemon->slabs[i] != -1) {
-            close(daemon->slabs[i]);
-            daemon->slabs[i] = -1;
-            daemon->open--;
+        umfd_slab_close(daemon, i);
+        if (atomic_load(&daemon->state->slabs[i].state) == UMFD_DYING) {
+            atomic_store(&daemon->state->slabs[i].state, UMFD_FREE);
         }
-        atomic_store(&slab->state, UMFD_FREE);
         umfd_step();
         daemon->dying--;
         closed++;
@@ -311,7 +313,7 @@ static void match(umfd_t *daemon, const uint64_t *leases, const uint64_t *slabs)
         }
         const umfd_slab_t *slab = &state->slabs[i];
         if (i >= state->slab_top || atomic_load(&slab->state) == UMFD_FREE ||
-            slab->serial != slabs[i]) {
+            atomic_load(&slab->state) == UMFD_AWAY || slab->serial != slabs[i]) {
             close(daemon->slabs[i]);
             daemon->slabs[i] = -1;
             daemon->open--;

@@ -45,6 +45,10 @@ typedef struct umfd_reply_t {
 void umfd_request(umfd_t *daemon, umfd_request_t *request, umfd_reply_t *reply);
 /* Ends the client's state: its draft, its views. */
 void umfd_lease_left(umfd_t *daemon, uint32_t lease);
+/* Ends what a client makes for a generation, if there is something: copies.c */
+void umfd_fill_end(umfd_t *daemon, uint32_t generation);
+/* Forgets the descriptor of a slab, at the keeper, too: slabs.c */
+void umfd_slab_close(umfd_t *daemon, uint32_t place);
 bool umfd_is_empty(const umfd_t *daemon); /* no vault */
 /* Fills the answer to a wait. false: there is no such event yet. */
 bool umfd_event_after(const umfd_t *daemon, uint32_t lease, uint64_t after,

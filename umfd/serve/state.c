@@ -38,11 +38,24 @@ void umfd_generation_committed(umfd_state_t *state, uint32_t place) {
     umfd_step();
 }
 
+uint32_t umfd_copy_of(const umfd_state_t *state, uint32_t place) {
+    const umfd_slab_t *slab = &state->slabs[place];
+    if (slab->copy == 0 || slab->copy > state->slab_top) {
+        return UMFD_SLABS;
+    }
+    const umfd_slab_t *copy = &state->slabs[slab->copy - 1];
+    return atomic_load_explicit(&copy->state, memory_order_relaxed) == UMFD_LIVE &&
+                   copy->role == UMF_VAULT_CLASS_COPY && copy->copy == place + 1 &&
+                   copy->copy_of == slab->serial
+               ? slab->copy - 1
+               : UMFD_SLABS;
+}
+
 /* --- the end of a generation ------------------------------------------------------------------ */
 
 static void slab_remove(umfd_slab_t *slab, uint32_t generation) {
     umfd_set_remove(&slab->generations, generation);
-    if (atomic_load(&slab->state) == UMFD_LIVE && umfd_set_is_empty(&slab->generations)) {
+    if (umfd_set_is_empty(&slab->generations)) {
         atomic_store(&slab->state, UMFD_DYING);
     }
 }
@@ -65,7 +78,8 @@ void umfd_generation_end(umfd_state_t *state, uint32_t place) {
     umfd_step();
     for (uint32_t i = 0; i < state->slab_top; i++) {
         umfd_slab_t *slab = &state->slabs[i];
-        if (atomic_load_explicit(&slab->state, memory_order_relaxed) == UMFD_LIVE &&
+        uint32_t is_live = atomic_load_explicit(&slab->state, memory_order_relaxed);
+        if ((is_live == UMFD_LIVE || is_live == UMFD_AWAY) &&
             umfd_set_has(&slab->generations, place)) {
             slab_remove(slab, place);
         }
@@ -169,7 +183,7 @@ static unsigned check_slabs(umfd_state_t *state) {
         if (is_live == UMFD_FREE) {
             continue;
         }
-        if (is_live > UMFD_DYING || slab->role >= UMF_VAULT_CLASSES || slab->serial == 0 ||
+        if (is_live > UMFD_AWAY || slab->role >= UMF_VAULT_CLASSES || slab->serial == 0 ||
             slab->serial > state->serial || slab->size == 0 ||
             (slab->kind != UMF_VAULT_KIND_HOST && slab->kind != UMF_VAULT_KIND_DEVICE)) {
             dropped++;
@@ -182,6 +196,42 @@ static unsigned check_slabs(umfd_state_t *state) {
         }
     }
     return dropped;
+}
+
+static bool is_there(const umfd_slab_t *slab) {
+    uint32_t state = atomic_load_explicit(&slab->state, memory_order_relaxed);
+    return state == UMFD_LIVE || state == UMFD_AWAY;
+}
+
+/* Copies that no slab has go. A slab that was evicted and has lost its copy has lost its content.
+ */
+static void check_copies(umfd_state_t *state) {
+    for (uint32_t i = 0; i < state->slab_top; i++) {
+        umfd_slab_t *slab = &state->slabs[i];
+        if (slab->role == UMF_VAULT_CLASS_COPY) {
+            if (atomic_load(&slab->state) == UMFD_AWAY) {
+                atomic_store(&slab->state, UMFD_DYING);
+            }
+            continue;
+        }
+        uint32_t copy = umfd_copy_of(state, i);
+        if (copy == UMFD_SLABS || slab->kind != UMF_VAULT_KIND_DEVICE || !is_there(slab)) {
+            slab->copy = 0;
+            if (atomic_load(&slab->state) == UMFD_AWAY) {
+                atomic_store(&slab->state, UMFD_LIVE);
+            }
+        } else {
+            state->slabs[copy].generations = slab->generations;
+        }
+    }
+    for (uint32_t i = 0; i < state->slab_top; i++) {
+        umfd_slab_t *slab = &state->slabs[i];
+        if (atomic_load(&slab->state) == UMFD_LIVE && slab->role == UMF_VAULT_CLASS_COPY &&
+            (slab->copy == 0 || slab->copy > state->slab_top ||
+             umfd_copy_of(state, slab->copy - 1) != i)) {
+            atomic_store(&slab->state, UMFD_DYING);
+        }
+    }
 }
 
 /* Each generation has its table, and the tables of no other. */
@@ -237,6 +287,24 @@ static void finish_commits(umfd_state_t *state) {
     }
 }
 
+/* A fill is that of a lease. What another one has left is as if it were complete. */
+static void check_fills(umfd_state_t *state) {
+    for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
+        umfd_generation_t *generation = &state->generations[i];
+        bool is_right = atomic_load(&generation->phase) == UMFD_READY &&
+                        atomic_load(&generation->fill) < UMF_VAULT_FILLS;
+        uint32_t lease = 0;
+        while (is_right && lease < UMFD_LEASES &&
+               (atomic_load(&state->leases[lease].state) != UMFD_LIVE ||
+                state->leases[lease].serial != generation->filler)) {
+            lease++;
+        }
+        if (!is_right || lease == UMFD_LEASES) {
+            atomic_store(&generation->fill, UMF_VAULT_FILL_END);
+        }
+    }
+}
+
 /* The current generation exists, or there is none. */
 static unsigned check_current(umfd_state_t *state) {
     unsigned dropped = 0;
@@ -261,6 +329,8 @@ unsigned umfd_state_check(umfd_state_t *state) {
     unsigned dropped = check_vaults(state) + check_leases(state) + check_generations(state) +
                        check_slabs(state) + check_tables(state);
     finish_commits(state);
+    check_copies(state);
+    check_fills(state);
     for (uint32_t i = 0; i < UMFD_LEASES; i++) {
         if (atomic_load(&state->leases[i].state) == UMFD_LIVE) {
             set_prune(state, &state->leases[i].generations);

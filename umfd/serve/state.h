@@ -17,7 +17,7 @@
 #define UMFD_GENERATIONS 256u
 #define UMFD_GROUPS 32u
 #define UMFD_EVENTS 1024u
-#define UMFD_STATE_MAGIC UINT64_C(0x32455441545346) /* "FSTATE2" */
+#define UMFD_STATE_MAGIC UINT64_C(0x33455441545346) /* "FSTATE3" */
 
 /* One bit for each generation record. */
 typedef struct umfd_set_t {
@@ -28,6 +28,7 @@ typedef enum umfd_record_t {
     UMFD_FREE,
     UMFD_LIVE,
     UMFD_DYING, /* a slab: its descriptor is about to be closed */
+    UMFD_AWAY,  /* a slab of a device: evicted, it has a copy. A descriptor is about to be closed */
 } umfd_record_t;
 
 typedef struct umfd_vault_t {
@@ -51,11 +52,12 @@ typedef struct umfd_generation_t {
     _Atomic uint32_t phase;
     uint32_t vault;
     uint64_t number;
-    uint64_t writer; /* serial of the lease that writes or wrote it */
-    uint32_t lease;  /* its place */
-    uint32_t table;  /* place of the slab, plus 1 */
-    uint32_t group;  /* place, plus 1 */
-    uint32_t reserved;
+    uint64_t writer;       /* serial of the lease that writes or wrote it */
+    uint32_t lease;        /* its place */
+    uint32_t table;        /* place of the slab, plus 1 */
+    uint32_t group;        /* place, plus 1 */
+    _Atomic uint32_t fill; /* umf_vault_fill_t; UMF_VAULT_FILL_END: none */
+    uint64_t filler;       /* serial of the lease that fills */
 } umfd_generation_t;
 
 typedef struct umfd_slab_t {
@@ -65,9 +67,12 @@ typedef struct umfd_slab_t {
     umfd_set_t generations;
     uint32_t kind;
     uint32_t vault;
-    uint64_t draft;   /* number of the generation it was given to */
-    uint32_t ordinal; /* among the slabs of that draft */
+    uint64_t draft;    /* number of the generation it was given to */
+    uint32_t ordinal;  /* among the slabs of that draft */
+    uint32_t is_fresh; /* of a fill that is not complete */
+    uint32_t copy;     /* place of its copy, or of a copy that of its slab, plus 1. 0: none */
     uint32_t reserved;
+    uint64_t copy_of; /* of a copy: the serial of its slab. The sum is in `device` */
     unsigned char device[UMF_VAULT_DEVICE_SIZE];
 } umfd_slab_t;
 
@@ -145,6 +150,9 @@ void umfd_step(void);
 #else
 static inline void umfd_step(void) {}
 #endif
+
+/* The copy of a slab. UMFD_SLABS: none. */
+uint32_t umfd_copy_of(const umfd_state_t *state, uint32_t place);
 
 /* Ends a generation: its slabs lose it, those without another one are dying. Ends its group if that
  * is not done. */

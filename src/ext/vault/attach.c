@@ -1,6 +1,5 @@
 /* Attach: a generation is mapped into this process. */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -12,7 +11,6 @@
 #include "ext/vault/folder/folder.h"
 #include "system/os.h"
 
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 #define HUGE_PAGE ((size_t)2 << 20)
 
 static size_t rounded(uint64_t size) {
@@ -32,15 +30,6 @@ static umf_result_t out_of_memory(int error, const char *what) {
     errno = error;
     UMF_LOG_PERROR("%s failed", what);
     return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-}
-
-/* Whether the file behind a descriptor keeps its content and size: it is sealed against all
- * writers. */
-static bool is_sealed(int fd, uint64_t size) {
-    uint64_t dev, ino, real;
-    int seals = fcntl(fd, F_GET_SEALS);
-    return seals != -1 && (seals & SEALS) == SEALS && umf_os_file_id(fd, &dev, &ino, &real) == 0 &&
-           real == size;
 }
 
 /* The addresses of all slabs, one after the other; large ones begin at a huge page. */
@@ -109,7 +98,7 @@ static umf_result_t map_found(umf_vault_view_handle_t view, uint32_t i, int *fd)
         *fd = -1;
         return umf_vault_part_take(view, i, taken);
     }
-    if (!is_sealed(*fd, slab->size)) {
+    if (!umf_vault_is_sealed(*fd, slab->size)) {
         return umf_vault_view_broken(
             view, "a slab has another size than its table says, or is not sealed");
     }
@@ -181,7 +170,7 @@ umf_result_t umf_vault_view_table(umf_vault_view_handle_t view, size_t size) {
 
 static umf_result_t map_table(umf_vault_view_handle_t view, const umf_vault_slab_t *info, int fd) {
     view->table_at = NULL;
-    if (!is_sealed(fd, info->size) || info->size > SIZE_MAX / 2) {
+    if (!umf_vault_is_sealed(fd, info->size) || info->size > SIZE_MAX / 2) {
         return umf_vault_view_broken(view, "its table is not sealed");
     }
     size_t size = (size_t)info->size;
@@ -207,11 +196,12 @@ static umf_result_t map_slabs(umf_vault_view_handle_t view, const char *body, ui
 }
 
 /* What comes from no daemon, and whether everything else came. */
-static umf_result_t map_rest(umf_vault_view_handle_t view, const bool *is_mapped) {
+static umf_result_t map_rest(umf_vault_view_handle_t view, const bool *is_mapped,
+                             bool reads_table) {
     for (uint32_t i = 0; i < view->table.head->slabs; i++) {
         const umf_vault_slab_t *slab = &view->table.slabs[i];
         if (slab->role != UMF_VAULT_CLASS_ZERO) {
-            if (!is_mapped[i]) {
+            if (!is_mapped[i] && !(reads_table && slab->kind == UMF_VAULT_KIND_DEVICE)) {
                 return umf_vault_view_broken(view, "a slab of its table is missing");
             }
             continue;
@@ -243,7 +233,8 @@ typedef struct attach_t {
 } attach_t;
 
 static umf_result_t attach_ask(attach_t *attach, uint16_t op, uint64_t generation, uint64_t next) {
-    attach->call = (umf_link_call_t){.message = {.op = op, .words = {generation, next}},
+    uint64_t reads = UMF_VAULT_READS_EVICTED | (attach->reads_table ? UMF_VAULT_READS_TABLE : 0);
+    attach->call = (umf_link_call_t){.message = {.op = op, .words = {generation, next, reads}},
                                      .answer = attach->body,
                                      .passed = attach->fds,
                                      .is_bound = op == UMF_VAULT_SLABS};
@@ -331,7 +322,7 @@ static umf_result_t map_answers(umf_vault_view_handle_t view, attach_t *attach) 
         }
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = map_rest(view, mapped.is_mapped);
+        result = map_rest(view, mapped.is_mapped, attach->reads_table);
     }
     umf_meta_free(mapped.is_mapped, slabs + 1);
     return result;
@@ -364,6 +355,31 @@ umf_result_t umf_vault_attach_result(umf_vault_handle_t vault, const umf_vault_m
     return umf_link_result(&vault->link, answer, vault->link.name);
 }
 
+/* Memory that was evicted is made again, if the caller wants memory of devices. */
+static umf_result_t attach_ready(attach_t *attach, const umf_vault_attach_params_t *params,
+                                 umf_vault_message_t *answer) {
+    umf_vault_handle_t vault = attach->vault;
+    bool has_devices = attach->devices || attach->view->places;
+    umf_result_t result;
+    for (unsigned tries = 0;; tries++) { /* another client may evict it again */
+        result = umf_vault_until(vault, attach_attempt, attach, UMF_VAULT_NONE, params->timeout_ms,
+                                 answer);
+        if (result != UMF_RESULT_SUCCESS || answer->answer != UMF_VAULT_EVICTED || tries == 8) {
+            return result;
+        }
+        if (!has_devices) {
+            return UMF_FAIL(UMF_REASON_UNSUPPORTED, UMF_RESULT_ERROR_NOT_SUPPORTED,
+                            "generation %llu of vault %s has memory of devices, which was evicted: "
+                            "attach it with `devices`, such as \"cuda_vmm\"",
+                            (unsigned long long)answer->words[0], vault->link.name);
+        }
+        result = umf_vault_refill(vault, answer->words[0], params->timeout_ms);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
+        }
+    }
+}
+
 /* `*is_attached`: the view is listed, so that the caller ends it after a failure. */
 static umf_result_t attach_by_service(umf_vault_view_handle_t made,
                                       const umf_vault_attach_params_t *params, bool reads_table,
@@ -379,8 +395,7 @@ static umf_result_t attach_by_service(umf_vault_view_handle_t made,
     attach->devices = params->devices;
     attach->reads_table = reads_table;
     umf_vault_message_t answer;
-    umf_result_t result =
-        umf_vault_until(vault, attach_attempt, attach, UMF_VAULT_NONE, params->timeout_ms, &answer);
+    umf_result_t result = attach_ready(attach, params, &answer);
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_vault_attach_result(vault, &answer, params->timeout_ms);
     }

@@ -236,7 +236,7 @@ static outcome_t receive_answer(umf_link_t *link, const umf_vault_message_t *req
 static outcome_t exchange(umf_link_t *link, umf_link_call_t *call, uint64_t deadline) {
     umf_vault_message_t request = call->message;
     request.magic = UMF_VAULT_MAGIC;
-    request.version = UMF_VAULT_VERSION;
+    request.version = request.op < UMF_VAULT_FILL ? UMF_VAULT_VERSION : UMF_VAULT_VERSION_COPIES;
     request.sequence = ++link->sequence;
     request.body = call->body_size;
     uint64_t repeat = REPEAT_FIRST, start = umf_socket_now();
@@ -445,10 +445,17 @@ umf_result_t umf_link_result(const umf_link_t *link, const umf_vault_message_t *
         REFUSE(UNSUPPORTED, NOT_SUPPORTED,
                "%s: the service in %s speaks version %llu of the protocol, this library version "
                "%d: end the older one of both",
-               what, link->folder, words[0], UMF_VAULT_VERSION);
+               what, link->folder, words[0], UMF_VAULT_VERSION_COPIES);
     case UMF_VAULT_FOREIGN:
         REFUSE(UNSUPPORTED, INVALID_ARGUMENT,
                "%s: the descriptor of slab %llu cannot be that of a device", what, words[2]);
+    case UMF_VAULT_EVICTED:
+        REFUSE(BUSY, OUT_OF_RESOURCES,
+               "%s: memory of devices of generation %llu was evicted meanwhile: try again", what,
+               words[0]);
+    case UMF_VAULT_UNCOPIED:
+        REFUSE(UNSUPPORTED, INVALID_ARGUMENT,
+               "%s: no memory of a device has a copy: take a snapshot first", what);
     default:
         REFUSE(NONE, INVALID_ARGUMENT, "%s: the service refuses the request", what);
     }

@@ -19,6 +19,9 @@
 
 #define UMF_VAULT_MAGIC UINT32_C(0x56464d55) /* "UMFV" */
 #define UMF_VAULT_VERSION 2
+/* Of requests from UMF_VAULT_FILL on. A service of version 2 refuses them, one of version 3 answers
+ * both. */
+#define UMF_VAULT_VERSION_COPIES 3
 #define UMF_VAULT_BODY_MAX 32768u
 #define UMF_VAULT_FDS_MAX 250u  /* descriptors of one message; the kernel allows 253 */
 #define UMF_VAULT_GIVE_MAX 64u  /* slabs that one request hands over */
@@ -34,16 +37,24 @@ typedef enum umf_vault_op_t {
     UMF_VAULT_KEEP,   /* body: serials of slabs of `from`. words: draft */
     UMF_VAULT_COMMIT, /* body: name of a group. words: draft, members. Answer: generation */
     UMF_VAULT_ABORT,  /* words: draft */
-    UMF_VAULT_ATTACH, /* words: generation (0: current). Answer: generation, slabs, next; body: the
-                         table, then slabs; as many descriptors */
-    UMF_VAULT_SLABS,  /* words: generation, next. Answer as of ATTACH, without the table */
+    UMF_VAULT_ATTACH, /* words: generation (0: current), 0, umf_vault_reads_t. Answer: generation,
+                         slabs, next; body: the table, then slabs; as many descriptors */
+    UMF_VAULT_SLABS, /* words: generation, next, umf_vault_reads_t. Answer as of ATTACH, without the
+                        table */
     UMF_VAULT_DETACH, /* words: generation */
-    UMF_VAULT_STAT,   /* answer: body: umf_vault_stat_message_t */
+    UMF_VAULT_STAT,   /* answer: 0, bytes of copies, evicted generations; body:
+                         umf_vault_stat_message_t */
     UMF_VAULT_WAIT,   /* words: after, 1: answer NONE if there is none yet. Answer: number, type,
                          generation */
     UMF_VAULT_DROP,   /* words: generation (0: the vault), 1: the draft instead */
-    UMF_VAULT_LIST,   /* words: index. Answer: next (0: end); body: stat, name */
-    UMF_VAULT_STOP,   /* words: 1: also with content */
+    UMF_VAULT_LIST, /* words: index. Answer: next (0: end), the rest as of STAT; body: stat, name */
+    UMF_VAULT_STOP, /* words: 1: also with content */
+    UMF_VAULT_FILL, /* words: generation, umf_vault_fill_t. Answer: generation, slabs that are
+                       missing; body: the table, then such slabs; as many descriptors. Of a copy:
+                       the serial of its slab, and its sum in `device` */
+    UMF_VAULT_FILLED, /* body: umf_vault_slab_t, as many descriptors. words: generation,
+                         umf_vault_fill_t. Answer: generation, slabs that are missing */
+    UMF_VAULT_EVICT,  /* words: generation (0: all that have copies) */
     UMF_VAULT_OPS,
 } umf_vault_op_t;
 
@@ -63,7 +74,24 @@ typedef enum umf_vault_answer_t {
     UMF_VAULT_ENDED,       /* the draft, or its group, has ended */
     UMF_VAULT_OLD,         /* the daemon has another version. words: its version */
     UMF_VAULT_FOREIGN,     /* the descriptor of a slab cannot be that of a device */
+    UMF_VAULT_EVICTED,     /* memory of devices was evicted. words: generation */
+    UMF_VAULT_UNCOPIED,    /* there is no copy, or no memory of devices */
 } umf_vault_answer_t;
+
+/* How a client reads; joined by |. */
+typedef enum umf_vault_reads_t {
+    UMF_VAULT_READS_EVICTED = 1, /* it knows the answer; others are told that they are older */
+    UMF_VAULT_READS_TABLE = 2,   /* slabs of devices may be absent */
+} umf_vault_reads_t;
+
+/* What a client makes for a generation. One client at a time does; it is undone, unless nothing is
+ * missing, when the client ends it or has ended. */
+typedef enum umf_vault_fill_t {
+    UMF_VAULT_FILL_END, /* the client makes nothing more */
+    UMF_VAULT_FILL_COPIES,
+    UMF_VAULT_FILL_DEVICES,
+    UMF_VAULT_FILLS,
+} umf_vault_fill_t;
 
 typedef struct umf_vault_message_t {
     uint32_t magic;
@@ -84,6 +112,7 @@ typedef enum umf_vault_class_t {
     UMF_VAULT_CLASS_PRIVATE,
     UMF_VAULT_CLASS_ZERO, /* without memory: only in tables */
     UMF_VAULT_CLASS_TABLE,
+    UMF_VAULT_CLASS_COPY, /* of a slab of a device, in memory of the host: only at the daemon */
     UMF_VAULT_CLASSES,
 } umf_vault_class_t;
 

@@ -253,14 +253,17 @@ UMF_API_EXT_1_3 umf_result_t umfVaultClose(umf_vault_handle_t hVault) {
 
 /* --- looking ---------------------------------------------------------------------------------- */
 
-static void stat_copy(const umf_vault_stat_message_t *from, uint64_t event, umf_vault_stat_t *to) {
+static void stat_copy(const umf_vault_stat_message_t *from, const umf_vault_message_t *answer,
+                      umf_vault_stat_t *to) {
     to->current = from->current;
     to->generations = from->generations;
     to->bytes = from->bytes;
     to->readers = from->readers;
     to->limit = from->limit;
     to->restarts = from->restarts;
-    to->event = event;
+    to->event = answer->event;
+    to->copy_bytes = answer->words[1];
+    to->evicted = answer->words[2];
     to->writer = from->has_draft ? from->draft_pid : 0;
     to->device_bytes = from->device_bytes;
     to->devices = from->devices;
@@ -293,7 +296,7 @@ UMF_API_EXT_1_3 umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_s
         result = UMF_RESULT_ERROR_UNKNOWN;
     }
     if (result == UMF_RESULT_SUCCESS) {
-        stat_copy(&body.stat, call.message.event, stat);
+        stat_copy(&body.stat, &call.message, stat);
     }
     return result;
 }
@@ -361,7 +364,7 @@ static umf_result_t list_all(umf_link_t *link, umf_vault_visitor_t visitor, void
         next = call.message.words[0];
         body.room[call.message.body] = 0;
         umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
-        stat_copy(&body.stat, call.message.event, &stat);
+        stat_copy(&body.stat, &call.message, &stat);
         if (visitor(body.room + sizeof(body.stat), &stat, arg) != 0) {
             return UMF_RESULT_ERROR_USER_SPECIFIC;
         }

@@ -33,7 +33,8 @@ typedef struct umf_vault_written_t {
 struct umf_vault_t {
     umf_link_t link; /* of a vault in a folder: its folder, without a connection */
     bool is_folder;
-    umf_link_lock_t gate; /* attach and detach of generations, with the request */
+    umf_link_lock_t gate;    /* attach and detach of generations, with the request */
+    umf_link_lock_t filling; /* of a generation, from the first request to the last */
     umf_lock_t lock;
     /* Sync: lock, as all below */
     umf_vault_draft_handle_t draft; /* NULL: none */
@@ -120,6 +121,11 @@ bool umf_vault_view_maps(umf_vault_view_handle_t view, uint32_t i);
 umf_result_t umf_vault_attach_over(umf_vault_view_handle_t view, uint64_t generation);
 /* INVALID_ARGUMENT, logged: its memory is away. */
 umf_result_t umf_vault_view_reads(umf_vault_view_handle_t view);
+/* Whether the file behind a descriptor keeps its content and size: it is sealed against all
+ * writers. */
+bool umf_vault_is_sealed(int fd, uint64_t size);
+/* fill/copies.c: makes evicted memory again, or waits for another client that does. */
+umf_result_t umf_vault_refill(umf_vault_handle_t vault, uint64_t generation, uint64_t timeout_ms);
 /* Tells the daemon that a generation is no longer needed here, unless a view or written memory has
  * it. */
 void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned epoch);

@@ -1,4 +1,5 @@
 /* Views: generations that are mapped read-only: their entries, and their end. */
+#include <fcntl.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -7,6 +8,15 @@
 #include "system/os.h"
 
 const umf_handle_kind_t umf_vault_view_kind = {.name = "a view of a vault"};
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+
+bool umf_vault_is_sealed(int fd, uint64_t size) {
+    uint64_t dev, ino, real;
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals != -1 && (seals & SEALS) == SEALS && umf_os_file_id(fd, &dev, &ino, &real) == 0 &&
+           real == size;
+}
 
 /* --- detach ----------------------------------------------------------------------------------- */
 

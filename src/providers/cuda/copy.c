@@ -85,11 +85,24 @@ static bool can_pin(const umf_cuda_driver_t *driver) {
     return driver->cuMemHostRegister && driver->cuMemHostUnregister;
 }
 
+/* Memory that is mapped read-only, such as a sealed file, is refused without the flag. */
+static CUresult pin(const umf_cuda_driver_t *driver, void *ptr, size_t size) {
+    CUresult result = driver->cuMemHostRegister(ptr, size, 0);
+    bool may_be_read_only =
+        result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_OPERATING_SYSTEM;
+    return may_be_read_only ? driver->cuMemHostRegister(ptr, size, CU_MEMHOSTREGISTER_READ_ONLY)
+                            : result;
+}
+
 umf_result_t umf_cuda_op_host_pin(void *provider, void *ptr, size_t size) {
     const umf_cuda_context_t *context = provider;
+    umf_cuda_scope_t scope;
     CUresult result = CUDA_SUCCESS;
     if (can_pin(context->driver)) {
-        UMF_CUDA_CALL(context, result, cuMemHostRegister(ptr, size, 0));
+        result = umf_cuda_enter(context, &scope);
+        if (result == CUDA_SUCCESS) {
+            result = umf_cuda_leave(&scope, pin(context->driver, ptr, size));
+        }
     }
     return umf_cuda_result(result, "pinning host memory");
 }

@@ -3,6 +3,8 @@
 
 #include "state.h"
 
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 
 #include <sys/mman.h>
@@ -142,12 +144,35 @@ CUresult fake_cuMemFreeHost(void *address) {
     return remove_memory(reinterpret_cast<uintptr_t>(address), {PINNED});
 }
 
-CUresult fake_cuMemHostRegister(void *address, size_t size, unsigned) {
+// Whether all of it is mapped writable.
+static bool is_writable(uintptr_t base, size_t size) {
+    uintptr_t at = base;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    while (maps && at < base + size && fgets(line, sizeof(line), maps)) {
+        uintptr_t begin, end;
+        char access[5];
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &begin, &end, access) == 3 &&
+            begin <= at && at < end) {
+            if (access[1] != 'w') {
+                break;
+            }
+            at = end;
+        }
+    }
+    if (maps) {
+        fclose(maps);
+    }
+    return at >= base + size;
+}
+
+CUresult fake_cuMemHostRegister(void *address, size_t size, unsigned flags) {
     ENTER_CONTEXT(FAKE_cuMemHostRegister)
     MEET(meet_captures())
     State &s = get();
     uintptr_t base = reinterpret_cast<uintptr_t>(address);
-    if (!address || size == 0) {
+    if (!address || size == 0 ||
+        (!(flags & CU_MEMHOSTREGISTER_READ_ONLY) && !is_writable(base, size))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (driver::any_overlaps(s.memory, base, size)) {

@@ -1,0 +1,292 @@
+#include "ext/vault/fill/fill.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <umf/memory_provider.h>
+
+#include "base/last_error.h"
+#include "base/log.h"
+#include "base/memory_file.h"
+#include "system/checksum.h"
+#include "system/os.h"
+
+/* Pinned in one call, while the device copies what was pinned before. */
+#define PIN_SIZE ((size_t)64 << 20)
+static const umf_memory_provider_ext_ops_t *ext_of(const umf_fill_t *fill) {
+    return fill->device->provider->ext;
+}
+static void *self_of(const umf_fill_t *fill) {
+    return fill->device->provider->self;
+}
+
+umf_result_t umf_fill_broken(const umf_fill_t *fill, const char *why) {
+    return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                    "generation %llu of vault %s: %s", (unsigned long long)fill->generation,
+                    fill->vault->link.name, why);
+}
+
+umf_result_t umf_fill_no_memory(int error, const char *what) {
+    errno = error;
+    UMF_LOG_PERROR("%s failed", what);
+    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+/* --- memory of the host ----------------------------------------------------------------------- */
+
+static umf_result_t host_map(umf_fill_slab_t *slab, int fd, int prot) {
+    void *at = NULL;
+    int error = umf_os_map(&at, (size_t)slab->info.size, prot, MAP_SHARED, fd, 0);
+    if (error != 0) {
+        return umf_fill_no_memory(error, "mapping a copy of a slab");
+    }
+    slab->host = at;
+    return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t host_make(umf_fill_slab_t *slab) {
+    if (umf_memory_file("umf_vault_copy", &slab->made) != 0) {
+        slab->made = -1;
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    int error = umf_os_truncate(slab->made, (size_t)slab->info.size);
+    if (error != 0) {
+        return umf_fill_no_memory(error, "making a copy of a slab");
+    }
+    umf_result_t result = host_map(slab, slab->made, PROT_READ | PROT_WRITE);
+    if (result == UMF_RESULT_SUCCESS) { /* they are pinned faster, if the system has them here */
+        umf_os_advise(slab->host, (size_t)slab->info.size, MADV_HUGEPAGE);
+    }
+    return result;
+}
+
+/* Copies that are pinned need no staging by the driver, and run while the next part is pinned. */
+static void host_pin(umf_fill_t *fill, umf_fill_slab_t *slab, size_t part) {
+    if (fill->pins && ext_of(fill)->host_pin && ext_of(fill)->host_unpin) {
+        fill->pins = ext_of(fill)->host_pin(self_of(fill), slab->host + slab->pinned, part) ==
+                     UMF_RESULT_SUCCESS;
+        slab->pinned += fill->pins ? part : 0;
+    }
+}
+
+static void host_end(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    for (size_t at = 0; at < slab->pinned; at += PIN_SIZE) {
+        size_t part = slab->pinned - at < PIN_SIZE ? slab->pinned - at : PIN_SIZE;
+        ext_of(fill)->host_unpin(self_of(fill), slab->host + at, part);
+    }
+    slab->pinned = 0;
+    if (slab->host) {
+        umf_os_unmap(slab->host, (size_t)slab->info.size);
+        slab->host = NULL;
+    }
+}
+
+/* --- memory of the device --------------------------------------------------------------------- */
+
+static umf_result_t memory_show(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    size_t size = (size_t)slab->info.size, granularity;
+    void *at = NULL;
+    slab->reserved = size;
+    umf_result_t result =
+        ext_of(fill)->range_reserve(self_of(fill), &slab->reserved, &granularity, &at);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    slab->memory = at;
+    result = ext_of(fill)->vm_show(self_of(fill), at, &slab->source, &size, 1, fill->device->id);
+    slab->is_shown = result == UMF_RESULT_SUCCESS;
+    return result == UMF_RESULT_ERROR_INVALID_ARGUMENT
+               ? umf_fill_broken(fill,
+                                 "a slab is no memory of its device, or of another size than its "
+                                 "table says")
+               : result;
+}
+
+static umf_result_t memory_make(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    void *at;
+    umf_vm_piece_t piece;
+    umf_result_t result =
+        umfMemoryProviderAlloc(fill->device->provider, (size_t)slab->info.size, 0, &at);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    slab->memory = at;
+    result = ext_of(fill)->vm_find(self_of(fill), at, &piece);
+    if (result == UMF_RESULT_SUCCESS && (piece.base != at || piece.size != slab->info.size)) {
+        result = umf_fill_broken(fill, "a slab of a device is no multiple of its granularity");
+    }
+    return result;
+}
+
+/* Takes a descriptor of memory that was made, which is not mapped here afterwards. */
+static umf_result_t memory_give(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    void *base = slab->memory;
+    size_t allocations = 1, size;
+    int is_claimed = 0;
+    umf_result_t result =
+        ext_of(fill)->vm_claim(self_of(fill), &base, &allocations, 1, &is_claimed);
+    if (result != UMF_RESULT_SUCCESS || !is_claimed) {
+        return result ? result : UMF_RESULT_ERROR_UNKNOWN;
+    }
+    result = ext_of(fill)->vm_give(self_of(fill), base, &slab->made, &size);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = ext_of(fill)->vm_detach(self_of(fill), &base, 1);
+    }
+    umf_result_t released = ext_of(fill)->vm_release(self_of(fill), &base, 1);
+    return result ? result : released;
+}
+
+static void memory_end(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    if (slab->is_shown) {
+        ext_of(fill)->vm_hide(self_of(fill), slab->memory, (size_t)slab->info.size);
+        slab->is_shown = false;
+    }
+    if (slab->memory && slab->reserved) {
+        ext_of(fill)->range_release(self_of(fill), slab->memory, slab->reserved);
+    } else if (slab->memory) {
+        umfMemoryProviderFree(fill->device->provider, slab->memory, (size_t)slab->info.size);
+    }
+    slab->memory = NULL;
+    slab->reserved = 0;
+}
+
+/* --- slabs ------------------------------------------------------------------------------------ */
+
+static umf_result_t slab_open(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    if (umf_fill_makes_copies(fill)) {
+        umf_result_t result = memory_show(fill, slab);
+        return result ? result : host_make(slab);
+    }
+    if (!umf_vault_is_sealed(slab->source, slab->info.size)) {
+        return umf_fill_broken(fill, "a copy has another size than its slab, or is not sealed");
+    }
+    umf_result_t result = host_map(slab, slab->source, PROT_READ);
+    return result ? result : memory_make(fill, slab);
+}
+
+static umf_result_t slab_copy(umf_fill_t *fill, umf_fill_slab_t *slab) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    size_t size = (size_t)slab->info.size;
+    for (size_t at = 0; at < size && result == UMF_RESULT_SUCCESS; at += PIN_SIZE) {
+        size_t part = size - at < PIN_SIZE ? size - at : PIN_SIZE;
+        char *host = slab->host + at, *memory = slab->memory + at;
+        host_pin(fill, slab, part);
+        result = ext_of(fill)->copy(self_of(fill), fill->queue,
+                                    umf_fill_makes_copies(fill) ? host : memory,
+                                    umf_fill_makes_copies(fill) ? memory : host, part);
+    }
+    return result;
+}
+
+/* The entries of a slab against the sums of the commit. */
+static umf_result_t entries_check(const umf_fill_t *fill, const umf_fill_slab_t *slab) {
+    const umf_table_t *table = &fill->table;
+    for (uint32_t i = 0; table->digests && i < table->head->entries; i++) {
+        const umf_table_entry_t *entry = &table->entries[i];
+        if (table->digests[i] && table->slabs[entry->slab].serial == slab->info.serial &&
+            umf_table_digest(slab->host + entry->offset, (size_t)entry->size) !=
+                table->digests[i]) {
+            return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                            "entry %s of generation %llu of vault %s has other content than at its "
+                            "commit: drop the generation",
+                            umf_table_key(table, i), (unsigned long long)fill->generation,
+                            fill->vault->link.name);
+        }
+    }
+    return UMF_RESULT_SUCCESS;
+}
+
+/* The sum of a copy is where a slab of a device has its UUID; 0: none. */
+static umf_result_t slab_check(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    uint64_t sum = 0;
+    if (umf_fill_makes_copies(fill)) {
+        umf_result_t result = entries_check(fill, slab);
+        if (fill->has_sums) {
+            sum = umf_table_digest(slab->host, (size_t)slab->info.size);
+        }
+        memset(slab->info.device, 0, sizeof(slab->info.device));
+        memcpy(slab->info.device, &sum, sizeof(sum));
+        slab->info.kind = UMF_VAULT_KIND_HOST;
+        return result;
+    }
+    memcpy(&sum, slab->info.device, sizeof(sum));
+    memcpy(slab->info.device, fill->device->id, sizeof(slab->info.device));
+    slab->info.kind = UMF_VAULT_KIND_DEVICE;
+    return sum == 0 || sum == umf_table_digest(slab->host, (size_t)slab->info.size)
+               ? UMF_RESULT_SUCCESS
+               : umf_fill_broken(
+                     fill, "a copy has other content than at its snapshot: drop the generation");
+}
+
+static void slab_end(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    host_end(fill, slab);
+    memory_end(fill, slab);
+    for (int *fd = &slab->source; fd; fd = fd == &slab->source ? &slab->made : NULL) {
+        if (*fd != -1) {
+            umf_os_close(*fd);
+            *fd = -1;
+        }
+    }
+}
+
+static umf_result_t slabs_give(umf_fill_t *fill) {
+    umf_vault_slab_t body[UMF_VAULT_GIVE_MAX];
+    int fds[UMF_VAULT_GIVE_MAX];
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    for (unsigned i = 0; i < fill->count && result == UMF_RESULT_SUCCESS; i++) {
+        umf_fill_slab_t *slab = &fill->slabs[i];
+        host_end(fill, slab); /* what is mapped writable, or pinned, cannot be sealed */
+        result = umf_fill_makes_copies(fill) ? result : memory_give(fill, slab);
+        body[i] = slab->info;
+        fds[i] = slab->made;
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    umf_link_call_t call = {
+        .message = {.op = UMF_VAULT_FILLED, .words = {fill->generation, fill->what}},
+        .body = body,
+        .body_size = (uint32_t)(fill->count * sizeof(body[0])),
+        .pass = fds,
+        .passes = fill->count,
+        .is_bound = true};
+    return umf_vault_ask(fill->vault, &call);
+}
+
+/* The slabs in work: sums are computed while the device copies. */
+static umf_result_t slabs_make(umf_fill_t *fill) {
+    umf_result_t result = ext_of(fill)->queue_create(self_of(fill), &fill->queue);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    for (unsigned i = 0; i < fill->count && result == UMF_RESULT_SUCCESS; i++) {
+        result = slab_open(fill, &fill->slabs[i]);
+        result = result ? result : slab_copy(fill, &fill->slabs[i]);
+    }
+    for (unsigned i = 0;
+         i < fill->count && result == UMF_RESULT_SUCCESS && !umf_fill_makes_copies(fill); i++) {
+        result = slab_check(fill, &fill->slabs[i]);
+    }
+    umf_result_t waited = ext_of(fill)->queue_wait(self_of(fill), fill->queue);
+    ext_of(fill)->queue_destroy(self_of(fill), fill->queue);
+    result = result ? result : waited;
+    for (unsigned i = 0;
+         i < fill->count && result == UMF_RESULT_SUCCESS && umf_fill_makes_copies(fill); i++) {
+        result = slab_check(fill, &fill->slabs[i]);
+    }
+    return result ? result : slabs_give(fill);
+}
+
+void umf_fill_cancel(umf_fill_t *fill) {
+    for (unsigned i = 0; i < fill->count; i++) {
+        slab_end(fill, &fill->slabs[i]);
+    }
+    fill->count = 0;
+}
+
+umf_result_t umf_fill_work(umf_fill_t *fill) {
+    umf_result_t result = fill->count ? slabs_make(fill) : UMF_RESULT_SUCCESS;
+    umf_fill_cancel(fill);
+    return result;
+}
