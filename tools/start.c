@@ -16,7 +16,7 @@
 
 static struct {
     pid_t pid; /* 0: none was started */
-    bool has_ended;
+    volatile sig_atomic_t has_ended;
     int status;
     FILE *aside[2]; /* output of the program to 1 and 2; NULL: not kept */
 } started;
@@ -65,23 +65,64 @@ static void signals_ignore(bool ignores) {
     signal(SIGQUIT, ignores ? SIG_IGN : SIG_DFL);
 }
 
+void start_pass_on(int number) {
+    if (started.pid > 0 && !started.has_ended) {
+        kill(started.pid, number);
+    }
+}
+
+static const int endings[] = {SIGTERM, SIGHUP};
+
+/* A terminal that closes, and who ends umfctl, mean the program, too. They are blocked while it
+ * starts. */
+static void signals_pass_on(void) {
+    struct sigaction action = {.sa_handler = start_pass_on, .sa_flags = SA_RESTART}, before;
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+        if (sigaction(endings[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+            sigaction(endings[i], &action, NULL);
+        }
+    }
+}
+
+static void signals_block(sigset_t *before) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+        sigaddset(&set, endings[i]);
+    }
+    sigprocmask(SIG_BLOCK, &set, before);
+}
+
+static pid_t program_fork(char **words, const char *record, start_streams_t streams, int told) {
+    sigset_t before;
+    fflush(NULL);
+    signals_ignore(true);
+    signals_block(&before);
+    pid_t child = fork();
+    if (child == 0) {
+        signals_ignore(false);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        environment_set(record);
+        streams_set(streams);
+        execvp(words[0], words);
+        int error = errno;
+        bool is_told = write(told, &error, sizeof(error)) == (ssize_t)sizeof(error);
+        _exit(is_told ? 127 : 126);
+    }
+    if (child > 0) {
+        started.pid = child;
+        signals_pass_on();
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return child;
+}
+
 uint32_t start_program(char **words, const char *record, start_streams_t streams) {
     int ends[2], error = 0;
     if (!streams_prepare(streams) || pipe2(ends, O_CLOEXEC) != 0) {
         return 0;
     }
-    fflush(NULL);
-    signals_ignore(true);
-    pid_t child = fork();
-    if (child == 0) {
-        signals_ignore(false);
-        environment_set(record);
-        streams_set(streams);
-        execvp(words[0], words);
-        error = errno;
-        bool is_told = write(ends[1], &error, sizeof(error)) == (ssize_t)sizeof(error);
-        _exit(is_told ? 127 : 126);
-    }
+    pid_t child = program_fork(words, record, streams, ends[1]);
     error = child < 0 ? errno : 0;
     close(ends[1]);
     if (child > 0 && read(ends[0], &error, sizeof(error)) == (ssize_t)sizeof(error)) {
@@ -89,16 +130,23 @@ uint32_t start_program(char **words, const char *record, start_streams_t streams
     }
     close(ends[0]);
     if (error) {
+        started.pid = 0;
         print_message("%s cannot be started: %s", words[0], strerror(error));
         return 0;
     }
-    started.pid = child;
     return (uint32_t)child;
 }
 
+/* No signal is passed on to a number that another process may have. */
 static bool reap(int how) {
-    pid_t got = started.has_ended ? 0 : waitpid(started.pid, &started.status, how);
-    started.has_ended |= got == started.pid || (got < 0 && errno != EINTR);
+    siginfo_t info = {.si_pid = 0};
+    if (!started.has_ended) {
+        int error = waitid(P_PID, (id_t)started.pid, &info, WEXITED | WNOWAIT | how) ? errno : 0;
+        started.has_ended = info.si_pid == started.pid || (error && error != EINTR);
+        if (info.si_pid == started.pid) {
+            waitpid(started.pid, &started.status, 0);
+        }
+    }
     return started.has_ended;
 }
 

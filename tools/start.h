@@ -15,6 +15,8 @@ typedef enum start_streams_t {
 /* Starts the program with UMF_RECORD=`record`, in which "%p" is replaced by the number of the
  * process; NULL: with UMF_RECORD_ATTACH=yes. Returns that number; 0: stderr says why not. */
 uint32_t start_program(char **words, const char *record, start_streams_t streams);
+/* Of the program, which also gets SIGTERM and SIGHUP that end umfctl. */
+void start_pass_on(int number);
 bool start_runs(void);
 /* Waits for the end and returns the program's exit status; 128 and the number of a signal. */
 int start_wait(void);

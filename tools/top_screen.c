@@ -3,6 +3,7 @@
  * every way out: signals only set a flag, which the loop looks at.
  */
 #include "plain.h"
+#include "start.h"
 #include "top.h"
 #include "top_callers.h"
 #include "top_filter.h"
@@ -71,8 +72,10 @@ typedef struct screen_t {
 static volatile sig_atomic_t is_ended;
 
 static void end(int number) {
-    (void)number;
     is_ended = 1;
+    if (number == SIGTERM || number == SIGHUP) {
+        start_pass_on(number);
+    }
 }
 
 bool top_has_screen(void) {
@@ -212,6 +215,20 @@ static void draw(screen_t *screen) {
 
 /* --- keys ------------------------------------------------------------------------------------- */
 
+/* The pool itself, or the only pool over a provider; else NULL. */
+static const top_row_t *pool_of_row(const top_t *top, const top_row_t *row) {
+    const top_row_t *last = NULL;
+    size_t count = 0;
+    for (const top_row_t *each = top->rows; each < top->rows + top->count; each++) {
+        if (each->process == row->process && each->object.kind == UMF_RECORD_OBJECT_POOL &&
+            each->object.parent == row->number) {
+            last = each;
+            count++;
+        }
+    }
+    return row->object.kind == UMF_RECORD_OBJECT_POOL ? row : count == 1 ? last : NULL;
+}
+
 static const top_row_t *chosen_pool(screen_t *screen) {
     const top_t *top = screen->top;
     bool is_shown =
@@ -219,9 +236,9 @@ static const top_row_t *chosen_pool(screen_t *screen) {
     const top_row_t *row = is_shown ? &top->rows[screen->chosen] : NULL;
     if (!row) {
         snprintf(screen->status, sizeof(screen->status), "no row is shown");
-    } else if (row->object.kind != UMF_RECORD_OBJECT_POOL) {
-        snprintf(screen->status, sizeof(screen->status), "this is a provider; choose a pool");
-        row = NULL;
+    } else if (!(row = pool_of_row(top, row))) {
+        snprintf(screen->status, sizeof(screen->status),
+                 "a provider of several pools, or of none: choose a pool");
     } else if (top->with[row->process].is_viewed) {
         snprintf(
             screen->status, sizeof(screen->status),
@@ -459,18 +476,11 @@ int top_screen(top_t *top, double interval) {
         return print_message("the terminal '%s' (TERM) is not known; -n 1 prints plain text",
                              name ? name : "");
     }
-    while (screen.chosen + 1 < top->count &&
-           top->rows[screen.chosen].object.kind != UMF_RECORD_OBJECT_POOL) {
-        screen.chosen++; /* a provider has nothing to open */
-    }
     while (goes_on && is_left && !is_ended) {
         draw(&screen);
         timeout((int)(interval * 1000));
         int key = getch();
-        if (is_ended) {
-            break;
-        }
-        if (key == KEY_RESIZE) {
+        if (is_ended || key == KEY_RESIZE) {
             continue;
         }
         goes_on = key == ERR || press(&screen, key);

@@ -577,6 +577,10 @@ def test_screen(sample):
     screen.wait_for(r"^  large coalescing #\d+ +5\.0M")
     screen.wait_for(r"q quit")
     check(screen.text().index("large") < screen.text().index("small"), screen.text())
+    screen.send("\n")  # the first row is a provider: its pool is opened
+    screen.wait_for(r"^\S+ #\d+: \d+ span")
+    screen.send("q")
+    screen.wait_for("POOL OR PROVIDER")
     screen.send("n")
     screen.wait_for(r"(?s)OS.*small |small .*OS|LINUX_VMM")
     sample.grow()

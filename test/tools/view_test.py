@@ -261,6 +261,17 @@ def test_top_of_a_program():
     check("no attach socket" not in text, text)
 
 
+def test_a_signal_that_ends_umfctl_is_for_the_program_too():
+    for words in (["record", "-o", "ended.umfrec"], ["top"]):
+        shown = subprocess.Popen([UMFCTL, *words, "--", "sh", "-c", "echo $$ >&2; exec sleep 1000"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=WORK)
+        pid = int(shown.stderr.readline())
+        shown.terminate()
+        shown.communicate(timeout=60)
+        check(shown.returncode == 128 + signal.SIGTERM, words, shown.returncode)
+        check(not os.path.exists("/proc/%d" % pid), "the program goes on")
+
+
 # --- files ---
 
 
