@@ -196,28 +196,29 @@ TEST_F(GpuArena, WaitsForUsesOfAQueueThatHasEnded) {
 // one; where blocks name them all, the block waits for all work of the device.
 TEST_F(GpuArena, KeepsTheNumberOfAQueueThatABlockNames) {
     NEEDS_FAKE()
+    constexpr size_t size = MiB / 2;
     for (bool names_all : {false, true}) {
         SCOPED_TRACE(names_all);
-        std::vector<CUstream> streams(70);
+        std::vector<CUstream> streams(64);
         std::vector<void *> blocks;
         make("");
         for (CUstream &stream : streams) {
             CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-            blocks.push_back(take(MiB, stream));
+            blocks.push_back(take(size, stream));
             if (names_all || blocks.size() == 1) {
                 ASSERT_EQ(umfUseOn(blocks.back(), stream), OK);
             }
         }
         for (size_t i = 0; i < streams.size(); i++) {
-            CU_work(blocks[i], MiB, streams[i]);
+            CU_work(blocks[i], size, streams[i]);
         }
-        driver().given_back(blocks[0], MiB);
+        driver().given_back(blocks[0], size);
         EXPECT_EQ(umfFreeOn(blocks[0], streams.back()), OK);
-        void *again = take(MiB, streams.back()); // the driver's oracle knows the work of the first
+        void *again = take(size, streams.back()); // the driver's oracle knows the work of the first
         EXPECT_EQ(again, blocks[0]);
-        drop(again, MiB, streams.back());
+        drop(again, size, streams.back());
         for (size_t i = 1; i < streams.size(); i++) {
-            drop(blocks[i], MiB, streams[i]);
+            drop(blocks[i], size, streams[i]);
         }
         EXPECT_EQ(umfPoolDestroy(pool), OK);
         for (CUstream stream : streams) {

@@ -9,6 +9,7 @@
 #include "gpu.h"
 
 #include <umf.h>
+#include <umf/experimental/ctl.h>
 #include <umf/ipc.h>
 #include <umf/providers/provider_cuda_vmm.h>
 #include <umf/providers/provider_linux_vmm.h>
@@ -33,6 +34,9 @@ struct GpuOp {
     enum : uint32_t {
         Suspend = Op::Own,
         Resume,
+        Hold,      // slot -> bytes of a handle that stays out
+        Put,       // puts it
+        Held,      // -> value: bytes of the pool's pages
         Imports,   // -> value: how often the software driver was called to import
         Addresses, // -> value: bytes of addresses that the process has
     };
@@ -58,6 +62,7 @@ void permit_fabric() {
 
 class Servant : public PoolServant {
     const bool on_host;
+    umf_ipc_handle_t held = nullptr;
 
     static void start_cuda(int device) {
         CUcontext context;
@@ -92,6 +97,14 @@ class Servant : public PoolServant {
         umf_result_t result = umfPoolSetSuspendPolicy(pool, &policy);
         return result == OK ? umfPoolsSuspend(&pool, 1, &params, &report) : result;
     }
+    umf_result_t hold(const void *ptr, Reply &reply) {
+        size_t handle_size = 0;
+        umf_result_t result = umfGetIPCHandle(ptr, &held, &handle_size);
+        if (result == OK) {
+            reply.set(held, handle_size);
+        }
+        return result;
+    }
     umf_result_t resume() {
         umf_suspend_params_t params = UMF_SUSPEND_PARAMS_INIT;
         umf_suspend_report_t report = UMF_SUSPEND_REPORT_INIT;
@@ -103,6 +116,13 @@ class Servant : public PoolServant {
             return suspend();
         case GpuOp::Resume:
             return resume();
+        case GpuOp::Hold:
+            return hold(slots[request.slot], reply);
+        case GpuOp::Put:
+            return umfPutIPCHandle(held);
+        case GpuOp::Held:
+            return umfCtlGet("umf.pool.by_handle.{}.stats.reserved_memory", &reply.value,
+                             sizeof(reply.value), pool);
         case GpuOp::Imports:
             reply.value = static_cast<uint64_t>(
                 driver().control()->calls[FAKE_cuMemImportFromShareableHandle]);
@@ -165,6 +185,15 @@ class Peer : public PoolPeer {
     }
     uint64_t addresses() {
         return value_of(call(GpuOp::Addresses));
+    }
+    Bytes hold(uint32_t slot) {
+        return bytes_of(call(GpuOp::Hold, slot));
+    }
+    umf_result_t put() {
+        return result_of(call(GpuOp::Put));
+    }
+    uint64_t held() {
+        return value_of(call(GpuOp::Held));
     }
     umf_result_t suspend() {
         return result_of(call(GpuOp::Suspend));
@@ -256,6 +285,52 @@ TEST_P(IpcGpu, TheConsumerMayBeOnAnotherGpu) {
     EXPECT_TRUE(producer.check(0, size, 4));
     EXPECT_EQ(consumer.close(0), OK);
     producer.free(0);
+}
+
+// A block on pages that have moved is opened on the other device. While its handle is out, a free
+// gives no page of it to other blocks; after the put its pages serve them, and nobody opens it.
+TEST_P(IpcGpu, PagesOfAnArenaStayForTheOtherGpu) {
+    if (strcmp(kind.name, "cuda_vmm") != 0 || count_gpus() < 2) {
+        GTEST_SKIP() << "pages that are shared by descriptors, and two GPUs";
+    }
+    const char *arena = "coalescing:arena=yes,watermark=0";
+    for (const char *pool : {"proxy", arena}) {
+        Peer producer(kind, 0, arena), consumer(kind, 1, pool);
+        for (uint32_t slot = 0; slot < 6; slot++) {
+            producer.alloc(slot, 4 * MiB);
+        }
+        producer.free(0);
+        producer.free(2);
+        const uint64_t pages = producer.held();
+        producer.alloc(10, 6 * MiB);
+        EXPECT_EQ(producer.held(), pages) << "pages of both";
+        producer.fill(10, 6 * MiB, 3);
+        const Bytes handle = producer.hold(10);
+        consumer.open(0, handle);
+        EXPECT_TRUE(consumer.check(0, 6 * MiB, 3));
+        consumer.fill(0, 6 * MiB, 4);
+        EXPECT_TRUE(producer.check(10, 6 * MiB, 4));
+
+        producer.free(10);
+        producer.free(4);
+        producer.alloc(11, 8 * MiB);
+        producer.fill(11, 8 * MiB, 5);
+        EXPECT_TRUE(consumer.check(0, 6 * MiB, 4)) << "a page was given away";
+        consumer.fill(0, 6 * MiB, 6);
+        EXPECT_TRUE(producer.check(11, 8 * MiB, 5));
+        EXPECT_EQ(consumer.close(0), OK);
+        const uint64_t most = producer.held();
+        EXPECT_EQ(producer.put(), OK);
+        EXPECT_NE(consumer.try_open(1, handle), OK);
+        producer.alloc(12, 5 * MiB);
+        producer.fill(12, 5 * MiB, 7);
+        EXPECT_EQ(producer.held(), most) << "no new page was needed";
+        EXPECT_TRUE(producer.check(11, 8 * MiB, 5));
+        EXPECT_TRUE(producer.check(12, 5 * MiB, 7));
+        for (uint32_t slot : {1, 3, 5, 11, 12}) {
+            producer.free(slot);
+        }
+    }
 }
 
 TEST_P(IpcGpu, PoolsAndOffsetsTravelAlong) {

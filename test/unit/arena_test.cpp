@@ -4,6 +4,7 @@
  * gpu/arena_test.cpp.
  */
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -36,7 +37,7 @@ bool __real_umf_broker_start(void);
 
 namespace {
 
-int brokers, brokers_inside; // starts; those in an operation of the provider
+std::atomic<int> brokers{0}, brokers_inside{0}; // starts; those in an operation of the provider
 
 } // namespace
 
@@ -241,7 +242,8 @@ bool is_all(const char *from, size_t size, char value) {
 TEST_F(Arena, StartsTheBrokerWithoutItsLocks) {
     make();
     char *block = take(MiB);
-    brokers = brokers_inside = 0;
+    brokers = 0;
+    brokers_inside = 0;
     Handle handle(block);
     EXPECT_GE(brokers, 1);
     EXPECT_EQ(brokers_inside, 0);

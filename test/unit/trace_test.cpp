@@ -1,5 +1,6 @@
 // The benchmark's recorded sequences: what their file may say, and that pools can serve them.
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <sstream>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "../../benchmark/trace.h"
 #include "fakes/fake_provider.h"
+#include "fakes/scale.h"
 
 namespace {
 
@@ -170,6 +172,9 @@ class Recorded : public testing::TestWithParam<Recording> {};
 // touched.
 TEST_P(Recorded, NeedsLittleMoreThanItUses) {
     const Recording &recording = GetParam();
+    if (UMF_TEST_ASAN && !does_all() && strcmp(recording.name, "fixed") != 0) {
+        GTEST_SKIP() << "the sanitizer sees the same code in the shortest one";
+    }
     const std::string path = std::string(UMF_TEST_TRACES) + "/" + recording.name;
     trace::Trace trace;
     std::string error;
