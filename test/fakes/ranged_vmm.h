@@ -33,6 +33,7 @@ struct RangedVmmBook {
     std::set<std::thread::id> unmapping; // threads
     std::string fails, faults;
     size_t fails_at = 0, bytes = 0, limit = SIZE_MAX;
+    size_t maps = 0; // of pages
 };
 
 class RangedVmm {
@@ -73,6 +74,11 @@ class RangedVmm {
     static size_t bytes() {
         Lock guard(lock);
         return book.bytes;
+    }
+    // How often a page was mapped.
+    static size_t maps() {
+        Lock guard(lock);
+        return book.maps;
     }
     static size_t mapped() {
         Lock guard(lock);
@@ -159,6 +165,7 @@ class RangedVmm {
                 fault("a page is mapped where another one is");
             }
             page->second.mappings++;
+            book.maps++;
             book.mappings[base] = Mapping{pages[i].size, pages[i].id};
         }
         return result;

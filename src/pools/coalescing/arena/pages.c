@@ -119,6 +119,7 @@ static size_t list_donors_locked(umf_arena_t *arena, donor_t *donors,
 /* How much is taken from free segments. */
 typedef struct wanted_t {
     size_t bytes, most; /* at least, if there is as much; at most */
+    size_t page;        /* bytes of a page, at least */
     bool is_doomed;     /* the pages are to be released, else they become spare */
 } wanted_t;
 
@@ -132,6 +133,7 @@ static size_t find_run(umf_arena_t *arena, const umf_segment_t *segment, uintptr
         const umf_arena_page_t *page = umf_arena_page_at(arena, at - arena->unit);
         bool is_whole = page->home >= low && page->home + page->memory.size == at;
         bool may_leave = !page->is_fixed && (wanted->is_doomed || !page->is_shared);
+        may_leave = may_leave && page->memory.size >= wanted->page;
         if (is_whole && may_leave && page->memory.size <= wanted->most - (top - bottom)) {
             top = top ? top : at;
             bottom = page->home;
@@ -199,8 +201,8 @@ static size_t take_from_locked(umf_arena_t *arena, const donor_t *donor, wanted_
     return taken;
 }
 
-static size_t take_locked(umf_arena_t *arena, size_t bytes, size_t most,
-                          const umf_arena_request_t *request) {
+static size_t take_pages_locked(umf_arena_t *arena, wanted_t wanted,
+                                const umf_arena_request_t *request) {
     size_t room =
         arena->areas[UMF_ARENA_LARGE].free_count + arena->areas[UMF_ARENA_LITTLE].free_count;
     size_t taken = 0;
@@ -209,11 +211,27 @@ static size_t take_locked(umf_arena_t *arena, size_t bytes, size_t most,
         return 0;
     }
     size_t count = list_donors_locked(arena, donors, request);
-    for (size_t i = 0; i < count && taken < bytes; i++) {
-        const wanted_t wanted = {bytes - taken, most - taken, !request};
-        taken += take_from_locked(arena, &donors[i], wanted);
+    for (size_t i = 0; i < count && wanted.bytes > 0; i++) {
+        size_t run = take_from_locked(arena, &donors[i], wanted);
+        taken += run;
+        wanted.bytes -= run < wanted.bytes ? run : wanted.bytes;
+        wanted.most -= run;
     }
     umf_meta_free(donors, room * sizeof(*donors));
+    return taken;
+}
+
+/* Large pages first: drivers need as long for one as for a small one. */
+static size_t take_locked(umf_arena_t *arena, size_t bytes, size_t most,
+                          const umf_arena_request_t *request) {
+    size_t taken = 0;
+    for (size_t i = SIZES; i-- > 0 && taken < bytes;) {
+        size_t page = page_sizes[i].units * arena->unit;
+        if (i == 0 || (arena->held_peak >= page_sizes[i].from && page <= bytes - taken)) {
+            const wanted_t wanted = {bytes - taken, most - taken, page, !request};
+            taken += take_pages_locked(arena, wanted, request);
+        }
+    }
     return taken;
 }
 
