@@ -4,6 +4,7 @@
 
 #include <umf.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -94,11 +95,12 @@ const char usage[] =
     "usage: umf-bench-gpu [--sleep GIB[,GIB...]] [--folder PATH] [--only "
     "pair|queue|copy|ipc|sleep] "
     "[--quick]\n"
-    "                     [--torch FILE] [--driver PATH]\n"
+    "                     [--keep POLICY] [--torch FILE] [--driver PATH]\n"
     "       umf-bench-gpu --replay FILE... [--over PROVIDER] [--course FILE] [--driver PATH]\n"
     "  --sleep GIB      how much memory sleeps (8)\n"
     "  --folder PATH    where content is kept in files (/dev/shm)\n"
     "  --only WHAT      one of the parts\n"
+    "  --keep POLICY    of the part sleep: only pinned, host, file, peer, zero or discard\n"
     "  --quick          shorter rounds, fewer sizes\n"
     "  --torch FILE     what torch_peer.py --out has measured, for the comparison\n"
     "  --replay FILE    a sequence that torch_record.py has recorded; may be given again\n"
@@ -113,13 +115,20 @@ std::string *text_option(const std::string &name) {
         std::string *value;
     } table[] = {{"--folder", &options.folder}, {"--only", &options.filter},
                  {"--torch", &options.torch},   {"--over", &options.over},
-                 {"--course", &options.course}, {"--driver", &options.driver}};
+                 {"--course", &options.course}, {"--driver", &options.driver},
+                 {"--keep", &options.keep}};
     for (const auto &option : table) {
         if (name == option.name) {
             return option.value;
         }
     }
     return nullptr;
+}
+
+bool is_policy(const std::string &name) {
+    const char *const names[] = {"", "pinned", "host", "file", "peer", "zero", "discard"};
+    return std::any_of(std::begin(names), std::end(names),
+                       [&](const char *each) { return name == each; });
 }
 
 struct Command {
@@ -149,7 +158,7 @@ Command parse(int argc, char **argv) {
             command.good = false;
         }
     }
-    command.good = command.good && !options.sleep_gib.empty();
+    command.good = command.good && !options.sleep_gib.empty() && is_policy(options.keep);
     return command;
 }
 

@@ -71,6 +71,7 @@ struct Options {
     std::string driver = "libcuda.so.1";
     std::string folder = "/dev/shm";
     std::string filter;              // "pair", "queue", "copy", "ipc" or "sleep"; empty: all
+    std::string keep;                // a policy of sleep; empty: all
     std::string torch;               // figures of torch_peer.py, a file; empty: none
     std::vector<std::string> replay; // recorded sequences, files: nothing else runs
     std::string over = "cuda_vmm";   // the provider that serves them

@@ -453,6 +453,34 @@ void run_policy(Sleeper &sleeper, const Case &of, umf_suspend_keep_t keep, const
     }
 }
 
+bool wants(const std::string &policy) {
+    return options.keep.empty() || options.keep == policy;
+}
+
+// Content of the others goes through memory of the host.
+bool is_peer_only() {
+    return options.keep == "peer";
+}
+
+Raw measure_raw(const Case &of) {
+    Raw raw;
+    Blocks blocks(of);
+    if (!is_peer_only()) {
+        raw.copy = measure_copy(blocks, of);
+        print_way("raw pinned copy", of, raw.copy);
+    }
+    raw.unmap = measure_unmap(blocks, false);
+    print_way("raw unmap + release, make", of, raw.unmap);
+    const Way at_once = measure_unmap(blocks, true);
+    print_way("the same, in one call", of, at_once);
+    raw.unmap.sleep = std::min(raw.unmap.sleep, at_once.sleep);
+    if (!is_peer_only()) {
+        raw.naive = measure_naive(blocks, of);
+        print_way("naive", of, raw.naive);
+    }
+    return raw;
+}
+
 void run_case(const Case &of) {
     printf("\nSleep and wake of %s in blocks of %s\n  %-28s %13s %13s %13s %13s\n",
            text(of.bytes()).c_str(), text(of.block).c_str(), "", "sleep", "", "wake", "");
@@ -460,20 +488,10 @@ void run_case(const Case &of) {
         printf("  the device has no room for it\n");
         return;
     }
-    Raw raw;
-    {
-        Blocks blocks(of);
-        raw.copy = measure_copy(blocks, of);
-        print_way("raw pinned copy", of, raw.copy);
-        raw.unmap = measure_unmap(blocks, false);
-        print_way("raw unmap + release, make", of, raw.unmap);
-        const Way at_once = measure_unmap(blocks, true);
-        print_way("the same, in one call", of, at_once);
-        raw.unmap.sleep = std::min(raw.unmap.sleep, at_once.sleep);
-        raw.naive = measure_naive(blocks, of);
-        print_way("naive", of, raw.naive);
+    Raw raw = measure_raw(of);
+    if (wants("peer")) {
+        raw.peer = measure_peer(of);
     }
-    raw.peer = measure_peer(of);
     if (raw.peer.sleep > 0) {
         print_way("raw peer copy", of, raw.peer);
     }
@@ -483,7 +501,9 @@ void run_case(const Case &of) {
         return;
     }
     for (auto &[keep, name] : policies) {
-        run_policy(sleeper, of, keep, name, raw);
+        if (wants(name)) {
+            run_policy(sleeper, of, keep, name, raw);
+        }
     }
     umfSuspendTrim();
 }
@@ -492,7 +512,9 @@ void run_case(const Case &of) {
 
 void run_sleep(double gib) {
     const size_t bytes = std::max(static_cast<size_t>(gib * static_cast<double>(GiB)), 8 * MiB);
-    warm_host(bytes);
+    if (!is_peer_only()) {
+        warm_host(bytes);
+    }
     const size_t large = std::min(GiB, bytes / 4 / (2 * MiB) * (2 * MiB));
     for (size_t block : {large, 2 * MiB}) {
         run_case({block, bytes / block});
