@@ -6,26 +6,7 @@
 
 #include "base/meta.h"
 
-struct umf_hash_slot_t {
-    uint64_t key; /* 0: free */
-    void *value;
-};
-
 #define HASH_MIN_SLOTS 8
-
-static size_t hash_slot_index(const umf_hash_t *hash, uint64_t key) {
-    key *= UINT64_C(0x9E3779B97F4A7C15);
-    return (size_t)(key ^ (key >> 32)) & hash->mask;
-}
-
-/* The slot of `key`, or the free slot where it belongs. The table must have a free slot. */
-static struct umf_hash_slot_t *hash_slot(const umf_hash_t *hash, uint64_t key) {
-    size_t i = hash_slot_index(hash, key);
-    while (hash->slots[i].key != 0 && hash->slots[i].key != key) {
-        i = (i + 1) & hash->mask;
-    }
-    return &hash->slots[i];
-}
 
 static size_t hash_capacity(const umf_hash_t *hash) {
     return hash->slots ? hash->mask + 1 : 0;
@@ -48,7 +29,7 @@ static bool hash_rehash(umf_hash_t *hash, size_t capacity) {
     }
     for (size_t i = 0; i < hash_capacity(hash); i++) {
         if (hash->slots[i].key != 0) {
-            *hash_slot(&larger, hash->slots[i].key) = hash->slots[i];
+            *umf_hash_slot(&larger, hash->slots[i].key) = hash->slots[i];
         }
     }
     umf_meta_free(hash->slots, hash_capacity(hash) * sizeof(*hash->slots));
@@ -74,12 +55,8 @@ bool umf_hash_reserve(umf_hash_t *hash, size_t more) {
     return hash_rehash(hash, capacity);
 }
 
-void *umf_hash_get(const umf_hash_t *hash, uint64_t key) {
-    return hash->count && key ? hash_slot(hash, key)->value : NULL;
-}
-
 bool umf_hash_put(umf_hash_t *hash, uint64_t key, void *value) {
-    struct umf_hash_slot_t *slot = hash->count ? hash_slot(hash, key) : NULL;
+    umf_hash_slot_t *slot = hash->count ? umf_hash_slot(hash, key) : NULL;
     if (slot && slot->key == key) {
         slot->value = value;
         return true;
@@ -87,7 +64,7 @@ bool umf_hash_put(umf_hash_t *hash, uint64_t key, void *value) {
     if (!umf_hash_reserve(hash, 1)) {
         return false;
     }
-    *hash_slot(hash, key) = (struct umf_hash_slot_t){.key = key, .value = value};
+    *umf_hash_slot(hash, key) = (umf_hash_slot_t){.key = key, .value = value};
     hash->count++;
     return true;
 }
@@ -97,14 +74,14 @@ bool umf_hash_put(umf_hash_t *hash, uint64_t key, void *value) {
 static void hash_close_gap(umf_hash_t *hash, size_t hole) {
     size_t i = hole;
     for (;;) {
-        hash->slots[hole] = (struct umf_hash_slot_t){0};
+        hash->slots[hole] = (umf_hash_slot_t){0};
         size_t index;
         do {
             i = (i + 1) & hash->mask;
             if (hash->slots[i].key == 0) {
                 return;
             }
-            index = hash_slot_index(hash, hash->slots[i].key);
+            index = umf_hash_index(hash, hash->slots[i].key);
         } while (((i - index) & hash->mask) < ((i - hole) & hash->mask));
         hash->slots[hole] = hash->slots[i];
         hole = i;
@@ -115,7 +92,7 @@ void *umf_hash_remove(umf_hash_t *hash, uint64_t key) {
     if (!hash->count || !key) {
         return NULL;
     }
-    struct umf_hash_slot_t *slot = hash_slot(hash, key);
+    umf_hash_slot_t *slot = umf_hash_slot(hash, key);
     void *value = slot->value;
     if (slot->key == key) {
         hash->count--;

@@ -66,6 +66,35 @@ TEST(hash, BehavesLikeAMap) {
     }
 }
 
+/* Slots that a search reads, in a table that is as full as it gets. */
+static double probes_of_steps(size_t slots, uint64_t step) {
+    umf_hash_t hash = {};
+    const uint64_t first = 0x7f1234560000;
+    const size_t count = slots / 4 * 3;
+    EXPECT_TRUE(umf_hash_reserve(&hash, count));
+    EXPECT_EQ(hash.mask + 1, slots);
+    for (size_t i = 0; i < count; i++) {
+        EXPECT_TRUE(umf_hash_put(&hash, first + i * step, value_of(i + 1)));
+    }
+    size_t probes = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t key = first + i * step;
+        const auto slot = static_cast<size_t>(umf_hash_slot(&hash, key) - hash.slots);
+        probes += ((slot - umf_hash_index(&hash, key)) & hash.mask) + 1;
+    }
+    umf_hash_fini(&hash);
+    return static_cast<double>(probes) / static_cast<double>(count);
+}
+
+/* Keys in random places take 2.5. */
+TEST(hash, AddressesInEqualStepsAreScattered) {
+    for (size_t slots : {8, 32, 256, 1024}) {
+        for (uint64_t step = 16; step <= 64 << 20; step *= 2) {
+            EXPECT_LE(probes_of_steps(slots, step), 5) << slots << " slots, steps of " << step;
+        }
+    }
+}
+
 TEST(hash, ReservedPutsCannotFail) {
     umf_hash_t hash = {};
     ASSERT_TRUE(umf_hash_reserve(&hash, 1000));
