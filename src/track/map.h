@@ -132,8 +132,8 @@ static inline umf_map_entry_t umf_map_load(const _Atomic(umf_map_entry_t) *slot)
     return atomic_load_explicit(slot, memory_order_acquire);
 }
 
-static inline bool umf_map_walk(const _Atomic(umf_map_entry_t) *flat, size_t slots, uintptr_t addr,
-                                umf_map_entry_t *entry) {
+UMF_INLINE bool umf_map_walk(const _Atomic(umf_map_entry_t) *flat, size_t slots, uintptr_t addr,
+                             umf_map_entry_t *entry) {
     uintptr_t slot = addr >> 21;
     if (umf_unlikely(slot >= slots)) {
         *entry = 0;
@@ -160,7 +160,7 @@ static inline bool umf_map_find_fast(const umf_map_t *map, uintptr_t addr, umf_m
 }
 
 /* The same in the map of the process. Hot. */
-static inline bool umf_map_find_global(uintptr_t addr, umf_map_entry_t *entry) {
+UMF_INLINE bool umf_map_find_global(uintptr_t addr, umf_map_entry_t *entry) {
     return umf_map_walk(umf_map_global_flat, umf_map_global_slots, addr, entry);
 }
 
