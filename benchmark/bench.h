@@ -183,7 +183,7 @@ struct Subject {
     std::string absent;          // why it cannot run; empty if it can
 };
 
-enum class FreeBy { pointer, pool };
+enum class FreeBy { pointer, pool, queue };
 
 Subject loop_subject();
 // glibc, jemalloc, mimalloc heap, TBB pool, TBB scalable: always all, absent ones say why.

@@ -67,10 +67,11 @@ const std::vector<Row> &rows() {
          {"disjoint over os", "jemalloc over os", "glibc", "jemalloc", "mimalloc heap",
           "TBB pool"}},
         {"malloc",
-         {"disjoint over os", "jemalloc over os", "proxy over null", "jemalloc", "mimalloc heap"}},
+         {"disjoint over os", "jemalloc over os", "proxy over null",
+          "disjoint over queues, umfFreeOn", "jemalloc", "mimalloc heap"}},
         {"free",
          {"disjoint over os", "disjoint over os, umfPoolFree", "jemalloc over os",
-          "proxy over null", "jemalloc", "mimalloc heap"}},
+          "proxy over null", "disjoint over queues, umfFreeOn", "jemalloc", "mimalloc heap"}},
     };
     return all;
 }

@@ -1,6 +1,7 @@
 // Measured subjects: the library's pools over providers, and the peers it is compared with.
 #include "bench.h"
 
+#include <umf/plugin.h>
 #include <umf/pools/pool_coalescing.h>
 #include <umf/pools/pool_disjoint.h>
 #include <umf/pools/pool_jemalloc.h>
@@ -9,6 +10,7 @@
 #include <umf/providers/provider_file_memory.h>
 #include <umf/providers/provider_fixed_memory.h>
 #include <umf/providers/provider_os_memory.h>
+#include <umf/queue.h>
 #include <umf/text.h>
 
 #include <algorithm>
@@ -262,6 +264,28 @@ umf_result_t null_free(void *provider, void *ptr, size_t) {
     return UMF_RESULT_SUCCESS;
 }
 
+// As "chunks", with queues whose work has always completed. The table of its own is registered with
+// operations beyond it.
+const umf_memory_provider_ops_t *queues_ops(const umf_memory_provider_ops_t &plain) {
+    static const umf_memory_provider_ops_t ops = plain;
+    static const umf_memory_provider_ext_ops_t ext = [] {
+        umf_memory_provider_ext_ops_t operations = UMF_MEMORY_PROVIDER_EXT_OPS_INIT;
+        operations.queue_mark = [](void *, void *queue, void **mark) {
+            *mark = queue;
+            return UMF_RESULT_SUCCESS;
+        };
+        operations.mark_wait = [](void *, void *, int) { return 1; };
+        return operations;
+    }();
+    static const umf_memory_provider_descriptor_t kind = {
+        sizeof(kind), "bench_queues", &ops, &ext, nullptr, nullptr, nullptr};
+    static const bool registered = [] {
+        const auto add = UMF_BENCH_OPTIONAL(umfRegisterProvider);
+        return add && add(&kind) == UMF_RESULT_SUCCESS;
+    }();
+    return registered ? &ops : nullptr;
+}
+
 const umf_memory_provider_ops_t *user_kind_ops(const std::string &kind) {
     static const umf_memory_provider_ops_t chunks = [] {
         umf_memory_provider_ops_t ops = user_provider_ops();
@@ -285,7 +309,10 @@ const umf_memory_provider_ops_t *user_kind_ops(const std::string &kind) {
         ops.free = null_free;
         return ops;
     }();
-    return kind == "chunks" ? &chunks : kind == "reserve" ? &reserve : &null;
+    return kind == "chunks"    ? &chunks
+           : kind == "queues"  ? queues_ops(chunks)
+           : kind == "reserve" ? &reserve
+                               : &null;
 }
 
 umf_result_t create_os(umf_memory_visibility_t visibility, umf_memory_provider_handle_t *handle) {
@@ -360,7 +387,9 @@ Provider::Provider(const char *kind) {
         const auto create = UMF_BENCH_OPTIONAL(umfMemoryProviderCreateFromText);
         result = create ? create(kind, &handle) : UMF_RESULT_ERROR_NOT_SUPPORTED;
     } else {
-        result = umfMemoryProviderCreate(user_kind_ops(name), &calls, &handle);
+        const umf_memory_provider_ops_t *ops = user_kind_ops(name);
+        result =
+            ops ? umfMemoryProviderCreate(ops, &calls, &handle) : UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
     if (result != UMF_RESULT_SUCCESS) {
         handle = nullptr;
@@ -522,6 +551,18 @@ template <class F> void *address_of(F *function) {
     return address;
 }
 
+char queue; // its address is the handle of the only queue
+
+void *malloc_on_queue(void *pool, size_t size) {
+    static const auto call = UMF_BENCH_OPTIONAL(umfPoolMallocOn);
+    return call(static_cast<umf_memory_pool_handle_t>(pool), size, 0, &queue);
+}
+
+void free_on_queue(void *ptr) {
+    static const auto call = UMF_BENCH_OPTIONAL(umfFreeOn);
+    call(ptr, &queue);
+}
+
 } // namespace
 
 Subject loop_subject() {
@@ -534,11 +575,15 @@ Subject pool_subject(const char *pool, const char *provider, FreeBy by,
                      umf_pool_create_flags_t flags) {
     Subject s;
     s.name = std::string(pool) + " over " + provider;
-    s.name += by == FreeBy::pool ? ", umfPoolFree" : "";
+    s.name += by == FreeBy::pool ? ", umfPoolFree" : by == FreeBy::queue ? ", umfFreeOn" : "";
     s.name += flags & UMF_POOL_CREATE_FLAG_DISABLE_TRACKING ? ", untracked" : "";
     s.shape = by == FreeBy::pool ? Shape::pool : Shape::heap;
     s.malloc_fn = address_of(umfPoolMalloc);
     s.free_fn = by == FreeBy::pool ? address_of(umfPoolFree) : address_of(umfFree);
+    if (by == FreeBy::queue) {
+        s.malloc_fn = address_of(malloc_on_queue);
+        s.free_fn = address_of(free_on_queue);
+    }
     auto owned = std::make_shared<Pool>(pool, provider, flags);
     s.ctx = owned->handle;
     s.absent = owned->error;
@@ -773,8 +818,10 @@ Subject subject_by_name(const std::string &name) {
     }
     const size_t comma = std::min(name.find(','), name.size());
     const std::string provider = name.substr(over + 6, comma - over - 6);
-    return pool_subject(name.substr(0, over).c_str(), provider.c_str(),
-                        comma < name.size() ? FreeBy::pool : FreeBy::pointer);
+    const FreeBy by = comma == name.size()                          ? FreeBy::pointer
+                      : name.find("umfFreeOn") != std::string::npos ? FreeBy::queue
+                                                                    : FreeBy::pool;
+    return pool_subject(name.substr(0, over).c_str(), provider.c_str(), by);
 }
 
 namespace {
