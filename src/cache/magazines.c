@@ -136,6 +136,10 @@ static bool release_large(umf_magazines_t *m, uint32_t except, size_t left) {
 
 bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t most) {
     size_t bytes = 0;
+    /* For blocks without a bin, each of which asks: without depots nothing is there. */
+    if (most && !atomic_load_explicit(&m->has_depots, memory_order_relaxed)) {
+        return false;
+    }
     for (uint32_t bin = m->bins; bin-- > 0 && is_large(m, bin);) {
         bytes += bin == except ? 0 : waiting(m, bin) * m->capacity[bin].size;
     }
