@@ -14,12 +14,13 @@
 #include "plain.h"
 #include "report.h"
 #include "umfctl.h"
+#include "vault_show.h"
 
 static const char usage[] =
     "usage: umfctl vault <action> [--json] [--dir FOLDER] [<word>...]\n"
     "\n"
-    "  ls               the vaults of this user: generation, bytes, readers\n"
-    "  stat NAME        one vault, and the entries of its current generation\n"
+    "  ls               the vaults of this user: generation, bytes, readers, claims\n"
+    "  stat NAME        one vault, its claims, the entries of its current generation\n"
     "  put NAME FILE... files become the entries of a new generation\n"
     "  snapshot NAME[@N] memory of GPUs gets copies in memory of the host\n"
     "  evict NAME[@N]   releases memory of GPUs that has such copies, of all generations or one;\n"
@@ -28,7 +29,8 @@ static const char usage[] =
     "  verify NAME[@N]  reads all entries and compares them with the sums of the commit\n"
     "  watch NAME       events, one in a line, until Ctrl-C\n"
     "                   -n COUNT     so many events\n"
-    "  drop NAME[@N]    drops all generations, or one; readers keep what they have mapped\n"
+    "  drop NAME[@N]    drops all generations and claims, or one generation; readers keep what "
+    "they have mapped\n"
     "                   --draft      ends the draft of another program instead\n"
     "  stop             ends the service, if it has no clients and no content\n"
     "                   --drop       also with both\n"
@@ -83,60 +85,10 @@ static umf_result_t attach(umf_vault_handle_t vault, uint64_t generation,
 
 /* --- ls and stat ------------------------------------------------------------------------------ */
 
-static void stat_members(const char *name, const umf_vault_stat_t *stat) {
-    const report_member_t members[] = {
-        {"name", {.unit = REPORT_TEXT, .text = name}},
-        {"current", {.unit = REPORT_NUMBER, .number = stat->current}},
-        {"generations", {.unit = REPORT_NUMBER, .number = stat->generations}},
-        {"bytes", {.unit = REPORT_BYTES, .number = stat->bytes}},
-        {"device_bytes", {.unit = REPORT_BYTES, .number = stat->device_bytes}},
-        {"devices", {.unit = REPORT_NUMBER, .number = stat->devices}},
-        {"device", {.unit = REPORT_TEXT, .text = stat->device}},
-        {"copy_bytes", {.unit = REPORT_BYTES, .number = stat->copy_bytes}},
-        {"evicted", {.unit = REPORT_NUMBER, .number = stat->evicted}},
-        {"readers", {.unit = REPORT_NUMBER, .number = stat->readers}},
-        {"writer", {.unit = REPORT_NUMBER, .number = stat->writer}},
-        {"limit", {.unit = REPORT_BYTES, .number = stat->limit ? stat->limit : REPORT_UNLIMITED}},
-        {"restarts", {.unit = REPORT_NUMBER, .number = stat->restarts}},
-    };
-    report_item(members, sizeof(members) / sizeof(members[0]));
-}
-
-static void stat_line(const char *name, const umf_vault_stat_t *stat) {
-    char line[256], bytes[32], writer[48] = "";
-    if (stat->writer) {
-        snprintf(writer, sizeof(writer), ", process %" PRIu32 " writes", stat->writer);
-    }
-    snprintf(line, sizeof(line),
-             "  %-20.40s generation %" PRIu64 " of %" PRIu64 ", %s, %" PRIu64 " readers%s", name,
-             stat->current, stat->generations, report_bytes_text(stat->bytes, bytes, sizeof(bytes)),
-             stat->readers, writer);
-    line[80] = '\0';
-    report_line(line);
-    if (stat->devices) {
-        snprintf(line, sizeof(line), "  %-20s %s in %" PRIu32 " device%s, the first is %s", "",
-                 report_bytes_text(stat->device_bytes, bytes, sizeof(bytes)), stat->devices,
-                 stat->devices == 1 ? "" : "s", stat->device);
-        report_line(line);
-    }
-    if (stat->copy_bytes) {
-        snprintf(line, sizeof(line), "  %-20s %s of copies, %" PRIu64 " generations evicted", "",
-                 report_bytes_text(stat->copy_bytes, bytes, sizeof(bytes)), stat->evicted);
-        report_line(line);
-    }
-}
-
-static int show_vault(const char *name, const umf_vault_stat_t *stat, void *arg) {
-    (void)arg;
-    stat_members(name, stat);
-    stat_line(name, stat);
-    return 0;
-}
-
 static int list(void) {
     umf_vault_params_t params = params_of(0);
     report_list("vaults", "Vaults");
-    umf_result_t result = umfVaultList(&params, show_vault, NULL);
+    umf_result_t result = umfVaultList(&params, vault_show, NULL);
     if (result == UMF_RESULT_SUCCESS) {
         return 0;
     }
@@ -147,27 +99,6 @@ static int list(void) {
     return fails("ls");
 }
 
-static int show_entry(const umf_vault_entry_t *entry, void *arg) {
-    (void)arg;
-    const report_member_t members[] = {
-        {"key", {.unit = REPORT_TEXT, .text = entry->key}},
-        {"bytes", {.unit = REPORT_BYTES, .number = entry->size}},
-        {"note_bytes", {.unit = REPORT_NUMBER, .number = entry->note_size}},
-        {"private", {.unit = REPORT_NUMBER, .number = (entry->flags & UMF_VAULT_PRIVATE) != 0}},
-        {"zero", {.unit = REPORT_NUMBER, .number = (entry->flags & UMF_VAULT_ZERO) != 0}},
-    };
-    char line[320], bytes[32];
-    report_item(members, sizeof(members) / sizeof(members[0]));
-    snprintf(line, sizeof(line), "  %10s  %s%s",
-             report_bytes_text(entry->size, bytes, sizeof(bytes)), entry->key,
-             entry->flags & UMF_VAULT_PRIVATE ? "  (private)"
-             : entry->flags & UMF_VAULT_ZERO  ? "  (zero)"
-                                              : "");
-    line[80] = '\0';
-    report_line(line);
-    return 0;
-}
-
 static int stat_of(umf_vault_handle_t vault, const char *name) {
     umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
     umf_vault_view_handle_t view;
@@ -175,7 +106,11 @@ static int stat_of(umf_vault_handle_t vault, const char *name) {
         return fails(name);
     }
     report_list("vaults", "Vault");
-    show_vault(name, &stat, NULL);
+    vault_show(name, &stat, NULL);
+    if (stat.claims) {
+        report_list("claims", "Claims");
+        umfVaultEachClaim(vault, vault_show_claim, NULL);
+    }
     if (stat.current == 0 || stat.evicted) { /* a look does not bring memory back */
         return 0;
     }
@@ -183,7 +118,7 @@ static int stat_of(umf_vault_handle_t vault, const char *name) {
         return fails(name);
     }
     report_list("entries", "Entries");
-    umfVaultEach(view, NULL, show_entry, NULL);
+    umfVaultEach(view, NULL, vault_show_entry, NULL);
     return 0;
 }
 
@@ -361,6 +296,8 @@ static const char *event_word(umf_vault_event_type_t type) {
         return "evicted";
     case UMF_VAULT_EVENT_REFILLED:
         return "refilled";
+    case UMF_VAULT_EVENT_UNCLAIMED:
+        return "unclaimed";
     default:
         return "unknown";
     }

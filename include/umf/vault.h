@@ -50,6 +50,9 @@
  * readers or without; readers retain their mappings. Groups and ::umfVaultDropDraft are not
  * supported. The only events are commits; the number of an event is that of its generation.
  *
+ * Memory that changes, such as a cache of keys and values, is *claimed*: ::umfVaultClaim. It has a
+ * key, stays writable, and outlives its holder; the next holder goes on with it.
+ *
  * Handles of vaults and views may be used by any thread. A draft is used by one thread at a time;
  * its pools are like all pools. After a fork the handles are the parent's: calls in the child give
  * UMF_RESULT_ERROR_INVALID_ARGUMENT, and memory of views stays mapped there and readable.
@@ -254,11 +257,14 @@ typedef struct umf_vault_stat_t {
     uint64_t copy_bytes;
     /// Generations whose memory of devices was evicted.
     uint64_t evicted;
+    /// Keys that have writable memory (::umfVaultClaim), with or without a holder; `bytes` has
+    /// their memory, too. Of a folder: 0.
+    uint32_t claims;
 } umf_vault_stat_t;
 
 /// @brief Only the size set.
 #define UMF_VAULT_STAT_INIT                                                                        \
-    { sizeof(umf_vault_stat_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, 0 }
+    { sizeof(umf_vault_stat_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, 0, 0 }
 
 /// @brief Types of events.
 typedef enum umf_vault_event_type_t {
@@ -274,6 +280,9 @@ typedef enum umf_vault_event_type_t {
     UMF_VAULT_EVENT_EVICTED = 5,
     /// Memory of devices was made again.
     UMF_VAULT_EVENT_REFILLED = 6,
+    /// A client no longer holds a claim: it gave it back, its process has ended, or another client
+    /// has taken it. The generation of the event is the epoch that it had.
+    UMF_VAULT_EVENT_UNCLAIMED = 7,
 } umf_vault_event_type_t;
 
 /// @brief An event of a vault.
@@ -634,6 +643,168 @@ umf_result_t umfVaultSnapshot(umf_vault_handle_t hVault, uint64_t generation,
 ///         otherwise as ::umfVaultOpen
 umf_result_t umfVaultEvict(umf_vault_handle_t hVault, uint64_t generation);
 
+/// @brief What happens to clients in the way of a claim: those that hold it, unless all share it,
+///        and those that were fenced from it and may still have its memory mapped.
+typedef enum umf_vault_fence_t {
+    /// They are waited for. A client leaves a claim by ::umfVaultUnclaim or ::umfVaultClose, or
+    /// when its process has ended; a process that is stopped leaves nothing. So none of its threads
+    /// writes to the memory any more when the next client has it.
+    UMF_VAULT_FENCE_WAIT = 0,
+    /// They lose the claim at once: ::umfVaultClaimNote refuses them from then on, and
+    /// umf_vault_claim_t::now differs from their epoch. The kernel cannot take a mapping away from
+    /// another process: their threads can go on writing to the memory, if they do not look at
+    /// `now`, until they unmap it or end.
+    UMF_VAULT_FENCE_EPOCH = 1,
+    /// Their processes are killed (SIGKILL) and waited for. The process that claims is never
+    /// killed: its other handles are waited for.
+    UMF_VAULT_FENCE_KILL = 2,
+} umf_vault_fence_t;
+
+/// @brief How memory is claimed.
+typedef struct umf_vault_claim_params_t {
+    /// sizeof(umf_vault_claim_params_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// Bytes, rounded up to pages. 0: the memory must be there, of any size.
+    size_t size;
+    /// 1: held together with all others that say so.
+    int shared;
+    /// What happens to clients in the way.
+    umf_vault_fence_t fence;
+    /// How long to wait for them, in ms. With ::UMF_VAULT_FENCE_KILL at least
+    /// umf_vault_params_t::timeout_ms.
+    uint64_t timeout_ms;
+} umf_vault_claim_params_t;
+
+/// @brief The default: memory that is there, for one holder, without a wait.
+#define UMF_VAULT_CLAIM_PARAMS_INIT                                                                \
+    { sizeof(umf_vault_claim_params_t), 0, 0, UMF_VAULT_FENCE_WAIT, 0 }
+
+/// @brief Memory that is claimed.
+typedef struct umf_vault_claim_t {
+    /// sizeof(umf_vault_claim_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// The memory, for reading and writing, until ::umfVaultUnclaim, ::umfVaultForget or
+    /// ::umfVaultClose. A child of fork does not have it.
+    void *ptr;
+    /// Bytes of it.
+    size_t size;
+    /// Number of this claim of the key: 1 for the one that made the memory, and higher each time
+    /// that another client gets it; those that share it have the same. There may be gaps.
+    uint64_t epoch;
+    /// The epoch of the last claim, in the memory: another value than `epoch` says that this
+    /// client was fenced. Valid as `ptr`. Holders can write to this word as to the rest: it guards
+    /// against mistakes.
+    const volatile uint64_t *now;
+    /// 1: the memory is new, and zero.
+    int is_new;
+    /// The last note; valid until the next call about this key. NULL: none.
+    const void *note;
+    /// Bytes of the note.
+    size_t note_size;
+} umf_vault_claim_t;
+
+/// @brief Only the size set.
+#define UMF_VAULT_CLAIM_INIT                                                                       \
+    { sizeof(umf_vault_claim_t), NULL, 0, 0, NULL, 0, NULL, 0 }
+
+/// @brief Claims memory that has a key: maps it for writing, as its only holder or together with
+///        others. The first claim of a key makes it.
+///
+/// The memory stays when its holder ends, with what was written until then. It has no generations
+/// and is never sealed. It stays until ::umfVaultForget, or ::umfVaultDrop of the whole vault. It
+/// is memory of the host, which is taken from the system when it is first written.
+///
+/// A key that this handle holds already is claimed again without effect. One that it has lost to
+/// another client is claimed anew, at the same addresses.
+///
+/// @param hVault the vault; of the service
+/// @param key 1 to 255 bytes
+/// @param params NULL: ::UMF_VAULT_CLAIM_PARAMS_INIT
+/// @param claim [in,out] struct_size is set; the rest is written only on success
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid; with
+///         ::UMF_REASON_ABSENT if the key has no memory and `size` is 0, with ::UMF_REASON_IDENTITY
+///         if it has another size, with ::UMF_REASON_STALE if the service has lost what this handle
+///         holds, which must be given back first;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES with ::UMF_REASON_BUSY if clients are in the way
+///         when the time is over, or if a limit is reached;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED of a folder, or if a process cannot be killed;
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; otherwise as ::umfVaultOpen. After a failure
+///         nothing is claimed or mapped that was not before
+umf_result_t umfVaultClaim(umf_vault_handle_t hVault, const char *key,
+                           const umf_vault_claim_params_t *params, umf_vault_claim_t *claim);
+
+/// @brief Stores a note beside a claim, such as how much of the memory is valid. This is the commit
+///        of a holder: the service refuses it from a client that was fenced, at whatever moment it
+///        comes.
+///
+/// The next holder gets the last note (umf_vault_claim_t::note), also if the service was killed
+/// meanwhile: the former one or the new one, whole.
+///
+/// @param hVault the vault
+/// @param key of a claim that this handle holds
+/// @param epoch umf_vault_claim_t::epoch
+/// @param note its bytes; copied. NULL: none
+/// @param size how many; at most 256
+/// @return ::UMF_RESULT_SUCCESS;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid; with
+///         ::UMF_REASON_STALE if the claim has another holder or epoch, or the service has lost it:
+///         the note is as it was; otherwise as ::umfVaultOpen
+umf_result_t umfVaultClaimNote(umf_vault_handle_t hVault, const char *key, uint64_t epoch,
+                               const void *note, size_t size);
+
+/// @brief Gives a claim back: its memory is unmapped here and stays in the vault.
+///
+/// @param hVault the vault
+/// @param key of the claim
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if this handle does not have
+///         it; otherwise as ::umfVaultOpen: then it is unmapped, and the claim ends with the
+///         process
+umf_result_t umfVaultUnclaim(umf_vault_handle_t hVault, const char *key);
+
+/// @brief Ends the memory of a key, which only this handle or nobody holds.
+///
+/// @param hVault the vault
+/// @param key of the memory
+/// @return ::UMF_RESULT_SUCCESS, also if there is none; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an
+///         argument is not valid; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES with ::UMF_REASON_BUSY if
+///         another client has it; ::UMF_RESULT_ERROR_NOT_SUPPORTED of a folder; otherwise as
+///         ::umfVaultOpen
+umf_result_t umfVaultForget(umf_vault_handle_t hVault, const char *key);
+
+/// @brief State of a claim.
+typedef struct umf_vault_claim_stat_t {
+    /// sizeof(umf_vault_claim_stat_t) of the headers it was compiled with.
+    size_t struct_size;
+    /// Its key, valid in the visitor.
+    const char *key;
+    /// Bytes of its memory.
+    size_t size;
+    /// Bytes of its note.
+    size_t note_size;
+    /// The epoch of the last claim.
+    uint64_t epoch;
+    /// How many clients hold it.
+    uint32_t holders;
+    /// Process of one of them; 0: none, or of another namespace.
+    uint32_t process;
+    /// 1: they share it.
+    int shared;
+} umf_vault_claim_stat_t;
+
+/// @brief Called for a claim. Returns 0 to go on.
+typedef int (*umf_vault_claim_visitor_t)(const umf_vault_claim_stat_t *stat, void *arg);
+
+/// @brief Visits the claims of a vault, held or not.
+///
+/// @param hVault the vault; a folder has none
+/// @param visitor called for each
+/// @param arg handed to `visitor`
+/// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_USER_SPECIFIC if the visitor stopped;
+///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT; otherwise as ::umfVaultOpen
+umf_result_t umfVaultEachClaim(umf_vault_handle_t hVault, umf_vault_claim_visitor_t visitor,
+                               void *arg);
+
 /// @brief State of a vault.
 ///
 /// @param hVault the vault
@@ -656,7 +827,8 @@ umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat);
 umf_result_t umfVaultWait(umf_vault_handle_t hVault, uint64_t after, uint64_t timeout_ms,
                           umf_vault_event_t *event);
 
-/// @brief Drops a generation, or all and the draft. Readers retain their mappings. In a
+/// @brief Drops a generation, or all, the draft and the claims. Who has mapped them keeps them. In
+/// a
 ///        folder the draft goes on and can be committed.
 ///
 /// @param hVault the vault

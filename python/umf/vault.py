@@ -41,7 +41,7 @@ __all__ = ["Draft", "Entry", "Event", "State", "Vault", "View", "list_vaults", "
 
 _PRIVATE, _ZERO = 1, 2
 _ALIGNMENT = 64
-_EVENTS = {1: "committed", 2: "dropped", 3: "aborted", 4: "reader_ended", 5: "evicted", 6: "refilled"}
+_EVENTS = {1: "committed", 2: "dropped", 3: "aborted", 4: "reader_ended", 5: "evicted", 6: "refilled", 7: "unclaimed"}
 _Path = Union[str, "os.PathLike[str]"]
 
 
@@ -59,7 +59,7 @@ class State(NamedTuple):
 
 
 class Event(NamedTuple):
-    """An event: `committed`, `dropped`, `aborted`, `reader_ended`, `evicted` or `refilled`."""
+    """An event: `committed`, `dropped`, `aborted`, `reader_ended`, `evicted`, `refilled` or `unclaimed`."""
 
     number: int
     kind: str

@@ -332,6 +332,7 @@ std::vector<Entrance> vault_entrances() {
     static umf_vault_entry_t entry = UMF_VAULT_ENTRY_INIT;
     static umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
     static umf_vault_event_t event = UMF_VAULT_EVENT_INIT;
+    static umf_vault_claim_t claim = UMF_VAULT_CLAIM_INIT;
     return {
         {"umfVaultClose", [](void *h) { return umfVaultClose(as<Vault>(h)); }},
         {"umfVaultBegin", [](void *h) { return umfVaultBegin(as<Vault>(h), nullptr, &draft); }},
@@ -364,6 +365,14 @@ std::vector<Entrance> vault_entrances() {
         {"umfVaultStat", [](void *h) { return umfVaultStat(as<Vault>(h), &stat); }},
         {"umfVaultWait", [](void *h) { return umfVaultWait(as<Vault>(h), 0, 0, &event); }},
         {"umfVaultDrop", [](void *h) { return umfVaultDrop(as<Vault>(h), 1); }},
+        {"umfVaultClaim",
+         [](void *h) { return umfVaultClaim(as<Vault>(h), "a", nullptr, &claim); }},
+        {"umfVaultClaimNote",
+         [](void *h) { return umfVaultClaimNote(as<Vault>(h), "a", 1, nullptr, 0); }},
+        {"umfVaultUnclaim", [](void *h) { return umfVaultUnclaim(as<Vault>(h), "a"); }},
+        {"umfVaultForget", [](void *h) { return umfVaultForget(as<Vault>(h), "a"); }},
+        {"umfVaultEachClaim",
+         [](void *h) { return umfVaultEachClaim(as<Vault>(h), nullptr, nullptr); }},
         {"umfVaultDropDraft", [](void *h) { return umfVaultDropDraft(as<Vault>(h)); }},
     };
 }

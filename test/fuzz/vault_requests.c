@@ -52,6 +52,7 @@ static void start(void) {
     umfd_state_init(&state, 1);
     memset(served.slabs, -1, sizeof(served.slabs));
     memset(served.leases, -1, sizeof(served.leases));
+    memset(served.processes, -1, sizeof(served.processes));
     served.state = &state;
     served.open_limit = 500;
     for (uint32_t i = 0; i < 4; i++) {
@@ -99,6 +100,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         size -= body;
         if (request.head.op == UMF_VAULT_STOP) {
             request.head.words[0] = 0; /* refused: there are other clients */
+        }
+        if (request.head.op == UMF_VAULT_CLAIM) { /* one of three keys, and a file that fits */
+            memset(request.body, 'a' + request.body[0] % 3, 1);
+            request.head.body = 1;
+            request.head.words[0] = request.head.words[0] % 2 * 4096;
+            request.head.words[1] %= 2;
         }
         if (request.head.op == UMF_VAULT_GIVE && request.fd_count) {
             /* A slab that fits more often than chance lets it. */

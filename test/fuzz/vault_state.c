@@ -38,11 +38,28 @@ static void references_check(void) {
     }
 }
 
-/* One vault with a generation, a draft, a reader and their slabs. */
+static void claims_check(void) {
+    FUZZ_CHECK(state.claim_top <= UMFD_CLAIMS);
+    for (uint32_t i = 0; i < state.claim_top; i++) {
+        const umfd_claim_t *claim = &state.claims[i];
+        if (claim->state == UMFD_FREE) {
+            continue;
+        }
+        FUZZ_CHECK(claim->vault < UMFD_VAULTS && state.vaults[claim->vault].state == UMFD_LIVE);
+        FUZZ_CHECK(memchr(claim->key, 0, sizeof(claim->key)) && claim->note < 2);
+        FUZZ_CHECK(claim->note_sizes[claim->note] <= UMF_VAULT_NOTE_MAX);
+        FUZZ_CHECK(claim->slab > 0 && claim->slab <= state.slab_top);
+        FUZZ_CHECK(state.slabs[claim->slab - 1].state == UMFD_LIVE &&
+                   state.slabs[claim->slab - 1].claim == i + 1);
+    }
+}
+
+/* One vault with a generation, a draft, a reader and their slabs, and a claim. */
 static void fill(void) {
     umfd_state_init(&state, 1);
     state.serial = 20;
-    state.slab_top = 4;
+    state.slab_top = 5;
+    state.claim_top = 1;
     state.vaults[0] = (umfd_vault_t){.state = UMFD_LIVE, .current = 1, .next = 3, .name = "model"};
     state.generations[0] =
         (umfd_generation_t){.phase = UMFD_READY, .number = 1, .writer = 1, .table = 2};
@@ -57,6 +74,15 @@ static void fill(void) {
     state.leases[0] = (umfd_lease_t){.state = UMFD_LIVE, .serial = 1, .name = "model"};
     state.leases[1] = (umfd_lease_t){.state = UMFD_LIVE, .serial = 2, .name = "model"};
     umfd_set_add(&state.leases[0].generations, 0);
+    state.slabs[4] = (umfd_slab_t){.state = UMFD_LIVE,
+                                   .serial = 9,
+                                   .size = 8192,
+                                   .role = UMF_VAULT_CLASS_CLAIM,
+                                   .kind = UMF_VAULT_KIND_HOST,
+                                   .claim = 1};
+    state.claims[0] = (umfd_claim_t){.state = UMFD_LIVE, .slab = 5, .epoch = 1, .key = "kv"};
+    umfd_clients_add(&state.claims[0].mapped, 0);
+    umfd_clients_add(&state.claims[0].holders, 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -70,7 +96,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     umfd_state_check(&state);
     references_check();
+    claims_check();
     FUZZ_CHECK(umfd_state_check(&state) == 0);
     references_check();
+    claims_check();
     return 0;
 }

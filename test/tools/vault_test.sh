@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# umfctl vault over a real service: vault_test.sh <umfctl> <umfd> <work folder> <folder of the units>
+# umfctl vault over a real service: vault_test.sh <umfctl> <umfd> <work folder> <folder of the units> <claim_sample>
 set -euo pipefail
 
 umfctl=$1
 export UMF_UMFD=$2
 work=$3
 units=$4
+claim_sample=$5
 rm -rf "$work"
 mkdir -p "$work"
 place=$(mktemp -d /tmp/umf_vault_tool_XXXXXX)
@@ -99,6 +100,16 @@ assert [vault["name"] for vault in report["vaults"]] == ["model"], report
 END
 fi
 
+# Claims are listed without a holder, too.
+expect_status 0 "$claim_sample" model kv
+expect_status 0 "$claim_sample" model kv
+expect_status 0 "$umfctl" vault ls
+expect_in out '1 claim$'
+expect_status 0 "$umfctl" vault stat model
+expect_in out 'KiB  epoch 2, not held  kv$'
+expect_status 0 "$umfctl" vault stat --json model
+expect_in out '"epoch": 2'
+
 # An event ends the watch.
 "$umfctl" vault watch model -n 1 >"$work/watched" 2>&1 &
 watcher=$!
@@ -107,7 +118,7 @@ for _ in $(seq 1 200); do
     if ! kill -0 $watcher 2>/dev/null; then break; fi
 done
 wait $watcher
-grep -qE '^(committed|dropped|reader_ended) generation [0-9]+$' "$work/watched" || fail "watch saw $(cat "$work/watched")"
+grep -qE '^(committed|dropped|reader_ended|unclaimed) generation [0-9]+$' "$work/watched" || fail "watch saw $(cat "$work/watched")"
 
 expect_status 1 "$umfctl" vault drop model@999
 expect_in err 'no such generation'

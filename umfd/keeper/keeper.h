@@ -26,7 +26,8 @@ enum {
     UMFD_SLOT_DAEMON,  /* the daemon's process descriptor */
     UMFD_SLOT_LEASE = 8,
     UMFD_SLOT_SLAB = UMFD_SLOT_LEASE + UMFD_LEASES,
-    UMFD_SLOTS = UMFD_SLOT_SLAB + UMFD_SLABS,
+    UMFD_SLOT_PROCESS = UMFD_SLOT_SLAB + UMFD_SLABS, /* of a lease with claims: its process */
+    UMFD_SLOTS = UMFD_SLOT_PROCESS + UMFD_LEASES,
 };
 
 typedef enum umfd_op_t {

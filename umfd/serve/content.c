@@ -105,7 +105,7 @@ static unsigned newer(const umfd_state_t *state, uint32_t place) {
 void umfd_sweep(umfd_t *daemon, uint32_t place) {
     umfd_state_t *state = daemon->state;
     umfd_vault_t *vault = &state->vaults[place];
-    unsigned left = 0;
+    unsigned left = umfd_claims_of(state, place);
     for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
         if (umfd_phase_of(state, i) == (umfd_phase_t)UMFD_FREE ||
             state->generations[i].vault != place) {
@@ -153,6 +153,13 @@ uint32_t umfd_vault_of(const umfd_context_t *c) {
     return c->lease->name[0] ? umfd_vault_find(c->state, c->lease->name) : UMFD_VAULTS;
 }
 
+void umfd_lease_free(umfd_t *daemon, uint32_t place) {
+    umfd_claims_left(daemon->state, place);
+    umfd_step();
+    umfd_process_close(daemon, place);
+    atomic_store(&daemon->state->leases[place].state, UMFD_FREE);
+}
+
 void umfd_lease_left(umfd_t *daemon, uint32_t place) {
     umfd_state_t *state = daemon->state;
     umfd_lease_t *lease = &state->leases[place];
@@ -174,8 +181,13 @@ void umfd_lease_left(umfd_t *daemon, uint32_t place) {
     if (read) {
         umfd_emit(state, lease->name, UMF_VAULT_EVENT_READER_ENDED, read);
     }
+    memset(&lease->generations, 0, sizeof(lease->generations));
     umfd_step();
-    atomic_store(&lease->state, UMFD_FREE);
+    if (umfd_claims_have(state, place) && umfd_process_watch(daemon, place)) {
+        atomic_store(&lease->state, UMFD_DYING);
+    } else {
+        umfd_lease_free(daemon, place);
+    }
     umfd_step();
     for (uint32_t i = 0; i < UMFD_VAULTS; i++) { /* members of its group may be of any */
         if (atomic_load(&state->vaults[i].state) == UMFD_LIVE) {

@@ -38,6 +38,21 @@ umf_vault_answer_t umfd_slab_add(const umfd_context_t *c, uint32_t generation, u
                                  const umf_vault_slab_t *requested, int fd, uint64_t *serial);
 /* Keeps new memory of an evicted slab. */
 umf_vault_answer_t umfd_slab_again(const umfd_context_t *c, uint32_t place, int fd);
+/* A free record for a slab of a vault, zeroed, if its limit and the limits of the daemon have room
+ * for it. */
+umf_vault_answer_t umfd_slab_room(const umfd_context_t *c, uint32_t vault, uint64_t size,
+                                  umfd_slab_t **slab);
+/* Keeps a descriptor for a record that is filled, and makes it valid. The descriptor is the
+ * daemon's, or closed. */
+umf_vault_answer_t umfd_slab_keep(const umfd_context_t *c, umfd_slab_t *slab, int kept);
+
+/* claims.c */
+uint32_t umfd_claims_of(const umfd_state_t *state, uint32_t vault);
+void umfd_claims_drop(umfd_state_t *state, uint32_t vault);
+/* Whether the client may have memory of a claim mapped. */
+bool umfd_claims_have(const umfd_state_t *state, uint32_t lease);
+void umfd_claims_left(umfd_state_t *state, uint32_t lease);
+umfd_handler_t umfd_claim, umfd_note, umfd_unclaim, umfd_forget, umfd_claims;
 
 /* Requests that change nothing, or only attached views of the client: read.c */
 umfd_handler_t umfd_attach, umfd_slabs, umfd_detach, umfd_stat, umfd_list, umfd_wait;

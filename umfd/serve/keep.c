@@ -140,6 +140,10 @@ static bool hand_over_all(umfd_t *daemon) {
             is_kept = hand_over(daemon, UMFD_SLOT_LEASE + i, daemon->state->leases[i].serial,
                                 daemon->leases[i]);
         }
+        if (is_kept && daemon->processes[i] != -1) {
+            is_kept = hand_over(daemon, UMFD_SLOT_PROCESS + i, daemon->state->leases[i].serial,
+                                daemon->processes[i]);
+        }
     }
     for (uint32_t i = 0; is_kept && i < daemon->state->slab_top; i++) {
         if (daemon->slabs[i] != -1 && atomic_load(&daemon->state->slabs[i].state) != UMFD_FREE) {
@@ -174,7 +178,7 @@ void umfd_forget_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie) {
     }
 }
 
-void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs) {
+void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs, uint64_t *processes) {
     umfd_message_t message = {.op = UMFD_GIVE};
     int fd;
     if (!umfd_pair_send(daemon->pair, &message, -1)) {
@@ -190,6 +194,9 @@ void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs) {
                         [UMFD_SLOT_PROGRAM] = &daemon->program};
         if (message.slot <= UMFD_SLOT_PROGRAM) {
             *fixed[message.slot] = fd;
+        } else if (message.slot >= UMFD_SLOT_PROCESS) {
+            daemon->processes[message.slot - UMFD_SLOT_PROCESS] = fd;
+            processes[message.slot - UMFD_SLOT_PROCESS] = message.cookie;
         } else if (message.slot >= UMFD_SLOT_SLAB) {
             daemon->slabs[message.slot - UMFD_SLOT_SLAB] = fd;
             slabs[message.slot - UMFD_SLOT_SLAB] = message.cookie;

@@ -174,6 +174,7 @@ static void stat_fill(const umfd_context_t *c, uint32_t vault, umf_vault_stat_me
     stat->keep = record->keep;
     stat->uid = record->uid;
     stat->bytes = umfd_bytes_of(state, vault);
+    stat->claims = umfd_claims_of(state, vault);
     stat_devices(state, vault, stat);
     umfd_set_t of_vault = {0};
     for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {

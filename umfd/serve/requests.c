@@ -331,6 +331,9 @@ static umf_vault_answer_t drop(const umfd_context_t *c) {
             umfd_generation_end(state, i);
         }
     }
+    if (number == 0) {
+        umfd_claims_drop(state, vault);
+    }
     if (number == 0 && draft < UMFD_GENERATIONS) {
         draft_end(c, draft);
     }
@@ -353,14 +356,27 @@ static umf_vault_answer_t stop(const umfd_context_t *c) {
 
 void umfd_request(umfd_t *daemon, umfd_request_t *request, umfd_reply_t *reply) {
     static umfd_handler_t *const handlers[UMF_VAULT_OPS] = {
-        [UMF_VAULT_HELLO] = hello,        [UMF_VAULT_BEGIN] = begin,
-        [UMF_VAULT_GIVE] = give,          [UMF_VAULT_KEEP] = keep,
-        [UMF_VAULT_COMMIT] = commit,      [UMF_VAULT_ABORT] = abort_draft,
-        [UMF_VAULT_ATTACH] = umfd_attach, [UMF_VAULT_SLABS] = umfd_slabs,
-        [UMF_VAULT_DETACH] = umfd_detach, [UMF_VAULT_STAT] = umfd_stat,
-        [UMF_VAULT_WAIT] = umfd_wait,     [UMF_VAULT_DROP] = drop,
-        [UMF_VAULT_LIST] = umfd_list,     [UMF_VAULT_STOP] = stop,
-        [UMF_VAULT_FILL] = umfd_fill,     [UMF_VAULT_FILLED] = umfd_filled,
+        [UMF_VAULT_HELLO] = hello,
+        [UMF_VAULT_BEGIN] = begin,
+        [UMF_VAULT_GIVE] = give,
+        [UMF_VAULT_KEEP] = keep,
+        [UMF_VAULT_COMMIT] = commit,
+        [UMF_VAULT_ABORT] = abort_draft,
+        [UMF_VAULT_ATTACH] = umfd_attach,
+        [UMF_VAULT_SLABS] = umfd_slabs,
+        [UMF_VAULT_DETACH] = umfd_detach,
+        [UMF_VAULT_STAT] = umfd_stat,
+        [UMF_VAULT_WAIT] = umfd_wait,
+        [UMF_VAULT_DROP] = drop,
+        [UMF_VAULT_LIST] = umfd_list,
+        [UMF_VAULT_STOP] = stop,
+        [UMF_VAULT_CLAIM] = umfd_claim,
+        [UMF_VAULT_NOTE] = umfd_note,
+        [UMF_VAULT_UNCLAIM] = umfd_unclaim,
+        [UMF_VAULT_FORGET] = umfd_forget,
+        [UMF_VAULT_CLAIMS] = umfd_claims,
+        [UMF_VAULT_FILL] = umfd_fill,
+        [UMF_VAULT_FILLED] = umfd_filled,
         [UMF_VAULT_EVICT] = umfd_evict,
     };
     umfd_context_t c = {.daemon = daemon,

@@ -213,6 +213,13 @@ static void lease_serve(umfd_t *daemon, uint32_t place) {
     umfd_wake(daemon);
 }
 
+static void process_ended(umfd_t *daemon, uint32_t place) {
+    if (atomic_load(&daemon->state->leases[place].state) == UMFD_DYING) {
+        umfd_lease_free(daemon, place);
+        umfd_wake(daemon);
+    }
+}
+
 void umfd_wake(umfd_t *daemon) {
     for (uint32_t i = 0; i < UMFD_LEASES; i++) {
         if (daemon->leases[i] == -1 || !daemon->waits[i]) {
@@ -290,11 +297,19 @@ static void state_map(umfd_t *daemon) {
 }
 
 /* The records and the descriptors that the keeper gave. */
-static void match(umfd_t *daemon, const uint64_t *leases, const uint64_t *slabs) {
+static void match(umfd_t *daemon, const uint64_t *leases, const uint64_t *slabs,
+                  const uint64_t *processes) {
     umfd_state_t *state = daemon->state;
     for (uint32_t i = 0; i < UMFD_LEASES; i++) {
         umfd_lease_t *lease = &state->leases[i];
         bool is_live = atomic_load(&lease->state) == UMFD_LIVE;
+        if (daemon->processes[i] != -1 &&
+            (atomic_load(&lease->state) == UMFD_FREE || lease->serial != processes[i])) {
+            close(daemon->processes[i]);
+            daemon->processes[i] = -1;
+            daemon->open--;
+            umfd_forget_fd(daemon, UMFD_SLOT_PROCESS + i, processes[i]);
+        }
         if (daemon->leases[i] != -1 && !(is_live && lease->serial == leases[i])) {
             close(daemon->leases[i]);
             daemon->leases[i] = -1;
@@ -303,7 +318,7 @@ static void match(umfd_t *daemon, const uint64_t *leases, const uint64_t *slabs)
         }
         if (daemon->leases[i] != -1) {
             lease_watch(daemon, i);
-        } else if (is_live) {
+        } else if (atomic_load(&lease->state) != UMFD_FREE) {
             umfd_lease_left(daemon, i);
         }
     }
@@ -324,9 +339,10 @@ static void match(umfd_t *daemon, const uint64_t *leases, const uint64_t *slabs)
 }
 
 static void start(umfd_t *daemon) {
-    static uint64_t leases[UMFD_LEASES], slabs[UMFD_SLABS];
+    static uint64_t leases[UMFD_LEASES], slabs[UMFD_SLABS], processes[UMFD_LEASES];
     memset(daemon->leases, -1, sizeof(daemon->leases));
     memset(daemon->slabs, -1, sizeof(daemon->slabs));
+    memset(daemon->processes, -1, sizeof(daemon->processes));
     daemon->pair = UMFD_PAIR;
     daemon->keeper = daemon->lock = daemon->listener = daemon->state_fd = daemon->program = -1;
     fcntl(UMFD_PAIR, F_SETFD, FD_CLOEXEC);
@@ -341,7 +357,7 @@ static void start(umfd_t *daemon) {
     daemon->open = 16;
     daemon->events = epoll_create1(EPOLL_CLOEXEC);
     daemon->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    umfd_receive_all(daemon, leases, slabs);
+    umfd_receive_all(daemon, leases, slabs, processes);
     state_map(daemon);
     unsigned dropped = umfd_state_check(daemon->state);
     if (dropped) {
@@ -349,7 +365,7 @@ static void start(umfd_t *daemon) {
                 dropped);
     }
     umfd_step();
-    match(daemon, leases, slabs);
+    match(daemon, leases, slabs, processes);
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = EVENT_LISTENER};
     epoll_ctl(daemon->events, EPOLL_CTL_ADD, daemon->listener, &event);
 }
@@ -404,6 +420,8 @@ _Noreturn void umfd_serve(unsigned idle) {
                 accept_one(daemon);
             } else if (what == EVENT_PAIR) {
                 umfd_pair_serve(daemon);
+            } else if (what >= UMFD_EVENT_PROCESS) {
+                process_ended(daemon, what - UMFD_EVENT_PROCESS);
             } else if (daemon->leases[what] != -1) {
                 lease_serve(daemon, what);
             }

@@ -15,6 +15,7 @@ typedef struct umfd_t {
     int events; /* of the system, for all sockets */
     int spare;  /* closed for a moment to turn a client away when there is no other descriptor */
     int leases[UMFD_LEASES], slabs[UMFD_SLABS];
+    int processes[UMFD_LEASES];  /* of clients with claims */
     uint64_t waits[UMFD_LEASES]; /* the sequence number of a wait; 0: it does not wait */
     uint64_t waits_after[UMFD_LEASES];
     unsigned open, open_limit; /* descriptors */
@@ -49,6 +50,8 @@ void umfd_lease_left(umfd_t *daemon, uint32_t lease);
 void umfd_fill_end(umfd_t *daemon, uint32_t generation);
 /* Forgets the descriptor of a slab, at the keeper, too: slabs.c */
 void umfd_slab_close(umfd_t *daemon, uint32_t place);
+/* The rest of it, when its process no longer has memory of claims mapped. */
+void umfd_lease_free(umfd_t *daemon, uint32_t lease);
 bool umfd_is_empty(const umfd_t *daemon); /* no vault */
 /* Fills the answer to a wait. false: there is no such event yet. */
 bool umfd_event_after(const umfd_t *daemon, uint32_t lease, uint64_t after,
@@ -63,8 +66,18 @@ _Noreturn void umfd_exit(umfd_t *daemon);
 /* keep.c: the keeper has it afterwards, if need be a new one. false: it cannot be kept. */
 bool umfd_keep_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie, int fd);
 void umfd_forget_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie);
+/* process.c */
+#define UMFD_EVENT_PROCESS (UMFD_LEASES + 2) /* plus the place of the lease */
+/* Has the process of a client, which holds memory of claims. false: no descriptor for it. */
+bool umfd_process_open(umfd_t *daemon, uint32_t lease);
+void umfd_process_close(umfd_t *daemon, uint32_t lease);
+/* An event is sent when the process ends. false: it has ended, or is not known. */
+bool umfd_process_watch(umfd_t *daemon, uint32_t lease);
+/* false: it cannot be ended. */
+bool umfd_process_kill(umfd_t *daemon, uint32_t lease);
+
 /* Gets everything from the keeper that has started us. */
-void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs);
+void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs, uint64_t *processes);
 /* Reads one message. The keeper has ended: starts another one. */
 void umfd_pair_serve(umfd_t *daemon);
 

@@ -46,10 +46,10 @@ static umf_vault_answer_t keep_device(int fd, int *kept) {
     return *kept == -1 ? UMF_VAULT_DESCRIPTORS : UMF_VAULT_OK;
 }
 
-umf_vault_answer_t umfd_slab_add(const umfd_context_t *c, uint32_t generation, uint32_t ordinal,
-                                 const umf_vault_slab_t *requested, int fd, uint64_t *serial) {
+umf_vault_answer_t umfd_slab_room(const umfd_context_t *c, uint32_t vault, uint64_t size,
+                                  umfd_slab_t **slab) {
     umfd_state_t *state = c->state;
-    umfd_vault_t *vault = &state->vaults[state->generations[generation].vault];
+    uint64_t limit = state->vaults[vault].limit;
     uint32_t place = 0;
     while (place < state->slab_top && atomic_load(&state->slabs[place].state) != UMFD_FREE) {
         place++;
@@ -58,10 +58,10 @@ umf_vault_answer_t umfd_slab_add(const umfd_context_t *c, uint32_t generation, u
     if (place == UMFD_SLABS) {
         return UMF_VAULT_FULL;
     }
-    uint64_t used = umfd_bytes_of(state, state->generations[generation].vault);
-    c->words[0] = vault->limit;
+    uint64_t used = umfd_bytes_of(state, vault);
+    c->words[0] = limit;
     c->words[1] = used;
-    if (vault->limit && (used > vault->limit || requested->size > vault->limit - used)) {
+    if (limit && (used > limit || size > limit - used)) {
         return UMF_VAULT_LIMIT;
     }
     c->words[0] = c->daemon->open_limit;
@@ -69,25 +69,17 @@ umf_vault_answer_t umfd_slab_add(const umfd_context_t *c, uint32_t generation, u
     if (c->daemon->open >= c->daemon->open_limit) {
         return UMF_VAULT_DESCRIPTORS;
     }
-    int kept;
-    umf_vault_answer_t answer = requested->kind == UMF_VAULT_KIND_DEVICE
-                                    ? keep_device(fd, &kept)
-                                    : seal(fd, requested->size, &kept);
-    if (answer != UMF_VAULT_OK) {
-        return answer;
-    }
-    umfd_step();
-    umfd_slab_t *slab = &state->slabs[place];
-    memset(slab, 0, sizeof(*slab));
-    slab->role = requested->role;
-    slab->kind = requested->kind;
-    memcpy(slab->device, requested->device, sizeof(slab->device));
-    slab->size = requested->size;
-    slab->vault = state->generations[generation].vault;
-    slab->draft = state->generations[generation].number;
-    slab->ordinal = ordinal;
+    *slab = &state->slabs[place];
+    memset(*slab, 0, sizeof(**slab));
+    (*slab)->vault = vault;
+    (*slab)->size = size;
+    return UMF_VAULT_OK;
+}
+
+umf_vault_answer_t umfd_slab_keep(const umfd_context_t *c, umfd_slab_t *slab, int kept) {
+    umfd_state_t *state = c->state;
+    uint32_t place = (uint32_t)(slab - state->slabs);
     slab->serial = ++state->serial;
-    umfd_set_add(&slab->generations, generation);
     state->slab_top = place == state->slab_top ? place + 1 : state->slab_top;
     umfd_step();
     if (!umfd_keep_fd(c->daemon, UMFD_SLOT_SLAB + place, slab->serial, kept)) {
@@ -99,8 +91,33 @@ umf_vault_answer_t umfd_slab_add(const umfd_context_t *c, uint32_t generation, u
     umfd_step();
     atomic_store(&slab->state, UMFD_LIVE);
     umfd_step();
-    *serial = slab->serial;
     return UMF_VAULT_OK;
+}
+
+umf_vault_answer_t umfd_slab_add(const umfd_context_t *c, uint32_t generation, uint32_t ordinal,
+                                 const umf_vault_slab_t *requested, int fd, uint64_t *serial) {
+    const umfd_generation_t *of = &c->state->generations[generation];
+    umfd_slab_t *slab;
+    umf_vault_answer_t answer = umfd_slab_room(c, of->vault, requested->size, &slab);
+    if (answer != UMF_VAULT_OK) {
+        return answer;
+    }
+    int kept;
+    answer = requested->kind == UMF_VAULT_KIND_DEVICE ? keep_device(fd, &kept)
+                                                      : seal(fd, requested->size, &kept);
+    if (answer != UMF_VAULT_OK) {
+        return answer;
+    }
+    umfd_step();
+    slab->role = requested->role;
+    slab->kind = requested->kind;
+    memcpy(slab->device, requested->device, sizeof(slab->device));
+    slab->draft = of->number;
+    slab->ordinal = ordinal;
+    umfd_set_add(&slab->generations, generation);
+    answer = umfd_slab_keep(c, slab, kept);
+    *serial = slab->serial;
+    return answer;
 }
 
 umf_vault_answer_t umfd_slab_again(const umfd_context_t *c, uint32_t place, int fd) {

@@ -92,6 +92,16 @@ void umfd_generation_end(umfd_state_t *state, uint32_t place) {
     }
 }
 
+/* --- the end of a claim ----------------------------------------------------------------------- */
+
+void umfd_claim_end(umfd_state_t *state, uint32_t place) {
+    umfd_claim_t *claim = &state->claims[place];
+    umfd_slab_t *slab = &state->slabs[claim->slab - 1];
+    atomic_store(&claim->state, UMFD_FREE);
+    umfd_step();
+    atomic_store(&slab->state, UMFD_DYING);
+}
+
 /* --- check ------------------------------------------------------------------------------------ */
 
 static bool is_name(const char *name) {
@@ -122,8 +132,9 @@ static unsigned check_leases(umfd_state_t *state) {
     for (uint32_t i = 0; i < UMFD_LEASES; i++) {
         umfd_lease_t *lease = &state->leases[i];
         uint32_t is_live = atomic_load(&lease->state);
-        if (is_live != UMFD_LIVE || !memchr(lease->name, 0, sizeof(lease->name)) ||
-            lease->serial == 0 || lease->serial > state->serial) {
+        if ((is_live != UMFD_LIVE && is_live != UMFD_DYING) ||
+            !memchr(lease->name, 0, sizeof(lease->name)) || lease->serial == 0 ||
+            lease->serial > state->serial) {
             dropped += is_live != UMFD_FREE;
             memset(lease, 0, sizeof(*lease));
         }
@@ -190,6 +201,11 @@ static unsigned check_slabs(umfd_state_t *state) {
             memset(slab, 0, sizeof(*slab));
             continue;
         }
+        if (slab->role == UMF_VAULT_CLASS_CLAIM) { /* its claim is compared with it later */
+            memset(&slab->generations, 0, sizeof(slab->generations));
+            continue;
+        }
+        slab->claim = 0;
         set_prune(state, &slab->generations);
         if (umfd_set_is_empty(&slab->generations)) {
             atomic_store(&slab->state, UMFD_DYING);
@@ -252,6 +268,71 @@ static unsigned check_tables(umfd_state_t *state) {
         } else {
             dropped++;
             umfd_generation_end(state, i);
+        }
+    }
+    return dropped;
+}
+
+static void clients_prune(const umfd_state_t *state, umfd_claim_t *claim) {
+    for (uint32_t i = 0; i < UMFD_LEASES; i++) {
+        if (atomic_load(&state->leases[i].state) == UMFD_FREE) {
+            umfd_clients_remove(&claim->mapped, i);
+        }
+    }
+    for (uint32_t w = 0; w < UMFD_LEASES / 64; w++) {
+        claim->holders.words[w] &= claim->mapped.words[w];
+    }
+}
+
+static bool claim_is_right(const umfd_state_t *state, uint32_t place) {
+    const umfd_claim_t *claim = &state->claims[place];
+    if (atomic_load(&claim->state) != UMFD_LIVE || claim->vault >= UMFD_VAULTS ||
+        atomic_load(&state->vaults[claim->vault].state) != UMFD_LIVE || !is_name(claim->key) ||
+        claim->slab == 0 || claim->slab > state->slab_top || claim->is_shared > 1 ||
+        claim->epoch == 0 || atomic_load(&claim->note) > 1 ||
+        claim->note_sizes[atomic_load(&claim->note)] > UMF_VAULT_NOTE_MAX) {
+        return false;
+    }
+    const umfd_slab_t *slab = &state->slabs[claim->slab - 1];
+    if (atomic_load(&slab->state) != UMFD_LIVE || slab->role != UMF_VAULT_CLASS_CLAIM ||
+        slab->kind != UMF_VAULT_KIND_HOST || slab->claim != place + 1 ||
+        slab->vault != claim->vault) {
+        return false;
+    }
+    for (uint32_t i = 0; i < place; i++) {
+        if (atomic_load(&state->claims[i].state) == UMFD_LIVE &&
+            state->claims[i].vault == claim->vault &&
+            strcmp(state->claims[i].key, claim->key) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static unsigned check_claims(umfd_state_t *state) {
+    unsigned dropped = 0;
+    state->claim_top = state->claim_top < UMFD_CLAIMS ? state->claim_top : UMFD_CLAIMS;
+    for (uint32_t i = 0; i < state->claim_top; i++) {
+        umfd_claim_t *claim = &state->claims[i];
+        if (atomic_load(&claim->state) == UMFD_FREE) {
+            continue;
+        }
+        if (claim_is_right(state, i)) {
+            clients_prune(state, claim);
+        } else {
+            dropped++;
+            atomic_store(&claim->state, UMFD_FREE);
+        }
+    }
+    for (uint32_t i = 0; i < state->slab_top; i++) {
+        umfd_slab_t *slab = &state->slabs[i];
+        if (slab->role != UMF_VAULT_CLASS_CLAIM || atomic_load(&slab->state) != UMFD_LIVE) {
+            continue;
+        }
+        uint32_t place = slab->claim - 1;
+        if (place >= state->claim_top || atomic_load(&state->claims[place].state) != UMFD_LIVE ||
+            state->claims[place].slab != i + 1) {
+            atomic_store(&slab->state, UMFD_DYING); /* its claim was not recorded any more */
         }
     }
     return dropped;
@@ -327,7 +408,7 @@ static unsigned check_current(umfd_state_t *state) {
 unsigned umfd_state_check(umfd_state_t *state) {
     state->slab_top = state->slab_top < UMFD_SLABS ? state->slab_top : UMFD_SLABS;
     unsigned dropped = check_vaults(state) + check_leases(state) + check_generations(state) +
-                       check_slabs(state) + check_tables(state);
+                       check_slabs(state) + check_tables(state) + check_claims(state);
     finish_commits(state);
     check_copies(state);
     check_fills(state);

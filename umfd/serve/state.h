@@ -17,6 +17,7 @@
 #define UMFD_GENERATIONS 256u
 #define UMFD_GROUPS 32u
 #define UMFD_EVENTS 1024u
+#define UMFD_CLAIMS 4096u
 #define UMFD_STATE_MAGIC UINT64_C(0x33455441545346) /* "FSTATE3" */
 
 /* One bit for each generation record. */
@@ -27,7 +28,8 @@ typedef struct umfd_set_t {
 typedef enum umfd_record_t {
     UMFD_FREE,
     UMFD_LIVE,
-    UMFD_DYING, /* a slab: its descriptor is about to be closed */
+    UMFD_DYING, /* a slab: its descriptor is about to be closed. A lease: its connection has ended,
+                   and its process, which may still write to claims, has not */
     UMFD_AWAY,  /* a slab of a device: evicted, it has a copy. A descriptor is about to be closed */
 } umfd_record_t;
 
@@ -71,8 +73,8 @@ typedef struct umfd_slab_t {
     uint32_t ordinal;  /* among the slabs of that draft */
     uint32_t is_fresh; /* of a fill that is not complete */
     uint32_t copy;     /* place of its copy, or of a copy that of its slab, plus 1. 0: none */
-    uint32_t reserved;
-    uint64_t copy_of; /* of a copy: the serial of its slab. The sum is in `device` */
+    uint32_t claim;    /* place, plus 1; 0: it belongs to generations */
+    uint64_t copy_of;  /* of a copy: the serial of its slab. The sum is in `device` */
     unsigned char device[UMF_VAULT_DEVICE_SIZE];
 } umfd_slab_t;
 
@@ -83,6 +85,27 @@ typedef struct umfd_lease_t {
     umfd_set_t generations; /* attached */
     char name[UMF_VAULT_NAME_MAX + 1];
 } umfd_lease_t;
+
+/* One bit for each lease record. */
+typedef struct umfd_clients_t {
+    uint64_t words[UMFD_LEASES / 64];
+} umfd_clients_t;
+
+/* Memory with a key, and its holders: none, one, or some that share it. */
+typedef struct umfd_claim_t {
+    _Atomic uint32_t state;
+    uint32_t vault;
+    uint32_t slab; /* place, plus 1 */
+    uint32_t is_shared;
+    uint64_t epoch; /* grows when others become the holders */
+    uint64_t maker; /* serial of the lease */
+    umfd_clients_t holders;
+    umfd_clients_t mapped; /* who may have it mapped: holders, and clients that were fenced */
+    _Atomic uint32_t note; /* which of both counts */
+    uint32_t note_sizes[2];
+    unsigned char notes[2][UMF_VAULT_NOTE_MAX];
+    char key[UMF_VAULT_NAME_MAX + 1];
+} umfd_claim_t;
 
 /* LIVE from its first member on. is_done: its store is the commit of all. */
 typedef struct umfd_group_t {
@@ -104,13 +127,14 @@ typedef struct umfd_state_t {
     uint64_t serial;   /* the last one given to a slab or lease */
     uint64_t event;    /* the last one */
     uint32_t slab_top; /* places from here on were never used */
-    uint32_t reserved;
+    uint32_t claim_top;
     umfd_vault_t vaults[UMFD_VAULTS];
     umfd_generation_t generations[UMFD_GENERATIONS];
     umfd_group_t groups[UMFD_GROUPS];
     umfd_event_t events[UMFD_EVENTS];
     umfd_lease_t leases[UMFD_LEASES];
     umfd_slab_t slabs[UMFD_SLABS];
+    umfd_claim_t claims[UMFD_CLAIMS];
 } umfd_state_t;
 
 static inline bool umfd_set_has(const umfd_set_t *set, uint32_t i) {
@@ -124,6 +148,16 @@ static inline void umfd_set_remove(umfd_set_t *set, uint32_t i) {
 }
 static inline bool umfd_set_is_empty(const umfd_set_t *set) {
     return (set->words[0] | set->words[1] | set->words[2] | set->words[3]) == 0;
+}
+
+static inline bool umfd_clients_have(const umfd_clients_t *clients, uint32_t i) {
+    return clients->words[i / 64] >> (i % 64) & 1;
+}
+static inline void umfd_clients_add(umfd_clients_t *clients, uint32_t i) {
+    clients->words[i / 64] |= UINT64_C(1) << (i % 64);
+}
+static inline void umfd_clients_remove(umfd_clients_t *clients, uint32_t i) {
+    clients->words[i / 64] &= ~(UINT64_C(1) << (i % 64));
 }
 
 /* A new state in zeroed memory. */
@@ -157,5 +191,8 @@ uint32_t umfd_copy_of(const umfd_state_t *state, uint32_t place);
 /* Ends a generation: its slabs lose it, those without another one are dying. Ends its group if that
  * is not done. */
 void umfd_generation_end(umfd_state_t *state, uint32_t place);
+
+/* Ends a claim; its slab is dying. */
+void umfd_claim_end(umfd_state_t *state, uint32_t place);
 
 #endif

@@ -456,6 +456,15 @@ umf_result_t umf_link_result(const umf_link_t *link, const umf_vault_message_t *
     case UMF_VAULT_UNCOPIED:
         REFUSE(UNSUPPORTED, INVALID_ARGUMENT,
                "%s: no memory of a device has a copy: take a snapshot first", what);
+    case UMF_VAULT_STALE:
+        REFUSE(STALE, INVALID_ARGUMENT,
+               "%s: the claim is not held here with this epoch; its epoch is %llu", what, words[0]);
+    case UMF_VAULT_DIFFERS:
+        REFUSE(IDENTITY, INVALID_ARGUMENT, "%s: the memory of the claim has another size", what);
+    case UMF_VAULT_UNFENCED:
+        REFUSE(DENIED, NOT_SUPPORTED,
+               "%s: process %llu holds it, and cannot be ended: it is of another user or namespace",
+               what, words[0]);
     default:
         REFUSE(NONE, INVALID_ARGUMENT, "%s: the service refuses the request", what);
     }

@@ -26,6 +26,7 @@
 #define UMF_VAULT_FDS_MAX 250u  /* descriptors of one message; the kernel allows 253 */
 #define UMF_VAULT_GIVE_MAX 64u  /* slabs that one request hands over */
 #define UMF_VAULT_NAME_MAX 255u /* bytes of a vault's name, of a key, and of a group's name */
+#define UMF_VAULT_NOTE_MAX 256u /* bytes of the note of a claim */
 #define UMF_VAULT_SOCKET "vault"
 #define UMFD_RUNS_ALREADY 3 /* exit code: another one has the place */
 
@@ -55,6 +56,15 @@ typedef enum umf_vault_op_t {
     UMF_VAULT_FILLED, /* body: umf_vault_slab_t, as many descriptors. words: generation,
                          umf_vault_fill_t. Answer: generation, slabs that are missing */
     UMF_VAULT_EVICT,  /* words: generation (0: all that have copies) */
+    UMF_VAULT_CLAIM,  /* body: key. words: bytes of the file (0: any), 1: shared, umf_vault_fence_t.
+                         A descriptor: the file, if there is none yet; without it NONE. Answer:
+                         epoch, bytes, 1: it is new; body: its note; the descriptor. BUSY: a process
+                         in the way, epoch */
+    UMF_VAULT_NOTE,   /* body: key, 0, note. words: epoch */
+    UMF_VAULT_UNCLAIM, /* body: key */
+    UMF_VAULT_FORGET,  /* body: key */
+    UMF_VAULT_CLAIMS,  /* words: index. Answer: next (0: end); body: umf_vault_claim_message_t,
+                          key */
     UMF_VAULT_OPS,
 } umf_vault_op_t;
 
@@ -76,6 +86,9 @@ typedef enum umf_vault_answer_t {
     UMF_VAULT_FOREIGN,     /* the descriptor of a slab cannot be that of a device */
     UMF_VAULT_EVICTED,     /* memory of devices was evicted. words: generation */
     UMF_VAULT_UNCOPIED,    /* there is no copy, or no memory of devices */
+    UMF_VAULT_STALE,       /* the claim has a newer epoch, or another holder. words: its epoch */
+    UMF_VAULT_DIFFERS,     /* the memory of the claim has another size. words: its size */
+    UMF_VAULT_UNFENCED,    /* a process in the way cannot be ended. words: the process */
 } umf_vault_answer_t;
 
 /* How a client reads; joined by |. */
@@ -112,7 +125,8 @@ typedef enum umf_vault_class_t {
     UMF_VAULT_CLASS_PRIVATE,
     UMF_VAULT_CLASS_ZERO, /* without memory: only in tables */
     UMF_VAULT_CLASS_TABLE,
-    UMF_VAULT_CLASS_COPY, /* of a slab of a device, in memory of the host: only at the daemon */
+    UMF_VAULT_CLASS_COPY,  /* of a slab of a device, in memory of the host: only at the daemon */
+    UMF_VAULT_CLASS_CLAIM, /* without generations */
     UMF_VAULT_CLASSES,
 } umf_vault_class_t;
 
@@ -136,9 +150,14 @@ typedef struct umf_vault_stat_message_t {
     uint64_t current, generations, bytes, readers, limit, restarts, entered;
     uint64_t device_bytes; /* of `bytes` */
     uint32_t has_draft, draft_pid, uid, keep;
-    uint32_t devices, reserved;
+    uint32_t devices, claims;
     unsigned char device[UMF_VAULT_DEVICE_SIZE]; /* the first one */
 } umf_vault_stat_message_t;
+
+typedef struct umf_vault_claim_message_t {
+    uint64_t size, epoch;
+    uint32_t holders, pid, is_shared, note_size;
+} umf_vault_claim_message_t;
 
 /* Where the daemon of this user is: a folder, mode 0700, with the socket. */
 #define UMF_VAULT_PLACE_SIZE 512

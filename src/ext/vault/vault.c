@@ -245,6 +245,7 @@ UMF_API_EXT_1_3 umf_result_t umfVaultClose(umf_vault_handle_t hVault) {
         }
         umf_meta_free(written, sizeof(*written) + written->count * sizeof(written->ranges[0]));
     }
+    umf_vault_claims_end(hVault);
     umf_vault_devices_end(hVault);
     umf_link_close(&hVault->link);
     umf_lock_destroy(&hVault->lock);
@@ -267,6 +268,7 @@ static void stat_copy(const umf_vault_stat_message_t *from, const umf_vault_mess
     to->writer = from->has_draft ? from->draft_pid : 0;
     to->device_bytes = from->device_bytes;
     to->devices = from->devices;
+    to->claims = from->claims;
     if (from->devices) {
         umf_vault_device_text(from->device, to->device);
     } else {

@@ -30,6 +30,17 @@ typedef struct umf_vault_written_t {
     umf_vault_range_t ranges[];
 } umf_vault_written_t;
 
+/* Memory of a claim that is mapped here. */
+typedef struct umf_vault_held_t {
+    void *base;
+    size_t size;    /* of the mapping: the memory, and a page with the epoch */
+    unsigned epoch; /* of the link */
+    bool is_shared;
+    struct umf_vault_held_t *next;
+    char key[UMF_VAULT_NAME_MAX + 1];
+    char note[UMF_VAULT_NOTE_MAX];
+} umf_vault_held_t;
+
 struct umf_vault_t {
     umf_link_t link; /* of a vault in a folder: its folder, without a connection */
     bool is_folder;
@@ -41,6 +52,7 @@ struct umf_vault_t {
     umf_vault_view_handle_t views;
     umf_vault_written_t *written;
     umf_vault_device_t *devices; /* they stay until the vault is closed */
+    umf_vault_held_t *held;      /* Sync: gate */
 };
 
 /* What is mapped over the memory of a view: its own generation again, or another one. */
@@ -129,6 +141,11 @@ umf_result_t umf_vault_refill(umf_vault_handle_t vault, uint64_t generation, uin
 /* Tells the daemon that a generation is no longer needed here, unless a view or written memory has
  * it. */
 void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned epoch);
+
+/* --- claim.c --- */
+
+/* Gives all claims of the vault back. */
+void umf_vault_claims_end(umf_vault_handle_t vault);
 
 /* --- draft.c, commit.c --- */
 
