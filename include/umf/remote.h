@@ -21,10 +21,12 @@
  *     umfRemoteGet(memory, 0, buffer, sizeof(buffer), NULL);
  *
  * The owner checks each request: its secret and rights, the generation and the range. No other
- * memory of the owner can be reached. While a range is published, its block is not handed out again
- * after a free, and pages do not go under a transfer: a free or suspend waits for it, at most the
- * deadline. After a suspend and resume of its pool the range has another generation. One operation
- * of each peer then fails as stale, and the next one works with the new content.
+ * memory of the owner is reached by these requests, nor by one-sided requests of UCX, which a
+ * context has switched off; packets that a program forges are for UCX to reject. While a range is
+ * published, its block is not handed out again after a free, and pages do not go under a transfer:
+ * a free or suspend waits for it, at most the deadline. After a suspend and resume of its pool the
+ * range has another generation. One operation of each peer then fails as stale, and the next one
+ * works with the new content.
  *
  * Every operation has a deadline, and no call waits longer. When it passes, or the other process
  * ends, the connection is closed by force and all operations on it fail; the memory must then be

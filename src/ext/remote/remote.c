@@ -53,13 +53,16 @@ static umf_result_t ucx_fail(umf_remote_handle_t remote, const char *what,
 }
 
 /* Transports whose peers' ends are noticed, on these devices: the program's settings do not count.
- */
+ * Without the last one UCX 1.22 writes what a peer puts over TCP, although the context has no
+ * one-sided access. */
 static umf_ucs_status_t configure(umf_remote_handle_t remote, const char *devices, void **config) {
+    const char *const settings[][2] = {
+        {"NET_DEVICES", devices}, {"TLS", "tcp"}, {"TCP_PUT_ENABLE", "n"}};
     umf_ucs_status_t status = remote->ucx.ucp_config_read(NULL, NULL, config);
-    if (status == UMF_UCS_OK) {
-        status = remote->ucx.ucp_config_modify(*config, "NET_DEVICES", devices);
+    for (size_t i = 0; i < UMF_COUNT_OF(settings) && status == UMF_UCS_OK; i++) {
+        status = remote->ucx.ucp_config_modify(*config, settings[i][0], settings[i][1]);
     }
-    return status == UMF_UCS_OK ? remote->ucx.ucp_config_modify(*config, "TLS", "tcp") : status;
+    return status;
 }
 
 static umf_result_t context_make(umf_remote_handle_t remote, const char *devices) {
