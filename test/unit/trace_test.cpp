@@ -180,9 +180,11 @@ class Recorded : public testing::TestWithParam<Recording> {};
 // touched.
 TEST_P(Recorded, NeedsLittleMoreThanItUses) {
     const Recording &recording = GetParam();
-    const bool is_slow = UMF_TEST_ASAN || std::getenv("UMF_TEST_EMULATOR") != nullptr;
-    if (is_slow && !does_all() && strcmp(recording.name, "fixed") != 0) {
-        GTEST_SKIP() << "a sanitizer or emulator sees the same code in the shortest one";
+    if (std::getenv("UMF_TEST_EMULATOR")) {
+        GTEST_SKIP() << "the emulator has a record of its own for each page of 128 GiB";
+    }
+    if (UMF_TEST_ASAN && !does_all() && strcmp(recording.name, "fixed") != 0) {
+        GTEST_SKIP() << "the sanitizer sees the same code in the shortest one";
     }
     const std::string path = std::string(UMF_TEST_TRACES) + "/" + recording.name;
     trace::Trace trace;
