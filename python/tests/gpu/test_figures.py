@@ -73,3 +73,39 @@ def test_two_processes_take_turns(monkeypatch):
     command = [sys.executable, BENCHMARK / "figures.py", "step"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "median of 1 runs of 1" in done.stdout, done.stdout + done.stderr
+
+
+@needs_fake
+@pytest.mark.parametrize(("seconds", "steps"), [(0, 1), (1e9, 12)])
+def test_each_process_is_told_at_once(seconds, steps, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(BENCHMARK))
+    import table
+
+    asked = []
+
+    class Worker:
+        def __init__(self, workload, name, *options, preload=None):
+            self.name = f"{workload} {name}"
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            told = capsys.readouterr().out
+            assert told.startswith(f"# {self.name}: {steps} steps in ") and told.count("\n") == 1
+
+        def steps(self, count):
+            asked.append((self.name, count))
+            ones = [1.0] * count
+            return {"times": ones, "driver": ones, "losses": [], "reserved": 3e6, "live": 2e6, "donated": 0}
+
+    monkeypatch.setattr(table, "Worker", Worker)
+    monkeypatch.setattr(table, "SECONDS", seconds)
+    runs = table.runs_of("training", 12, 2)
+    assert {name: [len(one["times"]) for one in of] for name, of in runs.items()} == {
+        "native": [steps],
+        "expandable": [steps] * 2,
+        "arena": [steps] * 2,
+    }
+    assert asked[:steps] == [("training native", 1)] * steps
+    assert [count for _, count in asked[steps:]] == [steps] * 4
