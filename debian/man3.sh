@@ -15,7 +15,7 @@ for page in *; do
     *) mv "$page" "umf_$page" ;;
     esac
 done
-sed -i -e '/^\.SH NAME/,/^\.SH SYN/ s/^\(umf::[a-z_]*\)< .* > \\-/\1 \\-/' -e "s/^'/\\\\\\&'/" -e '/^\.so man3\/um[fe]/! s/^\.so man3\//&umf_/' -- *
+sed -i -e '/^\.SH NAME/,/^\.SH SYN/ s/^\(umf::[a-z_]*\)< .* > \\-/\1 \\-/' -e "s/\\\\\\\\'/\\\\e\\\\(aq/g" -e "s/^'/\\\\\\&'/" -e '/^\.so man3\/um[fe]/! s/^\.so man3\//&umf_/' -- *
 # A link to a page that is not here would be an empty page.
 for page in *; do
     target=$(sed -n 's/^\.so man3\///p' "$page")

@@ -30,7 +30,8 @@ emulates() {
 
 case ${1:-} in
 "")
-    packages+=("${peers[@]}" "${programs[@]}" debhelper dh-python lintian python3-pip python3-dev python3-prometheus-client)
+    packages+=("${peers[@]}" "${programs[@]}" debhelper dh-python lintian rpm furo
+        python3-breathe python3-myst-parser python3-sphinx python3-pip python3-dev python3-prometheus-client)
     ! emulates || packages+=(qemu-system-x86 busybox-static e2fsprogs)
     # The test of pictures wants a browser. Ubuntu has it as a snap only.
     ! grep -qx 'ID=debian' /etc/os-release || packages+=(chromium)

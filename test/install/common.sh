@@ -134,3 +134,31 @@ check_tree() { # <prefix> <libdir>
         need_file "$1/share/doc/umf/$file"
     done
 }
+
+# The sources as an archive has them, in $work/source/umf-<version>, and beside them those of jemalloc: $jemalloc.
+copy_sources() {
+    local folder
+    for folder in "$jemalloc_source" "$source/build/deps/jemalloc-source" "$deps"/jemalloc-[0-9]*.[0-9]*/; do
+        [ ! -e "$folder/configure" ] || jemalloc=$folder
+    done
+    [ -n "${jemalloc-}" ] || skip "the source of jemalloc is not here"
+    tree=$work/source/umf-$debian_version
+    mkdir -p "$tree"
+    (cd "$source" && tar -c --exclude=./build --exclude=./.git --exclude=./out --exclude=./debian .) | tar -x -C "$tree"
+}
+
+# A Debian source package in $work/source, with the version $package_version: the source, jemalloc, debian/.
+make_source_package() {
+    package_version=$(dpkg-parsechangelog -l "$source/debian/changelog" -S Version)
+    [ "${package_version%-*}" = "$debian_version" ] || fail "debian/changelog has the version $package_version"
+    copy_sources
+    cd "$work/source"
+    tar -czf "umf_$debian_version.orig.tar.gz" "${tree##*/}"
+    cp -r "$jemalloc" "$tree/jemalloc"
+    tar -C "$tree" -czf "umf_$debian_version.orig-jemalloc.tar.gz" jemalloc
+    mkdir "$tree/debian" # without what a build in the source tree leaves there
+    find "$source/debian" -maxdepth 1 -type f ! -name '*debhelper*' ! -name '*.substvars' ! -name files \
+        -exec cp -t "$tree/debian" {} +
+    cp -r "$source/debian/source" "$source/debian/tests" "$tree/debian"
+    quietly dpkg-source -b "$tree"
+}

@@ -7,26 +7,7 @@ for tool in dpkg-buildpackage dh dh_python3 file gzip; do
     command -v $tool >/dev/null || skip "$tool is not here (scripts/install-deps.sh installs it)"
 done
 [ "$with_jemalloc$with_umem" = ONON ] || skip "the packages have the jemalloc pool and libumem"
-for folder in "$jemalloc_source" "$source/build/deps/jemalloc-source" "$deps"/jemalloc-[0-9]*.[0-9]*/; do
-    [ ! -e "$folder/configure" ] || jemalloc=$folder
-done
-[ -n "${jemalloc-}" ] || skip "the source of jemalloc is not here"
-
-# The source package: the source, jemalloc, debian/.
-package_version=$(dpkg-parsechangelog -l "$source/debian/changelog" -S Version)
-[ "${package_version%-*}" = "$debian_version" ] || fail "debian/changelog has the version $package_version"
-tree=$work/source/umf-$debian_version
-mkdir -p "$tree"
-(cd "$source" && tar -c --exclude=./build --exclude=./.git --exclude=./out --exclude=./debian .) | tar -x -C "$tree"
-cd "$work/source"
-tar -czf "umf_$debian_version.orig.tar.gz" "${tree##*/}"
-cp -r "$jemalloc" "$tree/jemalloc"
-tar -C "$tree" -czf "umf_$debian_version.orig-jemalloc.tar.gz" jemalloc
-mkdir "$tree/debian" # without what a build in the source tree leaves there
-find "$source/debian" -maxdepth 1 -type f ! -name '*debhelper*' ! -name '*.substvars' ! -name files \
-    -exec cp -t "$tree/debian" {} +
-cp -r "$source/debian/source" "$source/debian/tests" "$tree/debian"
-quietly dpkg-source -b "$tree"
+make_source_package
 
 # Packages of it from a clean folder, not optimised and without debug information, with the same jemalloc.
 build_packages() { # <folder>
