@@ -199,11 +199,13 @@ static UMF_COLD void default_refused(umf_ctl_defaults_t *defaults, const default
     }
     umf_unlock(&defaults->lock);
     if (!is_reported) {
+        const char *why = result == UMF_RESULT_ERROR_INVALID_CTL_PATH ? "there is no such setting"
+                          : result == UMF_RESULT_ERROR_INVALID_ARGUMENT
+                              ? "the setting does not take this value"
+                              : umfResultText(result);
         UMF_LOG_IGNORED("the configured default \"%s=%s\" is ignored: %s%s%s%s",
                         umf_text_show(default_key(copy), copy->key_length).text,
-                        umf_text_show(copy->value, strnlen(copy->value, copy->size)).text,
-                        result == UMF_RESULT_ERROR_INVALID_CTL_PATH ? "there is no such setting"
-                                                                    : umfResultText(result),
+                        umf_text_show(copy->value, strnlen(copy->value, copy->size)).text, why,
                         nearest ? "; the nearest name is \"" : "", nearest ? nearest : "",
                         nearest ? "\"" : "");
     }

@@ -163,7 +163,7 @@ TEST_F(Config, a_default_that_its_object_refuses_is_named_once) {
           "\"params.capacity\"",
           "\"disjoint.params.capacty=3\" is ignored: there is no such setting; the nearest name is "
           "\"params.capacity\"",
-          "\"disjoint.params.capacity=x\" is ignored: ",
+          "\"disjoint.params.capacity=x\" is ignored: the setting does not take this value",
           "\"OS.nothing=1\" is ignored: there is no such setting"}) {
         EXPECT_EQ(count(said, line), 1u) << line << "\n" << said;
     }
