@@ -1,10 +1,11 @@
 /*
- * Ends a process of the service at a step of the protocol, once. The file `die` in the place has
- * two words: whose end ("daemon" or "keeper"), and at which step, counted from the moment at which
- * the file was there. It is removed then.
+ * Hits a process at a step of the protocol, once. The file `die` in the place has three words:
+ * whose end ("daemon", "keeper", "both", or the number of a client), the signal, and the step,
+ * counted from the moment at which the file was there. It is removed then.
  */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,12 +15,13 @@ void umfd_step(void) {
     static unsigned count;
     static char who[16];
     static unsigned wanted;
+    static int number;
     if (wanted == 0) {
         FILE *file = fopen("die", "r");
         if (!file) {
             return;
         }
-        if (fscanf(file, "%15s %u", who, &wanted) != 2) {
+        if (fscanf(file, "%15s %d %u", who, &number, &wanted) != 3) {
             wanted = 0;
         }
         fclose(file);
@@ -27,6 +29,15 @@ void umfd_step(void) {
     if (wanted == 0 || ++count != wanted || unlink("die") != 0) {
         return;
     }
+    pid_t client = (pid_t)strtol(who, NULL, 10);
+    if (client > 0) {
+        kill(client, number);
+    }
     /* The first keeper is the parent. */
-    kill(strcmp(who, "keeper") == 0 ? getppid() : getpid(), SIGKILL);
+    if (strcmp(who, "keeper") == 0 || strcmp(who, "both") == 0) {
+        kill(getppid(), number);
+    }
+    if (strcmp(who, "daemon") == 0 || strcmp(who, "both") == 0) {
+        kill(getpid(), number);
+    }
 }

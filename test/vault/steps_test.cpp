@@ -1,5 +1,7 @@
-// The daemon, or its keeper, is killed at each step of the protocol in turn while a program writes,
-// reads, updates, commits a group and drops. Each call succeeds as if nothing had happened.
+// At each step of the protocol in turn a process is killed or stopped: the daemon, its keeper,
+// both, the writer, the reader. What was committed is there and right, nothing else stays, and the
+// next writer gets in. If it was the daemon or the keeper, each call succeeds as if nothing had
+// happened.
 #include <umf.h>
 
 #include "fakes/scale.h"
@@ -95,32 +97,283 @@ class VaultSteps : public Vaults {
         EXPECT_EQ(vault.stat().bytes, 0u);
     }
 
-    void each_step(const char *who) {
-        unsigned stride = does_all() ? 1 : 7, step = 1;
-        bool was_reached = true;
-        while (was_reached && !HasFailure()) {
+    // An order is there for the next steps: "" removes one that was not reached.
+    void order_fault(const std::string &who, int number, unsigned step) const {
+        std::ofstream(order() + ".new") << who << " " << number << " " << step << "\n";
+        ASSERT_EQ(rename((order() + ".new").c_str(), order().c_str()), 0);
+    }
+    bool was_reached() const {
+        return unlink(order().c_str()) != 0;
+    }
+
+    // Descriptors of the service; 0: this process may not see them.
+    static size_t descriptors(pid_t pid) {
+        size_t count = 0;
+        DIR *open = opendir(("/proc/" + std::to_string(pid) + "/fd").c_str());
+        while (open && readdir(open)) {
+            count++;
+        }
+        if (open) {
+            closedir(open);
+        }
+        return count;
+    }
+
+    // Whatever happened before: the current generation is whole, another writer gets in, the claim
+    // has one holder, and when all is dropped nothing stays.
+    void check() {
+        {
+            Vault vault("model"), other("other");
+            expect_whole(vault);
+            expect_whole(other);
+            umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+            params.timeout_ms = 60000;
+            {
+                Draft draft(vault, &params);
+                ASSERT_EQ(draft.begun, UMF_RESULT_SUCCESS);
+                draft.fill(2, 77);
+                EXPECT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+            }
+            EXPECT_EQ(View(vault).wrong(2, 77), 0u);
+            umf_vault_claim_params_t alone = UMF_VAULT_CLAIM_PARAMS_INIT;
+            umf_vault_claim_t claim = UMF_VAULT_CLAIM_INIT;
+            alone.size = 4096;
+            alone.timeout_ms = 60000;
+            EXPECT_EQ(umfVaultClaim(vault.handle, "kv", &alone, &claim), UMF_RESULT_SUCCESS);
+            EXPECT_EQ(*claim.now, claim.epoch);
+            EXPECT_EQ(umfVaultClaimNote(vault.handle, "kv", claim.epoch, "x", 1),
+                      UMF_RESULT_SUCCESS);
+            EXPECT_EQ(umfVaultDrop(vault.handle, 0), UMF_RESULT_SUCCESS);
+            EXPECT_EQ(umfVaultDrop(other.handle, 0), UMF_RESULT_SUCCESS);
+            EXPECT_EQ(vault.stat().bytes, 0u);
+            EXPECT_EQ(vault.stat().claims, 0u);
+            EXPECT_EQ(other.stat().bytes, 0u);
+        }
+        // Of an empty service without clients but those of the test.
+        EXPECT_TRUE(until([&] {
+            size_t most = std::max(descriptors(daemon()), descriptors(keeper()));
+            return most <= 20;
+        })) << descriptors(daemon())
+            << " and " << descriptors(keeper());
+    }
+    static void expect_whole(const Vault &vault) {
+        if (vault.stat().current == 0) {
+            return;
+        }
+        View view(vault);
+        ASSERT_EQ(view.attached, UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfVaultVerify(view.handle, nullptr), UMF_RESULT_SUCCESS);
+    }
+
+    void end_service() {
+        umfVaultStop(nullptr, 1);
+        ASSERT_TRUE(until([&] { return processes().empty(); }));
+    }
+
+    void each_step(const char *who, int number, unsigned stride) {
+        unsigned step = 1;
+        stride = does_all() ? 1 : stride;
+        bool goes_on = true;
+        while (goes_on && !HasFailure()) {
             SCOPED_TRACE(std::string(who) + " at step " + std::to_string(step));
             {
                 Vault keeps_it("model"); // so that the service is there before the order
-                std::ofstream(order() + ".new") << who << " " << step << "\n";
-                ASSERT_EQ(rename((order() + ".new").c_str(), order().c_str()), 0);
+                order_fault(who, number, step);
                 life();
-                was_reached = unlink(order().c_str()) != 0;
+                goes_on = was_reached();
+                check();
             }
-            umfVaultStop(nullptr, 1);
-            ASSERT_TRUE(until([&] { return processes().empty(); }));
+            end_service();
             step += stride;
         }
         EXPECT_GT(step, 100u);
     }
+
+    // The same of a process with one part of the life, which does not look at results.
+    void each_step_of_client(void (*part)(), int number, bool is_both, unsigned stride) {
+        unsigned step = 1;
+        stride = does_all() ? 1 : stride;
+        bool goes_on = true;
+        while (goes_on && !HasFailure()) {
+            SCOPED_TRACE("step " + std::to_string(step));
+            {
+                Vault keeps_it("model");
+                commit_with_sums(keeps_it, 1);
+                View before(keeps_it);
+                int go[2];
+                ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+                pid_t child = fork();
+                if (child == 0) {
+                    char byte;
+                    close(go[1]);
+                    while (::read(go[0], &byte, 1) == -1 && errno == EINTR) {
+                    }
+                    part();
+                    _exit(0);
+                }
+                close(go[0]);
+                order_fault(is_both ? "both" : std::to_string(child), number, step);
+                close(go[1]);
+                int status = 0;
+                ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+                if (WIFSTOPPED(status)) {
+                    expect_no_obstacle(keeps_it);
+                    kill(child, SIGCONT);
+                    ASSERT_EQ(waitpid(child, &status, 0), child);
+                }
+                EXPECT_TRUE(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : status == 0);
+                goes_on = was_reached();
+                EXPECT_EQ(umfVaultVerify(before.handle, nullptr), UMF_RESULT_SUCCESS);
+                EXPECT_EQ(before.wrong(3, 1), 0u);
+                check();
+            }
+            end_service();
+            step += stride;
+        }
+        EXPECT_GT(step, 20u);
+    }
+
+    static void commit_with_sums(const Vault &vault, uint64_t seed) {
+        umf_vault_commit_params_t sums = UMF_VAULT_COMMIT_PARAMS_INIT;
+        sums.digest = 1;
+        Draft draft(vault);
+        draft.fill(3, seed);
+        EXPECT_EQ(draft.commit(nullptr, &sums), UMF_RESULT_SUCCESS);
+    }
+
+    // Beside a client that is stopped: its draft is ended, its claim is overtaken.
+    static void expect_no_obstacle(const Vault &vault) {
+        EXPECT_EQ(umfVaultDropDraft(vault.handle), UMF_RESULT_SUCCESS);
+        commit_with_sums(vault, 5);
+        EXPECT_EQ(View(vault).wrong(3, 5), 0u);
+        umf_vault_claim_params_t params = UMF_VAULT_CLAIM_PARAMS_INIT;
+        umf_vault_claim_t claim = UMF_VAULT_CLAIM_INIT;
+        params.size = 4096;
+        params.fence = UMF_VAULT_FENCE_EPOCH;
+        EXPECT_EQ(umfVaultClaim(vault.handle, "kv", &params, &claim), UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfVaultClaimNote(vault.handle, "kv", claim.epoch, "stopped", 7),
+                  UMF_RESULT_SUCCESS);
+        EXPECT_EQ(umfVaultUnclaim(vault.handle, "kv"), UMF_RESULT_SUCCESS);
+    }
 };
 
+bool fill(umf_vault_draft_handle_t draft, uint64_t seed) {
+    umf_memory_pool_handle_t pool;
+    if (umfVaultDraftPool(draft, "coalescing over linux_vmm:piece_size=256K", &pool) !=
+        UMF_RESULT_SUCCESS) {
+        return false;
+    }
+    for (size_t i = 0; i < 3; i++) {
+        auto *memory = static_cast<unsigned char *>(umfPoolMalloc(pool, entry_size));
+        for (size_t at = 0; at < entry_size; at++) {
+            memory[at] = byte_of(seed, i, at);
+        }
+        umfVaultPut(draft, key_of(i).c_str(), memory, entry_size, nullptr, 0, 0);
+    }
+    return true;
+}
+
+// A generation, one with a part of it, one of a group of one, a draft that is given up, and a
+// claim.
+void writes() {
+    umf_vault_handle_t vault;
+    umf_vault_draft_handle_t draft;
+    umf_vault_commit_params_t sums = UMF_VAULT_COMMIT_PARAMS_INIT;
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    sums.digest = 1;
+    if (umfVaultOpen("model", nullptr, &vault) != UMF_RESULT_SUCCESS) {
+        return;
+    }
+    for (uint64_t i = 0; i < 4; i++) {
+        if (umfVaultBegin(vault, &params, &draft) != UMF_RESULT_SUCCESS) {
+            continue;
+        }
+        uint64_t generation = 0;
+        fill(draft, 10 + i);
+        if (params.from) {
+            umfVaultKeep(draft, "");
+        }
+        sums.group = i == 2 ? "group" : nullptr;
+        sums.group_count = 1;
+        if (i == 3 || umfVaultCommit(draft, &sums, &generation) != UMF_RESULT_SUCCESS) {
+            umfVaultAbort(draft);
+        }
+        params.from = generation;
+    }
+    umf_vault_claim_params_t alone = UMF_VAULT_CLAIM_PARAMS_INIT;
+    umf_vault_claim_t claim = UMF_VAULT_CLAIM_INIT;
+    alone.size = 4096;
+    if (umfVaultClaim(vault, "kv", &alone, &claim) == UMF_RESULT_SUCCESS) {
+        *static_cast<unsigned *>(claim.ptr) = 1;
+        umfVaultClaimNote(vault, "kv", claim.epoch, "one", 3);
+        umfVaultUnclaim(vault, "kv");
+        umfVaultClaim(vault, "kv", &alone, &claim); // held at the end
+    }
+    _exit(0);
+}
+
+// Views, one after the other and beside each other, and looks.
+void reads() {
+    umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
+    for (int i = 0; i < 3; i++) {
+        umf_vault_handle_t vault;
+        umf_vault_view_handle_t views[2] = {};
+        if (umfVaultOpen("model", nullptr, &vault) != UMF_RESULT_SUCCESS) {
+            continue;
+        }
+        for (umf_vault_view_handle_t &view : views) {
+            if (umfVaultAttach(vault, nullptr, &view) == UMF_RESULT_SUCCESS &&
+                umfVaultVerify(view, nullptr) != UMF_RESULT_SUCCESS) {
+                _exit(1);
+            }
+        }
+        umfVaultStat(vault, &stat);
+        if (views[0]) {
+            umfVaultDetach(views[0]);
+        }
+        umfVaultClose(vault);
+    }
+}
+
 TEST_F(VaultSteps, TheDaemonEndsAtEach) {
-    each_step("daemon");
+    each_step("daemon", SIGKILL, 31);
 }
 
 TEST_F(VaultSteps, TheKeeperEndsAtEach) {
-    each_step("keeper");
+    each_step("keeper", SIGKILL, 31);
+}
+
+// One that is stopped is replaced after a second.
+TEST_F(VaultSteps, TheDaemonStopsAtEach) {
+    each_step("daemon", SIGSTOP, 400);
+}
+
+TEST_F(VaultSteps, TheKeeperStopsAtEach) {
+    each_step("keeper", SIGSTOP, 400);
+}
+
+TEST_F(VaultSteps, TheWriterEndsAtEach) {
+    each_step_of_client(writes, SIGKILL, false, 41);
+}
+
+TEST_F(VaultSteps, TheWriterStopsAtEach) {
+    each_step_of_client(writes, SIGSTOP, false, 41);
+}
+
+TEST_F(VaultSteps, TheReaderEndsAtEach) {
+    each_step_of_client(reads, SIGKILL, false, 19);
+}
+
+TEST_F(VaultSteps, TheReaderStopsAtEach) {
+    each_step_of_client(reads, SIGSTOP, false, 19);
+}
+
+TEST_F(VaultSteps, BothEndAtEachOfAWriter) {
+    each_step_of_client(writes, SIGKILL, true, 41);
+}
+
+TEST_F(VaultSteps, BothEndAtEachOfAReader) {
+    each_step_of_client(reads, SIGKILL, true, 19);
 }
 
 } // namespace

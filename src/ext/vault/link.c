@@ -19,6 +19,7 @@
 #define REPEAT_SOON 50  /* at most, for the time in which a daemon is usually there again */
 #define SOON 1000
 #define REPEAT_LAST 400
+#define GREETING 1000 /* ms without an answer to the first request, at first */
 #define START_AGAIN                                                                                \
     100 /* ms after which the daemon is started again: the former one may just have ended */
 
@@ -311,20 +312,24 @@ static umf_result_t greet(umf_link_t *link, uint64_t deadline, outcome_t *outcom
     return result;
 }
 
-/* A daemon that ends closes its connections a moment before its socket. */
+/* A daemon that ends closes its connections a moment before its socket. One that was stopped when
+ * it had accepted a connection, and had not given it to the keeper yet, is noticed by another one.
+ */
 static umf_result_t join(umf_link_t *link, uint64_t deadline) {
-    for (;;) {
+    for (uint64_t patience = GREETING;;) {
         outcome_t outcome = ANSWERED;
         umf_result_t result = connect_by(link, deadline);
+        uint64_t now = umf_socket_now();
         if (result == UMF_RESULT_SUCCESS && link->name[0]) {
-            result = greet(link, deadline, &outcome);
+            result = greet(link, now + patience < deadline ? now + patience : deadline, &outcome);
         }
         if (outcome == ANSWERED) {
             return result;
         }
-        if (outcome != LOST || umf_socket_now() >= deadline) {
+        if ((outcome != LOST && outcome != LATE) || umf_socket_now() >= deadline) {
             return outcome_result(link, outcome, false);
         }
+        patience = outcome == LATE ? patience * 2 : patience;
         umf_link_forget(link);
         umf_link_nap(2);
     }
