@@ -2,15 +2,15 @@
 # Runs programs of others with the preload library in front of them again and again, and prints a table. Takes long:
 # for a release, not for every change.
 #
-#   test/preload/long.sh BUILD [--mimalloc-bench CLONE] [--times N] [--seconds N] [--pool KIND] [PROGRAM...]
+#   test/preload/long.sh BUILD [--mimalloc-bench CLONE] [--times N] [--seconds N] [--limit N] [--pool KIND] [PROGRAM...]
 #
 # Under libumf_proxy.so and under its variant over each other pool (target umf-bench-proxies), or under that of KIND
 # only ("default" or the name of a pool):
 #   - the programs of a clone of mimalloc-bench, built as by scripts/bench.sh, N times (20) with two threads for each CPU;
-#     a run must end with status 0 within ten minutes
+#     a run must end with status 0 within --limit seconds (600)
 #   - the programs of programs.sh, for N seconds (600) and at least once; each round compares what the program prints
-#     with what it prints without the library
-# PROGRAM: only these.
+#     with what it prints without the library; a step of a round has a sixth of the limit
+# PROGRAM: only these. The limit is time on the clock: on a machine with other work it must be larger.
 #
 # Exit status: 0 if every run was right.
 set -euo pipefail
@@ -25,6 +25,7 @@ build=
 clone=
 times=20
 seconds=600
+limit=600
 pool=
 only=" "
 while [ $# -gt 0 ]; do
@@ -32,6 +33,7 @@ while [ $# -gt 0 ]; do
     --mimalloc-bench) clone=$(cd "${2:?}" && pwd) && shift ;;
     --times) times=${2:?} && shift ;;
     --seconds) seconds=${2:?} && shift ;;
+    --limit) limit=${2:?} && shift ;;
     --pool) pool=${2:?} && shift ;;
     -*) usage ;;
     *)
@@ -63,14 +65,17 @@ row() { # <program> <pool> <good> <runs> <seconds of the longest>
 
 # repeat <program> <pool> <runs> <seconds> <command>...: as many runs, or so long.
 repeat() {
-    local program=$1 kind=$2 runs=$3 limit=$4 good=0 made=0 longest=0 begin=$SECONDS start
+    local program=$1 kind=$2 runs=$3 least=$4 good=0 made=0 longest=0 begin=$SECONDS start status
     shift 4
-    while [ $made -lt "$runs" ] || { [ "$limit" -gt 0 ] && [ $((SECONDS - begin)) -lt "$limit" ]; }; do
+    while [ $made -lt "$runs" ] || { [ "$least" -gt 0 ] && [ $((SECONDS - begin)) -lt "$least" ]; }; do
         start=$SECONDS
-        if "$@" >"$work/out" 2>&1 </dev/null; then
+        status=0
+        "$@" >"$work/out" 2>&1 </dev/null || status=$?
+        if [ $status -eq 0 ]; then
             good=$((good + 1))
         else
-            echo "--- $program over $kind, run $((made + 1)): exit status $?"
+            echo "--- $program over $kind, run $((made + 1)): exit status $status" \
+                "$([ $status -ne 124 ] || echo "(it was stopped after the limit)")"
             tail -n 5 "$work/out"
         fi
         made=$((made + 1))
@@ -82,11 +87,11 @@ repeat() {
 in_front() { # <library> <program> <argument>...
     local library=$1
     shift
-    (cd "$work" && LD_PRELOAD=$library timeout 600 "$@")
+    (cd "$work" && LD_PRELOAD=$library timeout "$limit" "$@")
 }
 
 barnes() { # <library>
-    (cd "$work" && LD_PRELOAD=$1 timeout 600 "$clone/out/bench/barnes" <"$clone/bench/barnes/input")
+    (cd "$work" && LD_PRELOAD=$1 timeout "$limit" "$clone/out/bench/barnes" <"$clone/bench/barnes/input")
 }
 
 bench_program() { # <library> <pool> <program> <argument>...
@@ -129,7 +134,7 @@ run_all() { # <library> <pool>
         elif [ "$program" != redis ] && ! command -v "$program" >/dev/null; then
             echo "$program: not installed"
         else
-            repeat "$program" "$2" 1 "$seconds" bash "$here/programs.sh" "$1" "$program"
+            repeat "$program" "$2" 1 "$seconds" bash "$here/programs.sh" "$1" "$program" $(((limit + 5) / 6))
         fi
     done
 }

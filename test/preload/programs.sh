@@ -9,7 +9,7 @@ set -euo pipefail
 
 library=$1 program=$2
 marker=this-process-has-it
-timeout=100
+timeout=${3:-100}
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/umf-preload.XXXXXX")
 cleanup() {
