@@ -72,7 +72,7 @@ static int open_vault(const char *name, int start, umf_vault_handle_t *vault) {
     return umfVaultOpen(name, &params, vault) == UMF_RESULT_SUCCESS ? 0 : fails(name);
 }
 
-/* A driver is started only if the vault has memory of devices. */
+/* To read content. A driver is started only if the vault has memory of devices. */
 static umf_result_t attach(umf_vault_handle_t vault, uint64_t generation,
                            umf_vault_view_handle_t *view) {
     umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
@@ -100,6 +100,7 @@ static int list(void) {
 }
 
 static int stat_of(umf_vault_handle_t vault, const char *name) {
+    umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
     umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
     umf_vault_view_handle_t view;
     if (umfVaultStat(vault, &stat) != UMF_RESULT_SUCCESS) {
@@ -114,7 +115,8 @@ static int stat_of(umf_vault_handle_t vault, const char *name) {
     if (stat.current == 0 || stat.evicted) { /* a look does not bring memory back */
         return 0;
     }
-    if (attach(vault, 0, &view) != UMF_RESULT_SUCCESS) {
+    params.devices = "none"; /* names need no driver */
+    if (umfVaultAttach(vault, &params, &view) != UMF_RESULT_SUCCESS) {
         return fails(name);
     }
     report_list("entries", "Entries");

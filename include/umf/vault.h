@@ -172,7 +172,9 @@ typedef struct umf_vault_attach_params_t {
     /// The provider that maps memory of devices, as umf/text.h describes it: "cuda_vmm" is one of
     /// the device that the memory is of, "cuda_vmm:device=1" one of another device that reaches it.
     /// The first one of a device is made here, and kept until the vault is closed. NULL: a
-    /// generation with such memory is refused, so nobody starts a driver without knowing.
+    /// generation with such memory is refused, so nobody starts a driver without knowing. "none":
+    /// no driver is started and such memory is not mapped; entries of it have names, sizes and
+    /// notes, and a ptr that is NULL, and are neither verified nor copied.
     const char *devices;
 } umf_vault_attach_params_t;
 
@@ -185,7 +187,7 @@ typedef struct umf_vault_entry_t {
     /// sizeof(umf_vault_entry_t) of the headers it was compiled with.
     size_t struct_size;
     /// Its memory in this process, valid until the view is detached, but for the time in which it
-    /// is suspended.
+    /// is suspended. NULL: memory of a device in a view that was attached with "none".
     void *ptr;
     /// Bytes of it.
     size_t size;
@@ -393,8 +395,9 @@ umf_result_t umfVaultKeep(umf_vault_draft_handle_t hDraft, const char *prefix);
 /// @param prefix of the keys; NULL or "": all. A key that was put before gets the new memory
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if a handle is not valid, and
 ///         with ::UMF_REASON_BROKEN if content differs from its sum;
-///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES beyond a
-///         million entries, 16384 pieces or 64 pools. After a failure no entry was added
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED for memory of a device in a view that was attached with
+///         "none"; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES
+///         beyond a million entries, 16384 pieces or 64 pools. After a failure no entry was added
 umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft, umf_vault_view_handle_t hView,
                           const char *prefix);
 
@@ -517,7 +520,8 @@ umf_result_t umfVaultEach(umf_vault_view_handle_t hView, const char *prefix,
 ///         has the name of the first such entry; without that reason if there is no such entry or
 ///         an argument is not valid;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if there is no sum: umf_vault_commit_params_t::digest
-///         was 0, or the entry has ::UMF_VAULT_ZERO
+///         was 0, or the entry has ::UMF_VAULT_ZERO; or if the view was attached with "none" and
+///         the entry is memory of a device
 umf_result_t umfVaultVerify(umf_vault_view_handle_t hView, const char *key);
 
 /// @brief Number of the generation of a view.

@@ -894,6 +894,34 @@ TEST_F(VaultGpu, NobodyGetsItWithoutAskingForDevices) {
     EXPECT_EQ(vault.stat().readers, 1u);                  // the writer
 }
 
+TEST_F(VaultGpu, NamesAreReadWithoutADriver) {
+    Vault vault;
+    umf_vault_commit_params_t params = UMF_VAULT_COMMIT_PARAMS_INIT;
+    params.digest = 1;
+    write_on_gpu(vault, 2, 1, &params);
+    if (!driver().is_real) {
+        driver().control()->gone = 1; // no call of it succeeds
+    }
+    {
+        GpuView view(vault, "none");
+        ASSERT_EQ(view.attached, OK);
+        umf_vault_entry_t entry = view.find(key_of(1));
+        EXPECT_EQ(entry.ptr, nullptr);
+        EXPECT_EQ(entry.size, bytes_of_entry);
+        EXPECT_EQ(std::string(static_cast<const char *>(entry.note), entry.note_size), "f16");
+        EXPECT_EQ(entry.device, -1);
+        EXPECT_EQ(umfVaultVerify(view.handle, nullptr), UMF_RESULT_ERROR_NOT_SUPPORTED);
+        EXPECT_EQ(umfLastReason(), UMF_REASON_UNSUPPORTED);
+        Draft draft(vault);
+        EXPECT_EQ(umfVaultCopy(draft.handle, view.handle, nullptr), UMF_RESULT_ERROR_NOT_SUPPORTED);
+        EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), OK);
+        EXPECT_EQ(umfVaultResume(view.handle), OK);
+    }
+    if (!driver().is_real) {
+        driver().control()->gone = 0;
+    }
+}
+
 TEST_F(VaultGpu, OtherProvidersAreRefused) {
     Vault vault;
     umf_vault_draft_handle_t draft;

@@ -494,5 +494,6 @@ UMF_API_EXT_1_3 umf_result_t umfVaultAttach(umf_vault_handle_t hVault,
         UMF_LOG_ERROR("hView is NULL, or struct_size of the parameters is too small");
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return umf_vault_attach(hVault, params, false, hView);
+    bool reads_table = params->devices && strcmp(params->devices, "none") == 0;
+    return umf_vault_attach(hVault, params, reads_table, hView);
 }

@@ -132,7 +132,10 @@ static umf_result_t digest_now(const copy_t *copy, uint32_t i, uint64_t *digest)
 static umf_result_t copy_content(copy_t *copy, uint32_t i) {
     const umf_table_entry_t *entry = &copy->table->entries[i];
     if (!copy->blocks[entry->slab]) {
-        umf_result_t result = block_make(copy, entry->slab);
+        umf_result_t result = umf_vault_slab_reads(copy->view, entry->slab);
+        if (result == UMF_RESULT_SUCCESS) {
+            result = block_make(copy, entry->slab);
+        }
         if (result != UMF_RESULT_SUCCESS) {
             return result;
         }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
 #include "ext/vault/device.h"
 #include "system/os.h"
@@ -15,6 +16,16 @@ umf_result_t umf_vault_view_reads(umf_vault_view_handle_t view) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t umf_vault_slab_reads(umf_vault_view_handle_t view, uint32_t slab) {
+    if (view->bases[slab]) {
+        return UMF_RESULT_SUCCESS;
+    }
+    return UMF_FAIL(UMF_REASON_UNSUPPORTED, UMF_RESULT_ERROR_NOT_SUPPORTED,
+                    "memory of devices is not mapped in the view of generation %llu of vault %s, "
+                    "which was attached with \"none\"",
+                    (unsigned long long)view->generation, view->vault->link.name);
 }
 
 /* Shared slabs lose their pages; the addresses stay reserved. */

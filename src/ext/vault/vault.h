@@ -138,6 +138,8 @@ umf_result_t umf_vault_view_reads(umf_vault_view_handle_t view);
 bool umf_vault_is_sealed(int fd, uint64_t size);
 /* fill/copies.c: makes evicted memory again, or waits for another client that does. */
 umf_result_t umf_vault_refill(umf_vault_handle_t vault, uint64_t generation, uint64_t timeout_ms);
+/* NOT_SUPPORTED if the slab is of a device and not mapped. */
+umf_result_t umf_vault_slab_reads(umf_vault_view_handle_t view, uint32_t slab);
 /* Tells the daemon that a generation is no longer needed here, unless a view or written memory has
  * it. */
 void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned epoch);

@@ -68,7 +68,10 @@ static bool has_digest(const umf_table_t *table, uint32_t i) {
 static umf_result_t entry_verify(umf_vault_view_handle_t view, uint32_t i) {
     const umf_table_t *table = &view->table;
     uint64_t digest;
-    umf_result_t result = umf_vault_view_digest(view, i, &digest);
+    umf_result_t result = umf_vault_slab_reads(view, table->entries[i].slab);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_vault_view_digest(view, i, &digest);
+    }
     if (result != UMF_RESULT_SUCCESS || digest == table->digests[i]) {
         return result;
     }

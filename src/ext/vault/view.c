@@ -97,7 +97,8 @@ UMF_API_EXT_1_3 umf_result_t umfVaultDetach(umf_vault_view_handle_t hView) {
 static void entry_fill(umf_vault_view_handle_t view, uint32_t i, umf_vault_entry_t *entry) {
     const umf_table_entry_t *from = &view->table.entries[i];
     const char *key = umf_table_key(&view->table, i);
-    entry->ptr = (char *)view->bases[from->slab] + from->offset;
+    char *base = view->bases[from->slab];
+    entry->ptr = base ? base + from->offset : NULL;
     entry->size = (size_t)from->size;
     entry->note = from->note_size ? key + from->key_size + 1 : NULL;
     entry->note_size = from->note_size;
