@@ -117,6 +117,8 @@ typedef struct transfer_t {
     unsigned process; /* that began it (umf_py_process): a child of fork has it not */
     PyObject *uses;   /* of the range */
     view_t view;
+    umf_result_t result; /* of one that has ended */
+    umf_py_failure_t failure;
     struct transfer_t *next, **link; /* of those under way */
 } transfer_t;
 
@@ -129,6 +131,23 @@ static void transfer_add(transfer_t *transfer) {
         under_way->link = &transfer->next;
     }
     under_way = transfer;
+}
+
+/* Notes the end of the operation, if it is one; false: it goes on. */
+static bool outcome_take(transfer_t *transfer, umf_result_t result) {
+    if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        return false;
+    }
+    transfer->result = result;
+    umf_py_why_take(&transfer->failure); /* it is of this thread */
+    return true;
+}
+
+static PyObject *outcome_of(const transfer_t *transfer) {
+    return transfer->result == UMF_RESULT_SUCCESS
+               ? PyBool_FromLong(1)
+               : umf_py_raise_as(transfer->result, "the transfer failed", transfer->failure.text,
+                                 transfer->failure.reason, 0);
 }
 
 /* Of one whose operation has ended. May run code of Python. */
@@ -152,6 +171,7 @@ static void transfer_end(transfer_t *transfer) {
 
 /* Keeps the GIL if it does not wait. */
 static bool is_over(transfer_t *transfer, uint64_t patience_ms) {
+    umfLastErrorClear();
     umfRemoteCancel(transfer->op);
     umf_result_t result = umfRemoteWait(transfer->op, 0);
     if (result == UMF_RESULT_ERROR_NOT_SUPPORTED && patience_ms) {
@@ -161,7 +181,7 @@ static bool is_over(transfer_t *transfer, uint64_t patience_ms) {
         Py_END_ALLOW_THREADS;
         transfer->is_waited = false;
     }
-    return result != UMF_RESULT_ERROR_NOT_SUPPORTED;
+    return outcome_take(transfer, result);
 }
 
 /* Asks for its end; true if it has ended. A thread that waits for it asks by itself, since its wait
@@ -253,7 +273,7 @@ failed:
     return NULL;
 }
 
-/* remote_wait(transfer, ms) -> whether it has ended, well; another end is raised */
+/* remote_wait(transfer, ms) -> whether it has ended, well; another end is raised, each time */
 static PyObject *remote_wait(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *capsule;
@@ -265,33 +285,30 @@ static PyObject *remote_wait(PyObject *module, PyObject *args) {
     if (!transfer) {
         return NULL;
     }
-    if (!transfer->op || transfer->process != umf_py_process() || transfer->is_waited) {
-        PyErr_SetString(PyExc_ValueError, !transfer->op ? "the transfer has ended"
-                                          : transfer->process != umf_py_process()
+    if (transfer->process != umf_py_process() || transfer->is_waited) {
+        PyErr_SetString(PyExc_ValueError, transfer->process != umf_py_process()
                                               ? "the transfer is that of the parent process"
                                               : "another thread waits for the transfer");
         return NULL;
     }
+    if (!transfer->op) {
+        return outcome_of(transfer);
+    }
     transfer->is_waited = true;
     umf_result_t result;
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     result = umfRemoteWait(transfer->op, timeout);
     Py_END_ALLOW_THREADS;
     transfer->is_waited = false;
-    if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+    if (!outcome_take(transfer, result)) {
         if (transfer->is_canceled) {
             umfRemoteCancel(transfer->op);
         }
         Py_RETURN_FALSE;
     }
-    if (result != UMF_RESULT_SUCCESS) {
-        umf_py_raise_last(result, "the transfer failed");
-    }
-    PyObject *kind, *value, *trace;
-    PyErr_Fetch(&kind, &value, &trace);
     transfer_end(transfer);
-    PyErr_Restore(kind, value, trace);
-    return result == UMF_RESULT_SUCCESS ? PyBool_FromLong(1) : NULL;
+    return outcome_of(transfer);
 }
 
 PyMethodDef umf_py_remote_functions[] = {

@@ -257,6 +257,13 @@ def test_views_keep_memory(model):
         entry.ptr
 
 
+def test_a_view_is_equal_to_itself_only(model):
+    with model.draft() as draft:
+        draft.put("a", b"x")
+    with model.attach() as one, model.attach() as other:
+        assert one == one and one != other and len({one, other, one}) == 2
+
+
 def test_the_last_reference_closes(service):
     model = vault.Vault("references", folder=service)
     model.draft().put("a", b"x")

@@ -46,7 +46,7 @@ class Transfer:
         self._transfer = transfer
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Waits until it has ended.
+        """Waits until it has ended. The end is reported to each wait, also to one after the range was closed.
 
         Args:
             timeout: the most seconds; None: until it has ended, which its deadline bounds
@@ -55,7 +55,8 @@ class Transfer:
             True if it is done; False if the time has passed
 
         Raises:
-            umf.Error: it failed
+            umf.Error: it failed, or a close has canceled it
+            ValueError: another thread waits for it
         """
         left = None if timeout is None else int(min(max(0.0, timeout), 1e15) * 1000)
         while True:

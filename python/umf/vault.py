@@ -187,9 +187,14 @@ class Entry(_core.Region):
 
 
 class View(_Closing, Mapping[str, Entry]):
-    """A generation that is attached: names and their memory, read-only."""
+    """A generation that is attached: names and their memory, read-only.
+
+    It is equal to itself only, and has a hash: two views of a generation have memory at different addresses.
+    """
 
     __slots__ = ("_hold", "_uses", "_vault", "generation")
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __init__(self, vault: "Vault", generation: int, timeout: float, identity: Optional[bytes]) -> None:
         self._vault = vault
