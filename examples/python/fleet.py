@@ -3,8 +3,10 @@
     python3 fleet.py                                 # 256 MiB of random weights, in files of a folder
     python3 fleet.py --name llama --load FOLDER      # safetensors of a folder, in the memory of the service
     python3 fleet.py --name llama                    # again: attached in milliseconds
+    python3 fleet.py --name llama --load FOLDER --device cuda      # in memory of a GPU
 
-The resident memory of a process counts shared pages in each; its proportional part counts them once.
+The resident memory of a process counts shared pages in each; its proportional part counts them once. Neither counts memory of GPUs, of which there is
+one copy for all, too.
 """
 
 import argparse
@@ -26,40 +28,46 @@ def memory() -> Dict[str, int]:
     return {words[0][:-1]: int(words[1]) << 10 for words in lines}
 
 
-def load(name: str, mib: int, folder: str) -> None:
+def load(name: str, mib: int, folder: str, device: str) -> None:
     """Writes a generation, in a process of its own that ends: the weights stay."""
-    with umf.vault.Vault(name) as model, model.draft() as draft:
+    with umf.vault.Vault(name) as model, model.draft(device=device) as draft:
         if folder:
             draft.load_safetensors(folder)
             return
         for layer in range(16):
-            entry: Any = draft.allocate(f"layers.{layer}.weight", mib * MIB // 16)
-            with memoryview(entry) as part:
-                part[:] = os.urandom(MIB // 16) * mib
+            draft.put(f"layers.{layer}.weight", os.urandom(MIB // 16) * mib)
 
 
-def serve(name: str, results: Any, everyone: Any) -> None:
+def touched(entry: Any) -> int:
+    """The sum of a byte of each page: the process has it then. Of memory of a GPU: the sum of its first page."""
+    if entry.device >= 0:
+        first = bytearray(min(entry.nbytes, os.sysconf("SC_PAGESIZE")))
+        umf.copy(first, entry, len(first))
+        return sum(first)
+    with memoryview(entry) as part:
+        return sum(part[:: os.sysconf("SC_PAGESIZE")])
+
+
+def serve(name: str, device: str, results: Any, everyone: Any) -> None:
     before = memory()
     start = time.perf_counter()
-    with umf.vault.Vault(name) as model, model.attach() as view:
+    with umf.vault.Vault(name) as model, model.attach(devices=None if device == "cpu" else device) as view:
         attached = time.perf_counter() - start
         size = total = 0
-        entry: Any
         for entry in view.values():
             size += entry.nbytes
-            with memoryview(entry) as part:  # a byte of each page: the process has it then
-                total += sum(part[:: os.sysconf("SC_PAGESIZE")])
+            total += touched(entry)
         everyone.wait()  # all have the model now
         after = memory()
         everyone.wait()
         results.put((attached, size, total, after["Rss"] - before["Rss"], after["Pss"] - before["Pss"]))
 
 
-def main(name: str, processes: int) -> None:
+def main(name: str, processes: int, device: str) -> None:
     context = multiprocessing.get_context("spawn")
     results: Any = context.SimpleQueue()
     everyone = context.Barrier(processes, timeout=600)
-    fleet = [context.Process(target=serve, args=(name, results, everyone)) for _ in range(processes)]
+    fleet = [context.Process(target=serve, args=(name, device, results, everyone)) for _ in range(processes)]
     for one in fleet:
         one.start()
     found = [results.get() for _ in fleet]
@@ -79,14 +87,15 @@ if __name__ == "__main__":
     parser.add_argument("--load", metavar="FOLDER", default="", help="safetensors that become the next generation")
     parser.add_argument("--mib", type=int, default=256, help="of random weights, if the vault is empty")
     parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--device", default="cpu", help="where the weights are: cpu, cuda, cuda:1; for a GPU with --name")
     words = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         vault = words.name or f"file:{folder}/model"
         with umf.vault.Vault(vault) as model:
             is_empty = model.state().current == 0
         if is_empty or words.load:
-            writer = multiprocessing.get_context("spawn").Process(target=load, args=(vault, words.mib, words.load))
+            writer = multiprocessing.get_context("spawn").Process(target=load, args=(vault, words.mib, words.load, words.device))
             writer.start()
             writer.join()
             assert writer.exitcode == 0, "the model was not written"
-        main(vault, words.processes)
+        main(vault, words.processes, words.device)

@@ -250,6 +250,9 @@ void umf_py_dlpack_end(umf_py_buffer_t *buffer);
  * `least`; `name` is the argument's. */
 Py_ssize_t umf_py_size(PyObject *number, const char *name, Py_ssize_t least);
 
+/* The native queues of a tuple, in an array for PyMem_Free; NULL and no exception if it is empty.
+ */
+bool umf_py_queues(PyObject *tuple, void ***made, size_t *count);
 /* The native queue of an address or of a stream of another library. False and TypeError. */
 bool umf_py_queue(PyObject *stream, void **queue);
 /* The same for an argument that may be None or, left out, NULL: then there is no queue. */
@@ -275,7 +278,7 @@ extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_d
     umf_py_ipc_functions[], umf_py_copy_functions[], umf_py_queue_functions[],
     umf_py_record_functions[], umf_py_recording_functions[], umf_py_limit_functions[],
     umf_py_shortage_functions[], umf_py_event_functions[], umf_py_remote_functions[],
-    umf_py_vault_functions[];
+    umf_py_vault_functions[], umf_py_vault_move_functions[];
 
 bool umf_py_add_provider(PyObject *module);
 bool umf_py_add_pool(PyObject *module);
@@ -288,6 +291,7 @@ bool umf_py_add_region(PyObject *module);
 typedef struct umf_py_region_view_t {
     void *ptr;
     Py_ssize_t size;
+    int device; /* -1: memory of the host */
     bool is_read_only;
 } umf_py_region_view_t;
 /* As a view of it: its owner cannot end. False and an exception. */

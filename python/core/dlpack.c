@@ -39,7 +39,15 @@ typedef struct dl_versioned_t {
     dl_tensor_t tensor;
 } dl_versioned_t;
 
-enum { DL_CPU = 1, DL_UINT = 1, DL_READ_ONLY = 1, DL_MAJOR = 1, DL_MINOR = 0, DL_DIMENSIONS = 64 };
+enum {
+    DL_CPU = 1,
+    DL_CUDA = 2,
+    DL_UINT = 1,
+    DL_READ_ONLY = 1,
+    DL_MAJOR = 1,
+    DL_MINOR = 0,
+    DL_DIMENSIONS = 64
+};
 
 #define NAME "dltensor"
 #define NAME_VERSIONED "dltensor_versioned"
@@ -208,7 +216,8 @@ static PyObject *dlpack_region(PyObject *module, PyObject *args) {
     }
     return capsule_of(exported,
                       (dl_tensor_t){.data = view.ptr,
-                                    .device = {DL_CPU, 0},
+                                    .device = {view.device < 0 ? DL_CPU : DL_CUDA,
+                                               view.device < 0 ? 0 : view.device},
                                     .ndim = (int32_t)dimensions,
                                     .dtype = {(uint8_t)code, (uint8_t)(bytes * 8), 1}},
                       is_versioned, view.is_read_only);
@@ -310,6 +319,35 @@ static PyObject *dlpack_import(PyObject *module, PyObject *args) {
     return (PyObject *)made;
 }
 
+/* dlpack_about(capsule) -> (type code, bits of an element, lanes, shape); the capsule stays unused
+ */
+static PyObject *dlpack_about(PyObject *module, PyObject *capsule) {
+    (void)module;
+    const dl_tensor_t *tensor = NULL;
+    if (PyCapsule_IsValid(capsule, NAME_VERSIONED)) {
+        const dl_versioned_t *managed = PyCapsule_GetPointer(capsule, NAME_VERSIONED);
+        tensor = managed->version.major == DL_MAJOR ? &managed->tensor : NULL;
+    } else if (PyCapsule_IsValid(capsule, NAME)) {
+        tensor = &((dl_managed_t *)PyCapsule_GetPointer(capsule, NAME))->tensor;
+    }
+    if (!tensor || tensor->ndim < 0 || tensor->ndim > DL_DIMENSIONS) {
+        PyErr_SetString(PyExc_BufferError, "__dlpack__ returns no tensor of DLPack 1");
+        return NULL;
+    }
+    PyObject *shape = PyTuple_New(tensor->ndim);
+    for (int32_t i = 0; shape && i < tensor->ndim; i++) {
+        PyObject *length = PyLong_FromLongLong(tensor->shape[i]);
+        if (!length) {
+            Py_DECREF(shape);
+            return NULL;
+        }
+        PyTuple_SetItem(shape, i, length);
+    }
+    return shape ? Py_BuildValue("iiiN", (int)tensor->dtype.code, (int)tensor->dtype.bits,
+                                 (int)tensor->dtype.lanes, shape)
+                 : NULL;
+}
+
 void umf_py_dlpack_end(umf_py_buffer_t *buffer) {
     if (buffer->is_versioned) {
         dl_versioned_t *managed = buffer->managed;
@@ -329,6 +367,8 @@ PyMethodDef umf_py_dlpack_functions[] = {
      "dlpack_export(buffer, type, device, versioned, /)\n--\n\nA capsule of a buffer."},
     {"dlpack_region", dlpack_region, METH_VARARGS,
      "dlpack_region(region, code, itemsize, shape, versioned, /)\n--\n\nA capsule of a region."},
+    {"dlpack_about", dlpack_about, METH_O,
+     "dlpack_about(capsule, /)\n--\n\nType and shape of a tensor."},
     {"dlpack_import", dlpack_import, METH_VARARGS,
      "dlpack_import(kind, capsule, /)\n--\n\nA buffer of a capsule."},
     {NULL, NULL, 0, NULL}};

@@ -7,6 +7,7 @@ typedef struct hold_t {
     PyObject *uses; /* of the object that has the memory: open until the last region */
     Py_ssize_t exports;
     bool is_over;
+    bool is_away; /* the memory is suspended */
 } hold_t;
 
 typedef struct region_t {
@@ -14,6 +15,8 @@ typedef struct region_t {
     void *ptr;
     Py_ssize_t size;
     int is_writable;
+    int device;     /* number of the GPU; -1: memory of the host */
+    bool is_pinned; /* it counts as a view of itself */
 } region_t;
 
 static PyTypeObject *hold_type, *region_type;
@@ -61,14 +64,50 @@ static PyObject *hold_end(PyObject *object, PyObject *what) {
     Py_RETURN_NONE;
 }
 
-/* Region(hold, address, size, is it writable?) */
+/* leave(is it allowed while there are views?): the memory goes, and comes back by `back`. */
+static PyObject *hold_leave(PyObject *object, PyObject *is_allowed) {
+    hold_t *self = (hold_t *)object;
+    int allowed = PyObject_IsTrue(is_allowed);
+    if (allowed < 0) {
+        return NULL;
+    }
+    if (self->exports > 0 && !allowed) {
+        return PyErr_Format(PyExc_BufferError,
+                            "the memory has %zd views in use: release them, or call it with "
+                            "in_use=True and let nobody touch them meanwhile",
+                            self->exports);
+    }
+    self->is_away = true;
+    Py_RETURN_NONE;
+}
+
+static PyObject *hold_back(PyObject *object, PyObject *unused) {
+    (void)unused;
+    ((hold_t *)object)->is_away = false;
+    Py_RETURN_NONE;
+}
+
+/* The end has failed. */
+static PyObject *hold_reopen(PyObject *object, PyObject *unused) {
+    (void)unused;
+    ((hold_t *)object)->is_over = false;
+    Py_RETURN_NONE;
+}
+
+static PyObject *hold_is_away(PyObject *object, void *unused) {
+    (void)unused;
+    return PyBool_FromLong(((hold_t *)object)->is_away);
+}
+
+/* Region(hold, address, size, is it writable?, device or -1) */
 static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     PyObject *hold, *number;
     Py_ssize_t size;
-    int is_writable;
+    int is_writable, device;
     void *ptr;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "O!Onp:Region", hold_type, &hold, &number, &size, &is_writable) ||
+    if (!PyArg_ParseTuple(args, "O!Onpi:Region", hold_type, &hold, &number, &size, &is_writable,
+                          &device) ||
         !umf_py_address(number, &ptr)) {
         return NULL;
     }
@@ -79,11 +118,23 @@ static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         self->ptr = ptr;
         self->size = size;
         self->is_writable = is_writable;
+        self->device = device;
     }
     return (PyObject *)self;
 }
 
+static void exports_add(hold_t *hold, Py_ssize_t count) {
+    hold->exports += count;
+    if (hold->outer) {
+        hold->outer->exports += count;
+    }
+}
+
 static void region_dealloc(PyObject *object) {
+    region_t *self = (region_t *)object;
+    if (self->is_pinned) {
+        exports_add(self->hold, -1);
+    }
     Py_XDECREF((PyObject *)((region_t *)object)->hold);
     umf_py_dealloc(object);
 }
@@ -96,18 +147,46 @@ static bool region_is_open(const region_t *self) {
     return true;
 }
 
-static void exports_add(hold_t *hold, Py_ssize_t count) {
-    hold->exports += count;
-    if (hold->outer) {
-        hold->outer->exports += count;
+/* Whether a view of it can be taken. */
+static bool region_is_there(const region_t *self) {
+    if (!region_is_open(self)) {
+        return false;
     }
+    if (!self->ptr || self->hold->is_away) {
+        PyErr_SetString(PyExc_BufferError,
+                        self->ptr ? "the view is suspended: resume it before"
+                                  : "the memory is not mapped: attach with devices=\"cuda\"");
+        return false;
+    }
+    return true;
+}
+
+/* For those to whom the address is given: the region is a view from here on. */
+static PyObject *region_pin(PyObject *object, PyObject *unused) {
+    region_t *self = (region_t *)object;
+    (void)unused;
+    if (!region_is_there(self)) {
+        return NULL;
+    }
+    exports_add(self->hold, self->is_pinned ? 0 : 1);
+    self->is_pinned = true;
+    Py_RETURN_NONE;
 }
 
 static int region_get_view(PyObject *object, void *view, int flags) {
     region_t *self = (region_t *)object;
     ((view_t *)view)->obj = NULL;
-    if (!region_is_open(self) ||
-        PyBuffer_FillInfo(view, object, self->ptr, self->size, !self->is_writable, flags) < 0) {
+    if (!region_is_there(self)) {
+        return -1;
+    }
+    if (self->device >= 0) {
+        PyErr_Format(PyExc_BufferError,
+                     "the memory is of GPU %d, which the CPU does not reach: use umf.copy, torch() "
+                     "or DLPack",
+                     self->device);
+        return -1;
+    }
+    if (PyBuffer_FillInfo(view, object, self->ptr, self->size, !self->is_writable, flags) < 0) {
         return -1;
     }
     exports_add(self->hold, 1);
@@ -125,10 +204,10 @@ bool umf_py_region_export(PyObject *object, umf_py_region_view_t *view) {
         return false;
     }
     region_t *self = (region_t *)object;
-    if (!region_is_open(self)) {
+    if (!region_is_there(self)) {
         return false;
     }
-    *view = (umf_py_region_view_t){self->ptr, self->size, !self->is_writable};
+    *view = (umf_py_region_view_t){self->ptr, self->size, self->device, !self->is_writable};
     exports_add(self->hold, 1);
     Py_INCREF(object);
     return true;
@@ -154,19 +233,36 @@ static PyObject *region_nbytes(PyObject *object, void *unused) {
     return PyLong_FromSsize_t(((region_t *)object)->size);
 }
 
+static PyObject *region_device(PyObject *object, void *unused) {
+    (void)unused;
+    return PyLong_FromLong(((region_t *)object)->device);
+}
+
 bool umf_py_add_region(PyObject *module) {
-    static PyMethodDef hold_methods[] = {{"end", hold_end, METH_O, NULL}, {NULL, NULL, 0, NULL}};
+    static PyMethodDef hold_methods[] = {{"end", hold_end, METH_O, NULL},
+                                         {"leave", hold_leave, METH_O, NULL},
+                                         {"back", hold_back, METH_NOARGS, NULL},
+                                         {"reopen", hold_reopen, METH_NOARGS, NULL},
+                                         {NULL, NULL, 0, NULL}};
+    static PyGetSetDef hold_members[] = {{"is_away", hold_is_away, NULL, NULL, NULL},
+                                         {NULL, NULL, NULL, NULL, NULL}};
     static PyType_Slot hold_slots[] = {{Py_tp_new, (void *)hold_new},
                                        {Py_tp_dealloc, (void *)hold_dealloc},
                                        {Py_tp_methods, hold_methods},
+                                       {Py_tp_getset, hold_members},
                                        {0, NULL}};
     static PyType_Spec hold_spec = {"umf._core.Hold", sizeof(hold_t), 0, Py_TPFLAGS_DEFAULT,
                                     hold_slots};
-    static PyGetSetDef region_members[] = {{"ptr", region_ptr, NULL, "The address.", NULL},
-                                           {"nbytes", region_nbytes, NULL, "Bytes.", NULL},
-                                           {NULL, NULL, NULL, NULL, NULL}};
+    static PyMethodDef region_methods[] = {{"pin", region_pin, METH_NOARGS, NULL},
+                                           {NULL, NULL, 0, NULL}};
+    static PyGetSetDef region_members[] = {
+        {"ptr", region_ptr, NULL, "The address.", NULL},
+        {"nbytes", region_nbytes, NULL, "Bytes.", NULL},
+        {"device", region_device, NULL, "Number of the GPU; -1: memory of the host.", NULL},
+        {NULL, NULL, NULL, NULL, NULL}};
     static PyType_Slot region_slots[] = {{Py_tp_new, (void *)region_new},
                                          {Py_tp_dealloc, (void *)region_dealloc},
+                                         {Py_tp_methods, region_methods},
                                          {Py_tp_getset, region_members},
                                          {Py_sq_length, (void *)region_length},
                                          {SLOT_GET_BUFFER, (void *)region_get_view},

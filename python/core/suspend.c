@@ -19,7 +19,7 @@ static bool array_of(PyObject *tuple, void ***made, size_t *count) {
     return true;
 }
 
-static bool addresses(PyObject *tuple, void ***made, size_t *count) {
+bool umf_py_queues(PyObject *tuple, void ***made, size_t *count) {
     if (!array_of(tuple, made, count)) {
         return false;
     }
@@ -84,8 +84,8 @@ static umf_py_work_t *move_new(PyObject *args) {
     work->run = move_run;
     work->is_move = true;
     work->is_resume = is_resume;
-    if (addresses(queues, (void ***)&work->params.queues, &work->params.num_queues) &&
-        addresses(events, (void ***)&work->params.events, &work->params.num_events) &&
+    if (umf_py_queues(queues, (void ***)&work->params.queues, &work->params.num_queues) &&
+        umf_py_queues(events, (void ***)&work->params.events, &work->params.num_events) &&
         handles(pools, work->handles, work->count) && umf_py_work_wait_left(work) &&
         handles(pools, work->handles, work->count)) {
         return work;

@@ -11,6 +11,7 @@ typedef struct handle_t {
     PyObject *number;                     /* NULL: it is closed */
     umf_py_uses_t uses;
     unsigned process; /* that has opened it */
+    unsigned alone;   /* process in which a call allows no others, plus 1; 0: none */
 } handle_t;
 
 static PyTypeObject *uses_type;
@@ -92,6 +93,11 @@ static PyObject *uses_open(PyObject *object, PyObject *args) {
 }
 
 static bool is_refused(handle_t *self) {
+    if (self->number && self->alone == umf_py_process() + 1) {
+        PyErr_Format(PyExc_BufferError, "the %U is suspended, resumed or moved by another call",
+                     self->what);
+        return true;
+    }
     if (self->number && self->uses.closing == 0) {
         return false;
     }
@@ -131,6 +137,48 @@ static PyObject *uses_exit(PyObject *object, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+/* The arguments of a call: the number, and those of `args` from `from` on. */
+static PyObject *arguments(const handle_t *self, PyObject *args, Py_ssize_t from) {
+    Py_ssize_t count = PyTuple_Size(args);
+    PyObject *all = PyTuple_New(count - from + 1);
+    if (!all) {
+        return NULL;
+    }
+    Py_INCREF(self->number);
+    PyTuple_SetItem(all, 0, self->number);
+    for (Py_ssize_t i = from; i < count; i++) {
+        PyObject *each = PyTuple_GetItem(args, i);
+        Py_INCREF(each);
+        PyTuple_SetItem(all, i - from + 1, each);
+    }
+    return all;
+}
+
+/* alone(function, *args): calls it with the number while no other call is in progress, else
+ * BufferError; others are refused meanwhile. */
+static PyObject *uses_alone(PyObject *object, PyObject *args) {
+    handle_t *self = (handle_t *)object;
+    PyObject *function = PyTuple_GetItem(args, 0);
+    if (!function || is_refused(self) || (self->outer && is_refused(self->outer))) {
+        return NULL;
+    }
+    if (umf_py_uses_any(&self->uses)) {
+        return PyErr_Format(PyExc_BufferError, "a call of the %U is in progress: try it afterwards",
+                            self->what);
+    }
+    PyObject *all = arguments(self, args, 1);
+    if (!all) {
+        return NULL;
+    }
+    self->alone = umf_py_process() + 1;
+    begin(self);
+    PyObject *result = PyObject_CallObject(function, all);
+    end(self);
+    self->alone = 0;
+    Py_DECREF(all);
+    return result;
+}
+
 /* Transfers are canceled, and end as soon as they can. */
 static bool is_idle(void *arg) {
     handle_t *self = arg;
@@ -159,17 +207,9 @@ static bool wait_idle(handle_t *self, double seconds) {
 
 /* The call that ends it. The number comes back if that fails and `is_kept`. */
 static PyObject *call_end(handle_t *self, PyObject *function, PyObject *rest, bool is_kept) {
-    Py_ssize_t count = PyTuple_Size(rest);
-    PyObject *args = PyTuple_New(count + 1);
+    PyObject *args = arguments(self, rest, 0);
     if (!args) {
         return NULL;
-    }
-    Py_INCREF(self->number);
-    PyTuple_SetItem(args, 0, self->number);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *each = PyTuple_GetItem(rest, i);
-        Py_INCREF(each);
-        PyTuple_SetItem(args, i + 1, each);
     }
     PyObject *number = self->number;
     self->number = NULL;
@@ -247,11 +287,10 @@ static PyObject *uses_in_use(PyObject *object, void *unused) {
 }
 
 bool umf_py_add_uses(PyObject *module) {
-    static PyMethodDef methods[] = {{"open", uses_open, METH_VARARGS, NULL},
-                                    {"end", uses_end, METH_VARARGS, NULL},
-                                    {"__enter__", uses_enter, METH_NOARGS, NULL},
-                                    {"__exit__", uses_exit, METH_VARARGS, NULL},
-                                    {NULL, NULL, 0, NULL}};
+    static PyMethodDef methods[] = {
+        {"open", uses_open, METH_VARARGS, NULL},     {"end", uses_end, METH_VARARGS, NULL},
+        {"alone", uses_alone, METH_VARARGS, NULL},   {"__enter__", uses_enter, METH_NOARGS, NULL},
+        {"__exit__", uses_exit, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
     static PyGetSetDef members[] = {{"is_open", uses_is_open, NULL, NULL, NULL},
                                     {"in_use", uses_in_use, NULL, NULL, NULL},
                                     {NULL, NULL, NULL, NULL, NULL}};

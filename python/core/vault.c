@@ -67,7 +67,8 @@ static umf_result_t begin_step(void *vault, void *params, void *out) {
     return umfVaultBegin(vault, params, out);
 }
 
-/* vault_begin(vault, timeout in ms, from, replace, identity or None) -> draft */
+/* vault_begin(vault, timeout in ms, from, replace, identity or None, pool of copies or None) ->
+ * draft */
 static PyObject *vault_begin(PyObject *module, PyObject *args) {
     (void)module;
     umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
@@ -76,8 +77,9 @@ static PyObject *vault_begin(PyObject *module, PyObject *args) {
     PyObject *number;
     Py_ssize_t size;
     void *vault;
-    if (!PyArg_ParseTuple(args, "OO&O&pz#:vault_begin", &number, umf_py_u64, &params.timeout_ms,
-                          umf_py_u64, &params.from, &params.replace, &params.identity, &size) ||
+    if (!PyArg_ParseTuple(args, "OO&O&pz#z:vault_begin", &number, umf_py_u64, &params.timeout_ms,
+                          umf_py_u64, &params.from, &params.replace, &params.identity, &size,
+                          &params.copy_pool) ||
         !umf_py_address(number, &vault)) {
         return NULL;
     }
@@ -113,6 +115,7 @@ static PyObject *vault_allocate(PyObject *module, PyObject *args) {
         !umf_py_address(number, &pool)) {
         return NULL;
     }
+    umfLastErrorClear();
     Py_BEGIN_ALLOW_THREADS;
     ptr = umfPoolAlignedMalloc(pool, (size_t)size, (size_t)alignment);
     Py_END_ALLOW_THREADS;
@@ -216,7 +219,8 @@ static umf_result_t attach_step(void *vault, void *params, void *out) {
     return umfVaultAttach(vault, params, out);
 }
 
-/* vault_attach(vault, generation, timeout in ms, identity or None) -> view, generation */
+/* vault_attach(vault, generation, timeout in ms, identity or None, devices or None) -> view,
+ * generation */
 static PyObject *vault_attach(PyObject *module, PyObject *args) {
     (void)module;
     umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
@@ -225,8 +229,9 @@ static PyObject *vault_attach(PyObject *module, PyObject *args) {
     Py_ssize_t identity_size;
     uint64_t generation = 0;
     void *vault;
-    if (!PyArg_ParseTuple(args, "OO&O&z#:vault_attach", &number, umf_py_u64, &params.generation,
-                          umf_py_u64, &params.timeout_ms, &params.identity, &identity_size) ||
+    if (!PyArg_ParseTuple(args, "OO&O&z#z:vault_attach", &number, umf_py_u64, &params.generation,
+                          umf_py_u64, &params.timeout_ms, &params.identity, &identity_size,
+                          &params.devices) ||
         !umf_py_address(number, &vault)) {
         return NULL;
     }
@@ -244,12 +249,12 @@ static PyObject *vault_attach(PyObject *module, PyObject *args) {
 }
 
 static PyObject *entry_tuple(const umf_vault_entry_t *entry) {
-    return Py_BuildValue("yNny#I", entry->key, umf_py_number(entry->ptr), (Py_ssize_t)entry->size,
-                         entry->note ? entry->note : "", (Py_ssize_t)entry->note_size,
-                         entry->flags);
+    return Py_BuildValue("yNny#Ii", entry->key, umf_py_number(entry->ptr), (Py_ssize_t)entry->size,
+                         entry->note ? entry->note : "", (Py_ssize_t)entry->note_size, entry->flags,
+                         entry->device);
 }
 
-/* vault_find(view, key) -> (key, address, size, note, flags), or None */
+/* vault_find(view, key) -> (key, address, size, note, flags, device), or None */
 static PyObject *vault_find(PyObject *module, PyObject *args) {
     (void)module;
     umf_vault_entry_t entry = UMF_VAULT_ENTRY_INIT;
@@ -303,11 +308,13 @@ static PyObject *vault_each(PyObject *module, PyObject *args) {
 }
 
 static PyObject *stat_tuple(const umf_vault_stat_t *stat) {
-    return Py_BuildValue("KKKKKKKI", (unsigned long long)stat->current,
+    return Py_BuildValue("KKKKKKKIIKsKK", (unsigned long long)stat->current,
                          (unsigned long long)stat->generations, (unsigned long long)stat->bytes,
                          (unsigned long long)stat->readers, (unsigned long long)stat->limit,
                          (unsigned long long)stat->restarts, (unsigned long long)stat->event,
-                         (unsigned)stat->writer);
+                         (unsigned)stat->writer, (unsigned)stat->devices,
+                         (unsigned long long)stat->device_bytes, stat->device,
+                         (unsigned long long)stat->copy_bytes, (unsigned long long)stat->evicted);
 }
 
 /* vault_stat(vault) -> members in the order of umf_vault_stat_t */
@@ -430,7 +437,7 @@ PyMethodDef umf_py_vault_functions[] = {
      "vault_open(name, folder, start, timeout_ms, limit, keep, /)\n--\n\n"},
     {"vault_close", vault_close, METH_O, "vault_close(vault, /)\n--\n\n"},
     {"vault_begin", vault_begin, METH_VARARGS,
-     "vault_begin(vault, timeout_ms, from_, replace, identity, /)\n--\n\n"},
+     "vault_begin(vault, timeout_ms, from_, replace, identity, copy_pool, /)\n--\n\n"},
     {"vault_pool", vault_pool, METH_VARARGS, "vault_pool(draft, text, /)\n--\n\n"},
     {"vault_allocate", vault_allocate, METH_VARARGS,
      "vault_allocate(pool, size, alignment, /)\n--\n\n"},
@@ -442,7 +449,7 @@ PyMethodDef umf_py_vault_functions[] = {
      "vault_commit(draft, group, count, timeout_ms, digest, /)\n--\n\n"},
     {"vault_abort", vault_abort, METH_O, "vault_abort(draft, /)\n--\n\n"},
     {"vault_attach", vault_attach, METH_VARARGS,
-     "vault_attach(vault, generation, timeout_ms, identity, /)\n--\n\n"},
+     "vault_attach(vault, generation, timeout_ms, identity, devices, /)\n--\n\n"},
     {"vault_detach", vault_detach, METH_O, "vault_detach(view, /)\n--\n\n"},
     {"vault_verify", vault_verify, METH_VARARGS, "vault_verify(view, key, /)\n--\n\n"},
     {"vault_find", vault_find, METH_VARARGS, "vault_find(view, key, /)\n--\n\n"},

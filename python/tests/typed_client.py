@@ -225,38 +225,48 @@ async def other_machines(pool: umf.Pool) -> None:
 
 def memory_that_stays() -> None:
     with umf.vault.Vault("model", folder="/tmp/x", start=False, timeout=1, limit=1 << 30, keep=1) as model:
-        with model.draft(timeout=1.0, from_generation=1, replace=False, identity=b"v1") as draft:
-            draft.put("a", b"x", note=b"note", private=True)
-            entry: umf.vault.Entry = draft.allocate("b", 100, note=b"", private=False)
+        with model.draft(timeout=1.0, from_generation=1, replace=False, identity=b"v1", device="cuda") as draft:
+            draft.put("a", b"x", note=b"note", private=True, device="cpu")
+            entry: umf.vault.Entry = draft.allocate("b", 100, note=b"", private=False, device=0)
             array = draft.empty("c", (3, 4), "float32", private=False)
-            draft.zero("d", 100, note=b"")
+            draft.zero("d", 100, note=b"", device="cuda_vmm:device=1")
             draft.keep("layers.")
-            named: int = draft.put_module(None, "prefix.")
-            count: int = draft.load_safetensors("weights.safetensors", "prefix.")
+            named: int = draft.put_module(None, "prefix.", device=0)
+            count: int = draft.load_safetensors("weights.safetensors", "prefix.", device=0)
             number: int = draft.commit(group="ranks", group_count=2, timeout=1.0, digest=True)
             made: Optional[int] = draft.generation
             draft.abort()
         view: umf.vault.View
-        with model.attach(1, timeout=1.0, identity=b"v1") as view:
+        with model.attach(1, timeout=1.0, identity=b"v1", devices="cuda") as view:
             names: List[str] = list(view)
             content: bytes = bytes(view["a"])
             length: int = len(view) + view.generation + view.verify("layers.")
             for entry in view.entries("layers."):
-                about: Tuple[str, bytes, int, int, bool, int] = (
-                    entry.key, entry.note, entry.flags, entry.nbytes, entry.private, entry.ptr
+                about: Tuple[str, bytes, int, int, bool, int, int] = (
+                    entry.key, entry.note, entry.flags, entry.nbytes, entry.private, entry.ptr, entry.device
                 )
+                interface: Dict[str, Any] = entry.__cuda_array_interface__
                 shape = entry.tensor.shape if entry.tensor else ()
                 values = entry.numpy("float32", shape)
                 tensor = entry.torch()
             served = view.module(None, "prefix.")
+            view.suspend(queues=[1], events=[2], in_use=True)
+            is_away: bool = view.suspended
+            view.resume()
+            moved: int = view.move(2, queues=[1], events=(), in_use=True)
             with model.draft() as second:
                 second.copy(view, "layers.")
         state: umf.vault.State = model.state()
         event: Optional[umf.vault.Event] = model.wait(state.event, 1.0)
         kind: str = event.kind if event else ""
+        devices: Tuple[int, int, str, int, int] = (
+            state.devices, state.device_bytes, state.device, state.copy_bytes, state.evicted
+        )
+        model.snapshot(1, timeout=1.0, digest=False)
+        model.evict(1)
         model.drop(1)
         model.drop_draft()
-        number = umf.vault.load_safetensors(model, "folder", identity=None, timeout=0)
+        number = umf.vault.load_safetensors(model, "folder", identity=None, timeout=0, device="cuda")
     vaults: Dict[str, umf.vault.State] = umf.vault.list_vaults()
     umf.vault.stop("/tmp/x", drop=True)
 

@@ -4,13 +4,16 @@ import operator
 from typing import Any, Optional, SupportsIndex, Tuple
 
 from . import _core
-from ._memory import from_dlpack
+from ._memory import Buffer, from_dlpack
 
 
 def _side(thing: Any, is_written: bool) -> Tuple[Any, Optional[int]]:
     """The argument for the extension, an address or an object with a buffer, and its bytes."""
     if isinstance(thing, _core.Buffer):
         return thing, thing.nbytes
+    if isinstance(thing, _core.Region) and thing.device >= 0:  # an entry of a vault
+        capsule = _core.dlpack_region(thing, 1, 1, (thing.nbytes,), True)
+        return _core.dlpack_import(Buffer, capsule), thing.nbytes
     address = _number(thing)
     if address is not None:
         return address, None

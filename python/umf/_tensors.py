@@ -59,6 +59,11 @@ class Tensor(NamedTuple):
         code = _DLPACK.get(self.dtype)
         return None if code is None else (code, _TYPES[self.dtype][0] // 8)
 
+    def typestr(self) -> Optional[str]:
+        """As ``__cuda_array_interface__`` names the type; None: it has no name there."""
+        name = "|b1" if self.dtype == "BOOL" else _TYPES[self.dtype][1]
+        return name.replace("<", "|") if name and name[-1] == "1" else name
+
     def note(self) -> bytes:
         return json.dumps({"dtype": self.dtype, "shape": self.shape}).encode()
 
@@ -88,6 +93,24 @@ def tensor_of_array(array: Any) -> Optional[Tensor]:
         if numpy_name and found == numpy_name:
             return Tensor(name, array.shape)
     return None
+
+
+def tensor_of_dlpack(code: int, bits: int, lanes: int, shape: Tuple[int, ...]) -> Optional[Tensor]:
+    """None: of a type that has no name here."""
+    for name, known in _DLPACK.items():
+        if known == code and lanes == 1 and bits == _TYPES[name][0]:
+            return Tensor(name, shape)
+    return None
+
+
+def tensor_of_interface(about: Dict[str, Any]) -> Tuple[int, Optional[Tensor]]:
+    """Bytes and tensor of a ``__cuda_array_interface__``."""
+    shape = tuple(about["shape"])
+    for name in _TYPES:
+        tensor = Tensor(name, shape)
+        if about["typestr"] == tensor.typestr():
+            return tensor.nbytes(), tensor
+    return int(about["typestr"][2:]) * count_of(shape), None
 
 
 def count_of(shape: Tuple[int, ...]) -> int:
@@ -171,6 +194,20 @@ def files_of(path: str) -> List[str]:
     if not names:
         raise FileNotFoundError(f"{path}: no file whose name ends in .safetensors")
     return [os.path.join(path, name) for name in names]
+
+
+def fill_from(file: Any, address: int, nbytes: int, name: str) -> None:
+    """Fills memory that the CPU does not reach."""
+    from ._copy import copy  # which NumPy's part of this package does not need
+
+    with memoryview(bytearray(min(nbytes, 16 << 20))) as part:
+        at = 0
+        while at < nbytes:
+            got = file.readinto(part[: nbytes - at])
+            if not got:
+                raise ValueError(f"{name}: it has become shorter")
+            copy(address + at, part[:got])
+            at += got
 
 
 def read_all(file: Any, memory: memoryview, name: str) -> None:

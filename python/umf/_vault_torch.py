@@ -66,10 +66,13 @@ def _about(key: str, tensor: Any) -> Tensor:
     return Tensor(_OF_TORCH[tensor.dtype], tuple(tensor.shape))
 
 
-def put_tensor(draft: "Draft", key: str, tensor: Any, note: Optional[bytes], private: bool) -> "Entry":
+def put_tensor(
+    draft: "Draft", key: str, tensor: Any, note: Optional[bytes], private: bool, device: Any
+) -> "Entry":
     about = _about(key, tensor)
     with draft._call() as number:
-        entry = draft._make(number, key, max(1, about.nbytes()), about.note() if note is None else note, 1 if private else 0)
+        note = about.note() if note is None else note
+        entry = draft._make(number, key, max(1, about.nbytes()), note, 1 if private else 0, device)
         if about.nbytes():
             rows = torch.from_dlpack(_Bytes(entry))
             with torch.no_grad():
@@ -100,7 +103,7 @@ def _places(module: Any, prefix: str) -> Iterator[_Place]:
                 yield _Place(f"{prefix}{path}.{member}" if path else prefix + member, owner, member, tensor, False)
 
 
-def put_module(draft: "Draft", module: Any, prefix: str) -> int:
+def put_module(draft: "Draft", module: Any, prefix: str, device: Any) -> int:
     places = list(_places(module, prefix))
     for place in places:  # before anything is copied
         _about(place.name, place.tensor)
@@ -109,7 +112,7 @@ def put_module(draft: "Draft", module: Any, prefix: str) -> int:
         known = entries.get(id(place.tensor))
         if known is None:
             tensor = place.tensor.detach()
-            entries[id(place.tensor)] = put_tensor(draft, place.name, tensor, None, not place.is_parameter)
+            entries[id(place.tensor)] = put_tensor(draft, place.name, tensor, None, not place.is_parameter, device)
         else:
             with draft._call() as number:
                 _core.vault_put(

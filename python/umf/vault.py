@@ -13,40 +13,62 @@
 Vaults and views may be used from several threads, drafts from one at a time. What another thread is
 in a call of cannot be closed: BufferError.
 
+Memory of GPUs: `device` of a draft, `devices` of an attach.
+
+    with model.draft(device="cuda") as draft:          # entries in memory of the GPU
+        draft.load_safetensors("weights.safetensors")
+    with model.attach(devices="cuda") as view:         # any other process
+        weights = view["layers.0.weight"].torch()      # a tensor on the same memory
+
 The first `Vault` starts the service, `umfd`, if none runs. Importing does nothing. A vault with the name
 `file:<folder>` needs no service: its generations are files, which also outlive a boot.
 """
 
+import operator
 import os
 import threading
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any, ContextManager, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, ContextManager, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from . import _core
+from ._copy import copy
 from ._errors import Error, NotSupportedError
-from ._memory import _Closing
+from ._memory import Buffer, _Closing
 from ._tensors import (
     Tensor,
     bytes_of_array,
     count_of,
+    fill_from,
     files_of,
     numpy_name,
     read_all,
     read_head,
     tensor_of_array,
+    tensor_of_dlpack,
+    tensor_of_interface,
     tensor_of_note,
 )
 
 __all__ = ["Draft", "Entry", "Event", "State", "Vault", "View", "list_vaults", "load_safetensors", "stop"]
 
 _PRIVATE, _ZERO = 1, 2
-_ALIGNMENT = 64
+_ALIGNMENT, _ALIGNMENT_OF_GPU = 64, 256
 _EVENTS = {1: "committed", 2: "dropped", 3: "aborted", 4: "reader_ended", 5: "evicted", 6: "refilled", 7: "unclaimed"}
 _Path = Union[str, "os.PathLike[str]"]
+_HOST = "linux_vmm"
+_CPU, _CUDA = 1, 2  # devices, as DLPack counts them
+
+
+_Found = Tuple[bytes, int, int, bytes, int, int]  # key, address, bytes, note, flags, device
 
 
 class State(NamedTuple):
-    """The state of a vault: sizes in bytes; 0 is none, of `limit` no limit."""
+    """The state of a vault: sizes in bytes; 0 is none, of `limit` no limit.
+
+    `devices` is how many devices have memory of it, `device_bytes` how much of `bytes` that is, `device` the first
+    of them by its UUID, or ""; `copy_bytes` how much of `bytes` are copies of it (`Vault.snapshot`), and `evicted` how
+    many generations have only these.
+    """
 
     current: int
     generations: int
@@ -56,6 +78,11 @@ class State(NamedTuple):
     restarts: int
     event: int
     writer: int
+    devices: int
+    device_bytes: int
+    device: str
+    copy_bytes: int
+    evicted: int
 
 
 class Event(NamedTuple):
@@ -82,10 +109,61 @@ def _path(folder: Optional[_Path]) -> Optional[str]:
     return None if folder is None else os.fspath(folder)
 
 
-class Entry(_core.Region):
-    """Memory of a name. It has the buffer protocol, ``memoryview(entry)``, ``bytes(entry)``, and DLPack.
+def _provider(device: Any) -> str:
+    """The text of the provider for a device, as users name it."""
+    if not isinstance(device, str):
+        kind = getattr(device, "type", None)  # a torch.device
+        if kind is None:
+            number = operator.index(device)
+            if number < 0:
+                raise ValueError(f"there is no GPU {number}")
+            return f"cuda_vmm:device={number}"
+        device = kind if device.index is None else f"{kind}:{device.index}"
+    kind, _, number = device.partition(":")
+    if device == "cpu":
+        return _HOST
+    if kind != "cuda" or (number and not number.isdigit()):
+        return str(device)
+    return f"cuda_vmm:device={number}" if number else "cuda_vmm"
 
-    A view of it keeps the draft or view where it is, which then cannot end.
+
+def _source_of(data: Any) -> Tuple[Any, int, Optional[Tensor]]:
+    """What `umf.copy` takes, its bytes, and the tensor that it is, if it says so."""
+    if hasattr(data, "__array_interface__"):
+        flat = bytes_of_array(data)
+        return flat, flat.nbytes, tensor_of_array(data)
+    if isinstance(data, Entry) and data.device >= 0:
+        return data, data.nbytes, data.tensor
+    try:
+        view = memoryview(data)
+    except (TypeError, BufferError):
+        if hasattr(data, "__dlpack__"):
+            return _source_of_dlpack(data)
+        if hasattr(data, "__cuda_array_interface__"):
+            return (data, *tensor_of_interface(data.__cuda_array_interface__))
+        raise
+    return (view.cast("B") if view.nbytes else view), view.nbytes, None
+
+
+def _source_of_dlpack(data: Any) -> Tuple[Any, int, Optional[Tensor]]:
+    try:
+        capsule = data.__dlpack__(max_version=(1, 0))
+    except TypeError:  # older than versions
+        capsule = data.__dlpack__()
+    code, bits, lanes, shape = _core.dlpack_about(capsule)
+    tensor = tensor_of_dlpack(code, bits, lanes, shape)
+    if count_of(shape) == 0:
+        return b"", 0, tensor
+    found = _core.dlpack_import(Buffer, capsule)
+    return found, found.nbytes, tensor
+
+
+class Entry(_core.Region):
+    """Memory of a name: ``device`` is the number of its GPU, or -1.
+
+    Memory of the host has the buffer protocol, ``memoryview(entry)``, ``bytes(entry)``, and DLPack; memory of a GPU
+    has DLPack and ``__cuda_array_interface__``, and `umf.copy` takes both. A view of it keeps the draft or view where
+    it is, which then cannot end.
     """
 
     __slots__ = ("_is_writable", "flags", "key", "note")
@@ -96,8 +174,8 @@ class Entry(_core.Region):
     flags: int
 
     @classmethod
-    def _of(cls, hold: _core.Hold, found: Tuple[bytes, int, int, bytes, int], is_writable: bool) -> "Entry":
-        entry = cls(hold, found[1], found[2], is_writable)
+    def _of(cls, hold: _core.Hold, found: _Found, is_writable: bool) -> "Entry":
+        entry = cls(hold, found[1], found[2], is_writable, found[5])
         entry._is_writable = is_writable
         entry.key, entry.note, entry.flags = _text(found[0]), found[3], found[4]
         return entry
@@ -112,8 +190,29 @@ class Entry(_core.Region):
         """Type and shape, if the note has them."""
         return tensor_of_note(self.note)
 
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        """Version 3, with type and shape of the note, or the bytes. AttributeError for memory of the host.
+
+        It has no way to say how long it is used, so the entry is a view of its memory from then on: the draft or view
+        cannot end before the entry has gone.
+        """
+        if self.device < 0:
+            raise AttributeError("memory of the host has no __cuda_array_interface__")
+        self.pin()
+        tensor = self.tensor
+        name = tensor.typestr() if tensor and tensor.nbytes() <= self.nbytes else None
+        return {
+            "shape": tensor.shape if tensor and name else (self.nbytes,),
+            "typestr": name or "|u1",
+            "data": (self.ptr, not self._is_writable),
+            "version": 3,
+            "strides": None,
+            "stream": None,
+        }
+
     def __dlpack_device__(self) -> Tuple[int, int]:
-        return 1, 0  # memory of the host
+        return (_CPU, 0) if self.device < 0 else (_CUDA, self.device)
 
     def __dlpack__(
         self,
@@ -126,19 +225,20 @@ class Entry(_core.Region):
         """A capsule of the tensor of the note, or of the bytes if it has none.
 
         Args:
-            stream: memory of the host has none
+            stream: memory of the host has none; nothing is queued on committed memory of a GPU
             max_version: (1, 0) and above get a versioned capsule, as read-only memory needs
-            dl_device: where the consumer wants it, which is the host
+            dl_device: where the consumer wants it, which is where it is
             copy: True is refused: nothing is copied
 
         Raises:
             BufferError: a request cannot be met.
         """
-        if dl_device is not None and tuple(dl_device) != (1, 0):
-            raise BufferError(f"the memory is of the host, not on device {tuple(dl_device)}")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            where = "the host" if self.device < 0 else f"GPU {self.device}"
+            raise BufferError(f"the memory is of {where}, not on device {tuple(dl_device)}")
         if copy:
             raise BufferError("umf does not copy for DLPack: copy the memory yourself")
-        if stream not in (None, -1):
+        if self.device < 0 and stream not in (None, -1):
             raise BufferError(f"memory of the host has no streams, not {stream}")
         versioned = max_version is not None and max_version[0] >= 1
         if not versioned and not self._is_writable:
@@ -152,17 +252,17 @@ class Entry(_core.Region):
         return _core.dlpack_region(self, *kind, tensor.shape, versioned)
 
     def torch(self) -> Any:
-        """A tensor of PyTorch on the memory, with type and shape of the note.
+        """A tensor of PyTorch on the memory, of the host or a GPU, with type and shape of the note.
 
         PyTorch has no read-only tensors: a write to one of an entry that is not `private` ends the process
-        with SIGSEGV.
+        with SIGSEGV; on a GPU it is an illegal access, after which CUDA refuses all calls of the process.
         """
         from ._vault_torch import tensor_of_entry
 
         return tensor_of_entry(self)
 
     def numpy(self, dtype: Any = None, shape: Optional[Tuple[int, ...]] = None) -> Any:
-        """A NumPy array on the memory.
+        """A NumPy array on the memory; BufferError if that is of a GPU.
 
         Args:
             dtype: of the elements; None: that of the note, or bytes if it has none
@@ -196,12 +296,15 @@ class View(_Closing, Mapping[str, Entry]):
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def __init__(self, vault: "Vault", generation: int, timeout: float, identity: Optional[bytes]) -> None:
+    def __init__(
+        self, vault: "Vault", generation: int, timeout: float, identity: Optional[bytes], devices: Any = None
+    ) -> None:
+        text = None if devices is None else _provider(devices)
         self._vault = vault
         self._uses = _core.Uses("view", _core.vault_detach, vault._uses)
         self._hold = _core.Hold(vault._hold, self._uses)
         with vault._uses as number:
-            self.generation: int = self._uses.open(_core.vault_attach, number, generation, _ms(timeout), identity)
+            self.generation: int = self._uses.open(_core.vault_attach, number, generation, _ms(timeout), identity, text)
 
     def __getitem__(self, key: str) -> Entry:
         found = None
@@ -225,8 +328,8 @@ class View(_Closing, Mapping[str, Entry]):
     def module(self, module: Any, prefix: str = "") -> Any:
         """Gives a module of PyTorch the tensors of this view, without a copy, and returns it.
 
-        Parameters become tensors on the shared memory, which require no gradient and must not be written: PyTorch
-        has no read-only tensors, and a write ends the process with SIGSEGV. Buffers become such
+        Parameters become tensors on the shared memory, of the host or of GPUs, which require no gradient and must
+        not be written: PyTorch has no read-only tensors, see `Entry.torch`. Buffers become such
         tensors too, or memory of their own if their entry is `private`, as `Draft.put_module` makes it. The module may have been
         made on the device ``meta``. The view cannot be closed while tensors of it live.
 
@@ -248,9 +351,8 @@ class View(_Closing, Mapping[str, Entry]):
         InvalidArgumentError names an entry that differs; NotSupportedError: none has a sum.
         """
         count = 0
-        entry: Any
         for entry in self.entries(prefix):
-            with memoryview(entry), self._uses as number:
+            with self._uses as number:
                 try:
                     _core.vault_verify(number, _bytes(entry.key))
                     count += 1
@@ -260,75 +362,175 @@ class View(_Closing, Mapping[str, Entry]):
             raise NotSupportedError("no entry has a sum")
         return count
 
-    def close(self) -> None:
-        """Unmaps it. BufferError while arrays or other views of its memory, or calls, are in use."""
-        self._uses.end(0.0, self._hold, "detached", None)
+    @property
+    def suspended(self) -> bool:
+        """Whether its memory is out of the process: `resume` brings it back."""
+        return self._hold.is_away
 
-    def _each(self, prefix: str) -> List[Tuple[bytes, int, int, bytes, int]]:
+    def suspend(self, queues: Iterable[Any] = (), events: Iterable[Any] = (), *, in_use: bool = False) -> None:
+        """Takes the shared memory of the view out of this process; the addresses and the content stay.
+
+        Entries that are `private` or without content stay as they are. Nothing can be read until `resume`.
+
+        Args:
+            queues: addresses of native queues, or streams, whose work is waited for
+            events: addresses of native events. Without queues and events all work of the devices is waited for
+            in_use: True: also while arrays and tensors of the memory live, which nobody may touch until it is back:
+                a read ends the process, or on a GPU its CUDA
+
+        Raises:
+            BufferError: the memory is in use, or another thread is in a call of the view.
+            Error: the work could not be waited for. Nothing was changed.
+        """
+        self._uses.alone(self._suspend, tuple(queues), tuple(events), in_use)
+
+    def resume(self) -> None:
+        """Brings the memory of a suspended view back, to its addresses. Does nothing if it is there.
+
+        Raises:
+            BufferError: another thread is in a call of the view.
+            Error: `reason` is ``UMF_REASON_STALE`` if the vault has lost the generation. The view stays suspended.
+        """
+        self._uses.alone(self._resume)
+
+    def move(
+        self, generation: int = 0, queues: Iterable[Any] = (), events: Iterable[Any] = (), *, in_use: bool = False
+    ) -> int:
+        """Makes it a view of another generation of the same layout: new content at the same addresses.
+
+        Entries that were taken before, with arrays and tensors on them, have the new content; their notes are those
+        of before. A suspended view is resumed by it.
+
+        Args:
+            generation: its number; 0: the current one
+            queues, events, in_use: as for `suspend`
+
+        Returns:
+            the number of the generation
+
+        Raises:
+            BufferError: as for `suspend`.
+            Error: `reason` is ``UMF_REASON_IDENTITY`` if the layout differs. The view is of its former generation; if
+                its memory could not be brought back, it is suspended.
+        """
+        number: int = self._uses.alone(self._move, generation, tuple(queues), tuple(events), in_use)
+        return number
+
+    def close(self) -> None:
+        """Unmaps it. BufferError while arrays or other views of its memory, or calls, are in use.
+
+        Error: work that is queued on a device could not be waited for, as while a stream is captured. The view stays.
+        """
+        _end(self._uses, self._hold, "detached", _core.vault_detach)
+
+    def _suspend(self, number: int, queues: Tuple[Any, ...], events: Tuple[Any, ...], in_use: bool) -> None:
+        if self._hold.is_away:
+            return
+        self._hold.leave(in_use)
+        try:
+            _core.vault_suspend(number, queues, events)
+        except BaseException:
+            self._come_back(number)
+            raise
+
+    def _resume(self, number: int) -> None:
+        _core.vault_resume(number)
+        self._hold.back()
+
+    def _move(self, number: int, generation: int, queues: Tuple[Any, ...], events: Tuple[Any, ...], in_use: bool) -> int:
+        was_away = self._hold.is_away
+        self._hold.leave(in_use or was_away)
+        try:
+            self.generation = _core.vault_move(number, generation, queues, events)
+        except BaseException:
+            if not was_away:
+                self._come_back(number)
+            raise
+        self._hold.back()
+        return self.generation
+
+    def _come_back(self, number: int) -> None:
+        """After a failure; what does not come back stays suspended."""
+        with suppress(Error):
+            self._resume(number)
+
+    def _each(self, prefix: str) -> List[_Found]:
         with self._uses as number:
             return _core.vault_each(number, _bytes(prefix))
 
-    def _entry(self, found: Tuple[bytes, int, int, bytes, int]) -> Entry:
+    def _entry(self, found: _Found) -> Entry:
         return Entry._of(self._hold, found, found[4] != 0)
 
 
 class Draft:
     """A generation that is being written, by one thread at a time.
 
-    The end of a ``with`` commits it; an exception that leaves the block aborts it.
+    Entries are in memory of the draft's device, or of the `device` of a call: None is the draft's, "cpu" the host. Others
+    are as for `Vault.draft`. The end of a ``with`` commits it; an exception that leaves the block aborts it.
     """
 
-    __slots__ = ("_hold", "_lock", "_pools", "_process", "_uses", "_vault", "generation")
+    __slots__ = ("_hold", "_lock", "_pools", "_process", "_provider", "_uses", "_vault", "generation")
 
     def __init__(
-        self, vault: "Vault", timeout: float, from_generation: int, replace: bool, identity: Optional[bytes]
+        self,
+        vault: "Vault",
+        timeout: float,
+        from_generation: int,
+        replace: bool,
+        identity: Optional[bytes],
+        device: Any = None,
     ) -> None:
         self._vault = vault
+        self._provider = _HOST if device is None else _provider(device)
+        copies = None if self._provider == _HOST else f"proxy over {self._provider}"
         self._uses = _core.Uses("draft", _core.vault_abort, vault._uses)
         self._hold = _core.Hold(vault._hold, self._uses)
-        self._pools: Dict[int, int] = {}
+        self._pools: Dict[Tuple[int, str], int] = {}
         self._lock = threading.RLock()
         self._process = os.getpid()
         self.generation: Optional[int] = None
         with vault._uses as number:
-            self._uses.open(_core.vault_begin, number, _ms(timeout), from_generation, replace, identity)
+            self._uses.open(_core.vault_begin, number, _ms(timeout), from_generation, replace, identity, copies)
 
-    def put(self, key: str, data: Any, *, note: Optional[bytes] = None, private: bool = False) -> None:
+    def put(
+        self, key: str, data: Any, *, note: Optional[bytes] = None, private: bool = False, device: Any = None
+    ) -> None:
         """Copies memory, such as an array, a tensor or bytes, into an entry.
 
         Args:
             key: its name, 1 to 255 bytes
-            data: a tensor of PyTorch, on any device, or anything contiguous with the buffer protocol; of tensors
-                and NumPy arrays the note has type and shape
+            data: a tensor of PyTorch, on any device, or anything contiguous with the buffer protocol, ``__dlpack__`` or
+                ``__cuda_array_interface__`` (work of its stream must be complete); of tensors and arrays the note has
+                type and shape
             note: up to 65535 bytes for readers
             private: each reader may write its own copy
+            device: where the entry is
         """
-        tensor = None
         if hasattr(data, "untyped_storage"):
             from ._vault_torch import put_tensor
 
-            put_tensor(self, key, data, note, private)
+            put_tensor(self, key, data, note, private, device)
             return
-        if hasattr(data, "__array_interface__"):
-            tensor = tensor_of_array(data)
-            data = bytes_of_array(data)
-        with memoryview(data) as given:
-            nbytes = given.nbytes or (1 if tensor else 0)  # an array may be empty
-            note = note if note is not None else tensor.note() if tensor else b""
-            flat = given.cast("B") if given.nbytes else None  # before anything is made
-            with self._memory(key, nbytes, note, private) as memory:
-                if flat:
-                    memory[:] = flat
+        source, nbytes, tensor = _source_of(data)  # before anything is made
+        note = note if note is not None else tensor.note() if tensor else b""
+        with self._call() as number:
+            least = 1 if tensor else 0  # an array may be empty
+            entry = self._make(number, key, nbytes or least, note, _PRIVATE if private else 0, device)
+            if nbytes:
+                copy(entry, source, nbytes)
+            self._put(number, entry)
 
-    def allocate(self, key: str, nbytes: int, *, note: bytes = b"", private: bool = False) -> Entry:
+    def allocate(
+        self, key: str, nbytes: int, *, note: bytes = b"", private: bool = False, device: Any = None
+    ) -> Entry:
         """An entry of so many bytes to be filled in place, before the commit. Views must be released then."""
         with self._call() as number:
-            entry = self._make(number, key, nbytes, note, _PRIVATE if private else 0)
+            entry = self._make(number, key, nbytes, note, _PRIVATE if private else 0, device)
             self._put(number, entry)
             return entry
 
     def empty(self, key: str, shape: Union[int, Tuple[int, ...]], dtype: Any = "float32", *, private: bool = False) -> Any:
-        """A NumPy array on an entry, to be filled in place; it must be released before the commit."""
+        """A NumPy array on an entry in memory of the host, to be filled in place; it must be released before the commit."""
         import numpy
 
         about = numpy.empty(0, dtype)
@@ -338,12 +540,12 @@ class Draft:
             raise ValueError(f"{key!r}: an entry has at least one byte")
         kind = tensor_of_array(about)
         note = Tensor(kind.dtype, dimensions).note() if kind else b""
-        return self.allocate(key, nbytes, note=note, private=private).numpy(about.dtype, dimensions)
+        return self.allocate(key, nbytes, note=note, private=private, device="cpu").numpy(about.dtype, dimensions)
 
-    def zero(self, key: str, nbytes: int, *, note: bytes = b"") -> None:
+    def zero(self, key: str, nbytes: int, *, note: bytes = b"", device: Any = None) -> None:
         """An entry of which only the size is kept: readers have their own memory, which reads as zero."""
         with self._call() as number:
-            self._put(number, self._make(number, key, nbytes, note, _ZERO))
+            self._put(number, self._make(number, key, nbytes, note, _ZERO, device))
 
     def keep(self, prefix: str = "") -> None:
         """Takes over entries of the generation `from_generation`, without a copy."""
@@ -353,7 +555,9 @@ class Draft:
     def copy(self, view: View, prefix: str = "") -> None:
         """Copies entries of a view, of any vault, with their notes, and compares content that has a sum with it.
 
-        A draft without identity gets that of the view. Private entries are copied as this process sees them.
+        They are in memory of the draft's device, whatever that of the view: so a generation of a GPU is stored in a
+        folder or in memory of the host, and comes back. A draft without identity gets that of the view. Private
+        entries are copied as this process sees them.
 
         Args:
             view: whose entries
@@ -362,7 +566,7 @@ class Draft:
         with self._call() as number, view._uses as source:
             _core.vault_copy(number, source, _bytes(prefix))
 
-    def put_module(self, module: Any, prefix: str = "") -> int:
+    def put_module(self, module: Any, prefix: str = "", *, device: Any = None) -> int:
         """Copies parameters and buffers of a module of PyTorch into entries, and returns how many names they have.
 
         Buffers are `private`. Tensors that have two names, such as tied weights, are there once.
@@ -370,17 +574,19 @@ class Draft:
         Args:
             module: a ``torch.nn.Module``
             prefix: of the names
+            device: where the entries are, wherever the module is
         """
         from ._vault_torch import put_module
 
-        return put_module(self, module, prefix)
+        return put_module(self, module, prefix, device)
 
-    def load_safetensors(self, path: _Path, prefix: str = "") -> int:
+    def load_safetensors(self, path: _Path, prefix: str = "", *, device: Any = None) -> int:
         """Reads a safetensors file, or all of a folder, into entries; returns how many.
 
         Args:
             path: the file or folder
             prefix: of the names
+            device: where the entries are
         """
         count, seen = 0, set()
         for name in files_of(os.fspath(path)):
@@ -390,10 +596,15 @@ class Draft:
                         raise ValueError(f"{name}: {source.name!r:.80} is in another file, too")
                     seen.add(source.name)
                     file.seek(source.offset)
-                    with self._memory(
-                        prefix + source.name, max(1, source.nbytes), source.tensor.note(), False
-                    ) as memory:
-                        read_all(file, memory[: source.nbytes], name)
+                    with self._call() as number:
+                        key, note = prefix + source.name, source.tensor.note()
+                        entry: Any = self._make(number, key, max(1, source.nbytes), note, 0, device)
+                        if entry.device >= 0:
+                            fill_from(file, entry.ptr, source.nbytes, name)
+                        else:
+                            with memoryview(entry) as memory:
+                                read_all(file, memory[: source.nbytes], name)
+                        self._put(number, entry)
                     count += 1
         return count
 
@@ -455,25 +666,20 @@ class Draft:
         with self._lock, self._uses as number:
             yield number
 
-    def _make(self, number: int, key: str, nbytes: int, note: bytes, flags: int) -> Entry:
+    def _make(self, number: int, key: str, nbytes: int, note: bytes, flags: int, device: Any) -> Entry:
         if nbytes <= 0:
             raise ValueError(f"{key!r}: an entry has at least one byte")
-        if flags not in self._pools:  # entries of different flags come from different pools
-            self._pools[flags] = _core.vault_pool(number, "coalescing over linux_vmm")
-        ptr = _core.vault_allocate(self._pools[flags], nbytes, _ALIGNMENT)
-        return Entry._of(self._hold, (_bytes(key), ptr, nbytes, note, flags), True)
+        provider = self._provider if device is None else _provider(device)
+        of = flags, provider  # entries of different flags come from different pools
+        if of not in self._pools:
+            self._pools[of] = _core.vault_pool(number, f"coalescing over {provider}")
+        is_of_host = provider.partition(":")[0] == _HOST
+        ptr = _core.vault_allocate(self._pools[of], nbytes, _ALIGNMENT if is_of_host else _ALIGNMENT_OF_GPU)
+        which = -1 if is_of_host else _core.memory_of(ptr)[1]
+        return Entry._of(self._hold, (_bytes(key), ptr, nbytes, note, flags, which), True)
 
     def _put(self, number: int, entry: Entry) -> None:
         _core.vault_put(number, _bytes(entry.key), entry.ptr, entry.nbytes, entry.note, entry.flags)
-
-    @contextmanager
-    def _memory(self, key: str, nbytes: int, note: bytes, private: bool) -> Iterator[memoryview]:
-        """Memory to be filled, which is an entry afterwards; if the caller raises, it is none."""
-        with self._call() as number:
-            entry: Any = self._make(number, key, nbytes, note, _PRIVATE if private else 0)
-            with memoryview(entry) as memory:
-                yield memory
-            self._put(number, entry)
 
 
 class Vault(_Closing):
@@ -512,6 +718,7 @@ class Vault(_Closing):
         from_generation: int = 0,
         replace: bool = False,
         identity: Optional[bytes] = None,
+        device: Any = None,
     ) -> Draft:
         """Begins to write a generation. A vault has one draft at a time, of all processes.
 
@@ -520,11 +727,18 @@ class Vault(_Closing):
             from_generation: whose entries `Draft.keep` takes over; 0: none
             replace: the current generation goes first, where there is no room for two
             identity: bytes that readers may compare, such as model and revision
+            device: where its entries are: None or "cpu": in memory of the host; the number of a GPU, "cuda", "cuda:1", a
+                ``torch.device``, or a provider as ``umf.Pool`` takes it, such as "cuda_vmm:device=1"
         """
-        return Draft(self, timeout, from_generation, replace, identity)
+        return Draft(self, timeout, from_generation, replace, identity, device)
 
     def attach(
-        self, generation: int = 0, *, timeout: float = 0.0, identity: Optional[bytes] = None
+        self,
+        generation: int = 0,
+        *,
+        timeout: float = 0.0,
+        identity: Optional[bytes] = None,
+        devices: Any = None,
     ) -> View:
         """Maps a generation, read-only and without a copy.
 
@@ -532,8 +746,11 @@ class Vault(_Closing):
             generation: its number; 0: the current one
             timeout: seconds to wait for it
             identity: that it must have; None: any
+            devices: what maps memory of GPUs: "cuda" on the GPU that it is of; another as for `draft`, which must reach
+                it. "none": names, sizes and notes of such entries are there, their memory is not, and no driver is
+                started. None: NotSupportedError if there is such memory
         """
-        return View(self, generation, timeout, identity)
+        return View(self, generation, timeout, identity, devices)
 
     def state(self) -> State:
         """Its state now."""
@@ -554,6 +771,38 @@ class Vault(_Closing):
             found = _core.vault_wait(number, after, _ms(timeout))
             return Event(found[0], _EVENTS.get(found[1], "unknown"), found[2]) if found else None
 
+    def snapshot(self, generation: int = 0, *, timeout: float = 0.0, digest: bool = True) -> None:
+        """Copies the memory of GPUs of a generation into memory of the host, which the service keeps beside it.
+
+        Args:
+            generation: its number; 0: the current one
+            timeout: seconds to wait while another process copies or refills it
+            digest: keep a sum of each piece, which a refill compares
+
+        Raises:
+            OutOfResourcesError: the limit of the vault, or another process copies it.
+            NotSupportedError: the vault is a folder.
+        """
+        with self._uses as number:
+            _core.vault_snapshot(number, generation, _ms(timeout), digest)
+
+    def evict(self, generation: int = 0) -> None:
+        """Releases the memory of GPUs of a generation that has copies in memory of the host.
+
+        It is free when the last process that has it attached has closed or suspended its view, and the process that
+        wrote it has closed its vault. The next attach or resume makes it again, from the copies.
+
+        Args:
+            generation: its number; 0: all that have copies
+
+        Raises:
+            InvalidArgumentError: there is none with copies of all its memory of GPUs.
+            OutOfResourcesError: a process makes copies or memory of it.
+            NotSupportedError: the vault is a folder.
+        """
+        with self._uses as number:
+            _core.vault_evict(number, generation)
+
     def drop(self, generation: int = 0) -> None:
         """Drops a generation, or with 0 all of them and the draft. Readers keep what they have."""
         with self._uses as number:
@@ -567,9 +816,19 @@ class Vault(_Closing):
     def close(self) -> None:
         """Aborts its draft and detaches its views.
 
-        BufferError while memory of them is in use, or another thread is in a call of any of them.
+        BufferError while memory of them is in use, or another thread is in a call of any of them. Error as for
+        `View.close`; then it stays open.
         """
-        self._uses.end(0.0, self._hold, "closed", None)
+        _end(self._uses, self._hold, "closed", _core.vault_close)
+
+
+def _end(uses: _core.Uses, hold: _core.Hold, word: str, function: Callable[[int], None]) -> None:
+    try:
+        uses.end(0.0, hold, word, function)
+    except BaseException:
+        if uses.is_open:
+            hold.reopen()
+        raise
 
 
 def _close_quietly(which: Any) -> None:
@@ -579,10 +838,10 @@ def _close_quietly(which: Any) -> None:
 
 
 def load_safetensors(
-    vault: Vault, path: _Path, *, identity: Optional[bytes] = None, timeout: float = 0.0
+    vault: Vault, path: _Path, *, identity: Optional[bytes] = None, timeout: float = 0.0, device: Any = None
 ) -> int:
-    """Makes a generation of a safetensors file, or of all of a folder, and returns its number."""
-    with vault.draft(identity=identity, timeout=timeout) as draft:
+    """Makes a generation of a safetensors file, or of all of a folder, and returns its number. Arguments as of `Vault.draft`."""
+    with vault.draft(identity=identity, timeout=timeout, device=device) as draft:
         draft.load_safetensors(path)
         return draft.commit()
 
