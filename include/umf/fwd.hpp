@@ -40,6 +40,10 @@ template <class T> class allocator;
 class queues;
 class suspend_scope;
 
+class vault;
+class vault_draft;
+class vault_view;
+
 struct allocation_statistics;
 struct allocation_event;
 class csv_sink;

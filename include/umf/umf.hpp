@@ -40,6 +40,7 @@
 #include <umf/cpp/provider.hpp>
 #include <umf/cpp/queue.hpp>
 #include <umf/cpp/suspend.hpp>
+#include <umf/cpp/vault.hpp>
 #include <umf/fwd.hpp>
 
 #endif /* UMF_UMF_HPP */

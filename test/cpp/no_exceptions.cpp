@@ -36,6 +36,7 @@ static void values() {
     CHECK(std::pmr::string(50, 'x', &limited).size() == 50 && !limit.try_allocate(101));
     umf::current_pool_scope current(pool);
     CHECK(umf::current_pool() == pool);
+    CHECK(!umf::vault::create("")); // no name
 }
 
 static void kinds() {
