@@ -280,6 +280,13 @@ extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_d
     umf_py_shortage_functions[], umf_py_event_functions[], umf_py_remote_functions[],
     umf_py_vault_functions[], umf_py_vault_move_functions[];
 
+/* Opens a vault so that handlers of signals run meanwhile (vault_open.c). */
+PyObject *umf_py_vault_open(PyObject *module, PyObject *args);
+/* Starts a thread that gets no signals; false if there is none (work.c). */
+bool umf_py_thread_start(void *(*run)(void *arg), void *arg);
+/* Whether it is the thread in which Python runs handlers of signals. */
+bool umf_py_is_main_thread(void);
+
 bool umf_py_add_provider(PyObject *module);
 bool umf_py_add_pool(PyObject *module);
 bool umf_py_add_buffer(PyObject *module);

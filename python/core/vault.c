@@ -39,25 +39,6 @@ static bool patiently(umf_result_t *result, step_t step, void *vault, void *para
     }
 }
 
-/* vault_open(name, folder or None, start, timeout in ms, limit, keep) -> vault */
-static PyObject *vault_open(PyObject *module, PyObject *args) {
-    (void)module;
-    umf_vault_params_t params = UMF_VAULT_PARAMS_INIT;
-    umf_vault_handle_t vault = NULL;
-    const char *name;
-    if (!PyArg_ParseTuple(args, "szpO&O&O&:vault_open", &name, &params.folder, &params.start,
-                          umf_py_u64, &params.timeout_ms, umf_py_u64, &params.limit, umf_py_u32,
-                          &params.keep)) {
-        return NULL;
-    }
-    umf_result_t result;
-    umfLastErrorClear();
-    Py_BEGIN_ALLOW_THREADS;
-    result = umfVaultOpen(name, &params, &vault);
-    Py_END_ALLOW_THREADS;
-    return umf_py_number_or_last(result, vault, "the vault cannot be opened");
-}
-
 UMF_PY_CALL(vault_close, umfVaultClose, "the vault cannot be closed")
 UMF_PY_CALL(vault_abort, umfVaultAbort, "the draft cannot be aborted")
 UMF_PY_CALL(vault_detach, umfVaultDetach, "the view cannot be detached")
@@ -433,7 +414,7 @@ static PyObject *vault_stop(PyObject *module, PyObject *args) {
 }
 
 PyMethodDef umf_py_vault_functions[] = {
-    {"vault_open", vault_open, METH_VARARGS,
+    {"vault_open", umf_py_vault_open, METH_VARARGS,
      "vault_open(name, folder, start, timeout_ms, limit, keep, /)\n--\n\n"},
     {"vault_close", vault_close, METH_O, "vault_close(vault, /)\n--\n\n"},
     {"vault_begin", vault_begin, METH_VARARGS,

@@ -101,12 +101,12 @@ static void *work_thread(void *arg) {
 }
 
 /* The thread blocks all signals, because they belong to the program. */
-static bool thread_start(umf_py_work_t *work) {
+bool umf_py_thread_start(void *(*run)(void *arg), void *arg) {
     pthread_t thread;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool is_started = pthread_create(&thread, NULL, work_thread, work) == 0;
+    bool is_started = pthread_create(&thread, NULL, run, arg) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (is_started) {
         pthread_detach(thread);
@@ -115,7 +115,7 @@ static bool thread_start(umf_py_work_t *work) {
 }
 
 bool umf_py_work_start(umf_py_work_t *work) {
-    if (!thread_start(work)) {
+    if (!umf_py_thread_start(work_thread, work)) {
         return false;
     }
     work_begin(work);
@@ -199,13 +199,12 @@ bool umf_py_works_wait(void) {
     return umf_py_wait(all_are_over, NULL, -1) == 0;
 }
 
-/* Python runs handlers of signals in this thread only. */
-static bool is_main_thread(void) {
+bool umf_py_is_main_thread(void) {
     return syscall(SYS_gettid) == getpid();
 }
 
 bool umf_py_work_make(umf_py_work_t *work, bool is_short) {
-    if (is_short || !is_main_thread() || !umf_py_work_start(work)) {
+    if (is_short || !umf_py_is_main_thread() || !umf_py_work_start(work)) {
         umf_py_work_call(work);
     } else if (umf_py_wait(umf_py_work_is_over, work, -1) < 0) {
         umf_py_work_leave(work);

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -613,6 +614,28 @@ def test_signals_leave_no_call_counted_and_lose_no_draft(model):
     model.draft().abort()  # the place of the writer is free
     view.close()
     model.close()  # no call is counted
+
+
+def test_a_signal_ends_the_wait_for_a_service_that_does_not_answer():
+    folder = tempfile.mkdtemp(prefix="umf_hung_")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as hung, _alarms(_raise):
+        hung.bind(folder + "/vault")
+        hung.listen()
+
+        def interrupt():
+            with hung.accept()[0] as client:
+                client.recv(1)  # the service was asked, and does not answer
+                os.kill(os.getpid(), signal.SIGALRM)
+                left.wait()
+
+        left = threading.Event()
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(_Signal):
+            vault.Vault("a", folder=folder, start=False, timeout=3600)
+        left.set()
+        thread.join()
+    shutil.rmtree(folder)
 
 
 def test_a_handler_that_aborts_a_draft_under_a_put_is_refused(model):

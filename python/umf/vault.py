@@ -689,7 +689,7 @@ class Vault(_Closing):
         name: 1 to 255 bytes; `file:<folder>`: a vault in files of a folder
         folder: of the service; None: that of the user
         start: start the service if none answers
-        timeout: seconds that the service may take to answer; handlers of signals run afterwards
+        timeout: seconds that the service may take to answer; handlers of signals run meanwhile
         limit: bytes of all generations together; 0: no limit. It counts when the first draft makes the name
         keep: generations before the current one that stay without readers. It counts as `limit`
     """
