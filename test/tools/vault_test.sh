@@ -61,6 +61,13 @@ expect_status 1 "$umfctl" vault verify model@999
 expect_in err 'no such generation'
 expect_status 2 "$umfctl" vault verify
 
+# Memory of the host is not evicted.
+expect_status 0 "$umfctl" vault snapshot model@1
+expect_status 1 "$umfctl" vault evict model
+expect_in err 'no memory of a device has a copy'
+expect_status 1 "$umfctl" vault evict model@999
+expect_in err 'no such generation'
+
 # A folder needs no service.
 expect_status 0 env UMF_UMFD=/missing UMF_VAULT_DIR="$work/missing" "$umfctl" vault put "file:$work/folder" "$work/a.txt"
 expect_in out 'generation +1$'
