@@ -1,7 +1,7 @@
 /*
- * umf-bench-vault UMFD: vaults over a service of their own, each figure beside its anchor and its
- * bar. Slabs are holes of memory files, so the sizes need no memory. The least of some rounds
- * counts.
+ * umf-bench-vault UMFD [UMF-REMOTE]: vaults over a service of their own, each figure beside its
+ * anchor and its bar. Slabs are holes of memory files, so the sizes need no memory. The least of
+ * some rounds counts.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -374,8 +374,10 @@ int main(int count, char **words) {
         return status;
     }
 #endif
-    if (count != 2 || !mkdtemp(place) || setenv("UMF_VAULT_DIR", place, 1) != 0) {
-        fputs("usage: umf-bench-vault UMFD: the path of the service\n", stderr);
+    if ((count != 2 && count != 3) || !mkdtemp(place) || setenv("UMF_VAULT_DIR", place, 1) != 0) {
+        fputs("usage: umf-bench-vault UMFD [UMF-REMOTE]: the paths of the service and of the "
+              "server\n",
+              stderr);
         return 2;
     }
     if (!service_start(words[1], place)) {
@@ -392,6 +394,9 @@ int main(int count, char **words) {
     }
     kills("30 slabs", 200);
     takeover();
+    if (count == 3) {
+        fetches(words[2]);
+    }
 #ifdef UMF_BENCH_HAVE_CUDA
     gpu_attaches();
 #endif

@@ -12,6 +12,9 @@ void row(const char *what, double value, const char *unit, double bar);
 void anchor(const char *what, double value, const char *unit);
 void not_measured(const char *what);
 
+/* Generations from umf-remote, whose program it is. vault_fetch.c */
+void fetches(const char *program);
+
 /* Memory of a GPU; it says so if there is none. vault_gpu.c */
 void gpu_attaches(void);
 /* Whether this process is one that gpu_attaches has started, and its exit status. */
