@@ -333,6 +333,8 @@ std::vector<Entrance> vault_entrances() {
     static umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
     static umf_vault_event_t event = UMF_VAULT_EVENT_INIT;
     static umf_vault_claim_t claim = UMF_VAULT_CLAIM_INIT;
+    static const void *identity;
+    static size_t identity_size;
     return {
         {"umfVaultClose", [](void *h) { return umfVaultClose(as<Vault>(h)); }},
         {"umfVaultBegin", [](void *h) { return umfVaultBegin(as<Vault>(h), nullptr, &draft); }},
@@ -355,6 +357,12 @@ std::vector<Entrance> vault_entrances() {
          }},
         {"umfVaultViewGeneration",
          [](void *h) { return umfVaultViewGeneration(as<View>(h), &generation); }},
+        {"umfVaultViewIdentity",
+         [](void *h) { return umfVaultViewIdentity(as<View>(h), &identity, &identity_size); }},
+        {"umfVaultFetch",
+         [](void *h) {
+             return umfVaultFetch(as<Vault>(h), nullptr, "umfr:none", nullptr, &generation);
+         }},
         {"umfVaultVerify", [](void *h) { return umfVaultVerify(as<View>(h), nullptr); }},
         {"umfVaultSuspend", [](void *h) { return umfVaultSuspend(as<View>(h), nullptr); }},
         {"umfVaultResume", [](void *h) { return umfVaultResume(as<View>(h)); }},
