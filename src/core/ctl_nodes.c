@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "core/registry.h"
 #include "ctl/ctl.h"
 #include "ctl/field.h"
+#include "ctl/text.h"
 #include "object/group.h"
 #include "object/names.h"
 #include "object/object.h"
@@ -177,8 +179,31 @@ static umf_result_t pool_by_name(umf_ctl_query_t *query, const char *rest) {
 
 /* The two roots. */
 
+/* Pools have the names of their kinds, unless a program names them. So a configured name that is
+ * nearly that of a kind is probably misspelt. */
+static void report_near_kind(const char *name) {
+    const umf_kind_t *near = NULL;
+    if (umf_registry_by_name(UMF_POOLS, name)) {
+        return;
+    }
+    for (const umf_kind_t *kind = NULL; (kind = umf_registry_next(UMF_POOLS, kind)) && !near;) {
+        near = umf_text_is_near(kind->name, name) ? kind : NULL;
+    }
+    if (near) {
+        UMF_LOG_IGNORED("a configured default is for pools named \"%s\" only, which is no kind of "
+                        "pool; the nearest name is \"%s\"",
+                        umf_text_show(name, strlen(name)).text, near->name);
+    }
+}
+
 static umf_result_t pool_default(umf_ctl_query_t *query, const char *rest) {
-    return umf_ctl_defaults_query(&umf_ctl_pool_defaults, query, rest);
+    umf_result_t result = umf_ctl_defaults_query(&umf_ctl_pool_defaults, query, rest);
+    char name[UMF_CTL_NAME_MAX];
+    if (result == UMF_RESULT_SUCCESS && query->source == CTL_QUERY_CONFIG_INPUT &&
+        umf_ctl_next(query, &rest, name, sizeof(name))) {
+        report_near_kind(name);
+    }
+    return result;
 }
 
 static umf_result_t provider_by_handle(umf_ctl_query_t *query, const char *rest) {

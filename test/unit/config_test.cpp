@@ -145,6 +145,19 @@ TEST_F(Config, a_wrong_name_leads_to_the_nearest) {
               std::string::npos);
 }
 
+TEST_F(Config, a_default_of_nearly_a_kind_leads_to_the_kind) {
+    apply("umf.pool.default.disjont.params.capacity=3;umf.pool.default.disjoint.params.capacity=3;"
+          "umf.pool.default.weights.params.capacity=3");
+    std::string said = log();
+    EXPECT_EQ(count(said, "\"disjont\" only, which is no kind of pool; the nearest name is "
+                          "\"disjoint\""),
+              1u)
+        << said;
+    EXPECT_EQ(count(said, "nearest"), 1u) << said;
+    EXPECT_EQ(stored("disjont.params.capacity"), "3") << "a program may name its pools so";
+    umf_ctl_defaults_forget(&umf_ctl_pool_defaults);
+}
+
 // The level is above a warning, and still a person hears of it.
 TEST_F(Config, a_default_that_its_object_refuses_is_named_once) {
     int level = 3;
