@@ -35,6 +35,10 @@ static void references_check(void) {
         FUZZ_CHECK(slab->state == UMFD_FREE ||
                    (slab->state <= UMFD_AWAY && slab->role < UMF_VAULT_CLASSES));
         FUZZ_CHECK(slab->state != UMFD_AWAY || umfd_copy_of(&state, i) < UMFD_SLABS);
+        FUZZ_CHECK(slab->state != UMFD_LIVE || slab->role != UMF_VAULT_CLASS_CLAIM ||
+                   (slab->claim > 0 && slab->claim <= state.claim_top &&
+                    state.claims[slab->claim - 1].state == UMFD_LIVE &&
+                    state.claims[slab->claim - 1].slab == i + 1));
     }
 }
 

@@ -5,6 +5,7 @@
 #include <random>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -477,6 +478,46 @@ TEST_F(VaultClaims, TheyAreListedAndStayBesideGenerations) {
     EXPECT_EQ(other.stat().claims, 1u);
 }
 
+// The handle has memory of the key that is not that of the others any more.
+TEST_F(VaultClaims, OneThatWasDroppedIsNotTakenForANewOne) {
+    Vault vault, other;
+    Claim dropped(vault);
+    ASSERT_TRUE(dropped.is_right());
+    dropped.at()[0] = 1;
+    EXPECT_EQ(umfVaultDrop(other.handle, 0), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(Claim(vault).reason, UMF_REASON_STALE);
+    Claim made(other);
+    ASSERT_TRUE(made.is_right());
+    made.at()[0] = 2;
+    EXPECT_EQ(umfVaultUnclaim(other.handle, "kv"), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(Claim(vault).reason, UMF_REASON_STALE);
+    EXPECT_TRUE(Claim(other).is_right()); // nobody holds it
+    EXPECT_EQ(umfVaultUnclaim(other.handle, "kv"), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(dropped.at()[0], 1u);
+    EXPECT_EQ(umfVaultUnclaim(vault.handle, "kv"), UMF_RESULT_SUCCESS);
+    Claim next(vault);
+    ASSERT_TRUE(next.is_right());
+    EXPECT_EQ(next.at()[0], 2u);
+}
+
+// The answer has a descriptor for which this process has no room.
+TEST_F(VaultClaims, OneThatFailsHereIsNotHeld) {
+    Vault one, two;
+    ASSERT_TRUE(Claim(one).is_right());
+    ASSERT_EQ(umfVaultUnclaim(one.handle, "kv"), UMF_RESULT_SUCCESS);
+    rlimit before;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ASSERT_NE(lowest, -1);
+    close(lowest);
+    rlimit none = {rlim_t(lowest), before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    umf_reason_t reason = Claim(two).reason;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(reason, UMF_REASON_EXHAUSTED);
+    EXPECT_TRUE(Claim(one).is_right());
+}
+
 TEST_F(VaultClaims, SomeShareIt) {
     Vault one, two, three;
     Claim first(one, UMF_VAULT_FENCE_WAIT, 0, words * 8, 1);
@@ -496,6 +537,32 @@ TEST_F(VaultClaims, SomeShareIt) {
     ASSERT_TRUE(alone.is_right());
     EXPECT_EQ(alone.made.epoch, first.made.epoch + 1);
     EXPECT_EQ(Claim(one, UMF_VAULT_FENCE_WAIT, 0, 0, 1).reason, UMF_REASON_BUSY);
+}
+
+// Clients that share a claim are in nobody's way who shares it; one that was fenced is.
+TEST_F(VaultClaims, AFenceSparesThoseThatShare) {
+    constexpr auto by_epoch = UMF_VAULT_FENCE_EPOCH;
+    {
+        Vault one, two, three;
+        Claim alone(one), first(two, by_epoch, 0, words * 8, 1);
+        ASSERT_TRUE(alone.is_right() && first.is_right());
+        EXPECT_EQ(Claim(three, UMF_VAULT_FENCE_WAIT, 0, words * 8, 1).reason, UMF_REASON_BUSY);
+        Claim second(three, by_epoch, 0, words * 8, 1);
+        ASSERT_TRUE(second.is_right());
+        EXPECT_EQ(second.made.epoch, first.made.epoch);
+        EXPECT_EQ(note(two, first.made.epoch, "first"), UMF_RESULT_SUCCESS);
+    }
+    Holder holder(steps_of_holder());
+    Holder sharer([vault = std::make_shared<std::unique_ptr<Vault>>()](char) {
+        *vault = std::make_unique<Vault>();
+        return Claim(**vault, by_epoch, 0, words * 8, 1).is_right();
+    });
+    ASSERT_TRUE(holder.does('c'));
+    ASSERT_TRUE(sharer.does('c'));
+    Vault vault;
+    EXPECT_TRUE(Claim(vault, UMF_VAULT_FENCE_KILL, 60000, words * 8, 1).is_right());
+    int status;
+    EXPECT_EQ(waitpid(sharer.pid, &status, WNOHANG), 0); // it lives
 }
 
 TEST_F(VaultClaims, AClaimThatIsFreedIsGivenToTheOneThatWaits) {
@@ -773,10 +840,44 @@ class Raw {
         return what;
     }
 
+    // The next request has the number of the last one.
+    void repeat() {
+        sequence--;
+    }
+
   private:
     int fd;
     uint64_t sequence = 0;
 };
+
+// A client sends a request again that is not answered soon; others may be served in between.
+TEST_F(VaultClaims, ARepeatedRequestTakesNothingBack) {
+    enum { claim = 18, set_note = 19 };
+    Vault vault;
+    Raw raw(place);
+    int file = memfd_create("claim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    auto size = uint64_t(2 * sysconf(_SC_PAGESIZE));
+    ASSERT_EQ(ftruncate(file, off_t(size)), 0);
+    EXPECT_EQ(raw.ask(claim, "kv", {size, 0, 1}, {file}), 0u);
+    Claim next(vault, UMF_VAULT_FENCE_EPOCH, 0, 0);
+    ASSERT_TRUE(next.is_right());
+    EXPECT_EQ(next.made.epoch, 2u);
+    raw.repeat();
+    EXPECT_EQ(raw.ask(claim, "kv", {size, 0, 1}, {file}), 0u);
+    EXPECT_EQ(note(vault, 2, "next"), UMF_RESULT_SUCCESS); // it is the holder still
+    EXPECT_EQ(umfVaultUnclaim(vault.handle, "kv"), UMF_RESULT_SUCCESS);
+
+    Claim shared(vault, UMF_VAULT_FENCE_EPOCH, 0, 0, 1);
+    ASSERT_TRUE(shared.is_right());
+    EXPECT_EQ(raw.ask(claim, "kv", {size, 1, 1}, {file}), 0u);
+    uint64_t epoch = Claim(vault, UMF_VAULT_FENCE_EPOCH, 0, 0, 1).made.epoch;
+    EXPECT_EQ(raw.ask(set_note, std::string("kv\0first", 8), {epoch}), 0u);
+    EXPECT_EQ(note(vault, epoch, "second"), UMF_RESULT_SUCCESS);
+    raw.repeat();
+    EXPECT_EQ(raw.ask(set_note, std::string("kv\0first", 8), {epoch}), 0u);
+    EXPECT_EQ(Claim(vault, UMF_VAULT_FENCE_EPOCH, 0, 0, 1).note(), "second");
+    close(file);
+}
 
 TEST_F(VaultClaims, HostileRequestsAreRefused) {
     enum { invalid = 1, none = 2, busy = 3, unsealed = 6, stale = 17 };

@@ -1,6 +1,7 @@
 /* Claims: memory with a key that stays writable and outlives its holder. */
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -91,6 +92,19 @@ static bool named(const umfd_context_t *c, uint32_t *place) {
     return true;
 }
 
+/* A repetition of a request that was answered may come after those of other clients, and must not
+ * take back what these have done. */
+static bool is_repeated(const umfd_context_t *c) {
+    return c->lease->served && c->lease->served == c->request->head.sequence;
+}
+
+static void was_served(const umfd_context_t *c, uint64_t epoch) {
+    c->lease->epoch = epoch;
+    umfd_step();
+    c->lease->served = c->request->head.sequence;
+    umfd_step();
+}
+
 /* --- claim ------------------------------------------------------------------------------------ */
 
 /* The file of a client: its size is fixed, and nobody can make it read-only. */
@@ -169,22 +183,30 @@ static bool is_empty(const umfd_clients_t *clients) {
     return true;
 }
 
-/* Ends the processes of clients, but not that of the one that asks. A request of a client that has
+/* Sends a signal to the processes of clients, but not to that of the one that asks. false: one, in
+ * the first word, cannot get it. Processes of other namespaces have no number here. */
+static bool signal_all(const umfd_context_t *c, const umfd_clients_t *clients, int number) {
+    for (uint32_t i = 0; i < UMFD_LEASES; i++) {
+        uint32_t pid = c->state->leases[i].pid;
+        if (umfd_clients_have(clients, i) &&
+            (pid == 0 || (pid != c->lease->pid && !umfd_process_signal(c->daemon, i, number)))) {
+            c->words[0] = pid;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Ends processes of clients: all, or none if one cannot be ended. A request of a client that has
  * ended meanwhile kills nobody. */
 static umf_vault_answer_t kill_all(const umfd_context_t *c, const umfd_clients_t *clients) {
     struct pollfd asks = {.fd = c->daemon->leases[c->request->lease]};
     if (poll(&asks, 1, 0) != 0) {
         return UMF_VAULT_BUSY;
     }
-    for (uint32_t i = 0; i < UMFD_LEASES; i++) {
-        uint32_t pid = c->state->leases[i].pid;
-        if (umfd_clients_have(clients, i) && pid != c->lease->pid &&
-            !umfd_process_kill(c->daemon, i)) {
-            c->words[0] = pid;
-            return UMF_VAULT_UNFENCED;
-        }
-    }
-    return UMF_VAULT_BUSY; /* until they have ended */
+    return signal_all(c, clients, 0) && signal_all(c, clients, SIGKILL)
+               ? UMF_VAULT_BUSY /* until they have ended */
+               : UMF_VAULT_UNFENCED;
 }
 
 /* Whether the client may hold a claim that is there. */
@@ -196,11 +218,13 @@ static umf_vault_answer_t admit(const umfd_context_t *c, umfd_claim_t *claim) {
                           self)) { /* a repeated request, or another handle of it */
         return claim->is_shared == shares ? UMF_VAULT_OK : UMF_VAULT_INVALID;
     }
-    umfd_clients_t others = claim->mapped;
+    bool joins = shares && claim->is_shared && !is_empty(&claim->holders);
+    umfd_clients_t others = claim->mapped; /* in the way */
     umfd_clients_remove(&others, self);
-    bool joins = shares && claim->is_shared && !is_empty(&claim->holders) &&
-                 memcmp(&others, &claim->holders, sizeof(others)) == 0;
-    if (!joins && !is_empty(&others) && fence != UMF_VAULT_FENCE_EPOCH) {
+    for (uint32_t w = 0; joins && w < UMFD_LEASES / 64; w++) {
+        others.words[w] &= ~claim->holders.words[w];
+    }
+    if (!is_empty(&others) && fence != UMF_VAULT_FENCE_EPOCH) {
         uint32_t first = 0;
         while (!umfd_clients_have(&others, first)) {
             first++;
@@ -228,9 +252,12 @@ static umf_vault_answer_t admit(const umfd_context_t *c, umfd_claim_t *claim) {
 
 static umf_vault_answer_t answer_claim(const umfd_context_t *c, const umfd_claim_t *claim) {
     uint32_t note = atomic_load(&claim->note);
-    c->words[0] = claim->epoch;
+    if (!is_repeated(c)) {
+        was_served(c, claim->epoch);
+    }
+    c->words[0] = c->lease->epoch;
     c->words[1] = c->state->slabs[claim->slab - 1].size;
-    c->words[2] = claim->epoch == 1 && claim->maker == c->lease->serial;
+    c->words[2] = c->lease->epoch == 1 && claim->maker == c->lease->serial;
     memcpy(c->reply->body, claim->notes[note], claim->note_sizes[note]);
     c->reply->head.body = claim->note_sizes[note];
     c->reply->fds[c->reply->fd_count++] = c->daemon->slabs[claim->slab - 1];
@@ -247,6 +274,12 @@ umf_vault_answer_t umfd_claim(const umfd_context_t *c) {
     }
     if (place == UMFD_CLAIMS && (asked[0] == 0 || c->request->fd_count == 0)) {
         return UMF_VAULT_NONE;
+    }
+    if (is_repeated(c)) { /* its claim may have been dropped since */
+        return place < UMFD_CLAIMS && c->daemon->slabs[c->state->claims[place].slab - 1] != -1 &&
+                       umfd_clients_have(&c->state->claims[place].mapped, c->request->lease)
+                   ? answer_claim(c, &c->state->claims[place])
+                   : UMF_VAULT_NONE;
     }
     c->words[0] = c->daemon->open_limit;
     c->words[1] = c->daemon->open;
@@ -282,6 +315,9 @@ umf_vault_answer_t umfd_note(const umfd_context_t *c) {
     if (size > UMF_VAULT_NOTE_MAX) {
         return UMF_VAULT_INVALID;
     }
+    if (is_repeated(c)) {
+        return UMF_VAULT_OK;
+    }
     c->words[0] = place < UMFD_CLAIMS ? c->state->claims[place].epoch : 0;
     if (place == UMFD_CLAIMS || c->request->head.words[0] != c->words[0] ||
         !umfd_clients_have(&c->state->claims[place].holders, c->request->lease)) {
@@ -294,6 +330,7 @@ umf_vault_answer_t umfd_note(const umfd_context_t *c) {
     umfd_step();
     atomic_store(&claim->note, other);
     umfd_step();
+    was_served(c, claim->epoch);
     return UMF_VAULT_OK;
 }
 

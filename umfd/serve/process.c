@@ -1,6 +1,6 @@
 /* The processes of clients with claims: their end is what a new holder waits for. */
+#include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -23,11 +23,17 @@ bool umfd_process_open(umfd_t *daemon, uint32_t place) {
     int fd = -1;
     socklen_t size = sizeof(fd);
     if (getsockopt(daemon->leases[place], SOL_SOCKET, SO_PEERPIDFD, &fd, &size) != 0) {
-        /* The connection is there, so its process is, and has this number still. */
-        fd = lease->pid ? (int)syscall(SYS_pidfd_open, (pid_t)lease->pid, 0) : -1;
+        fd = -1;
+        /* An older kernel. The connection is there, so its process is, and has this number still.
+         * A newer one says itself that the process has ended, and another may have its number. */
+        if ((errno == ENOPROTOOPT || errno == EOPNOTSUPP) && lease->pid) {
+            fd = (int)syscall(SYS_pidfd_open, (pid_t)lease->pid, 0);
+        }
     }
     if (fd == -1) {
-        return true; /* a process of another namespace: the end of its connection counts */
+        /* A process of another namespace, or one that has ended and left its connection to another:
+         * the end of the connection counts. */
+        return errno != EMFILE && errno != ENFILE && errno != ENOMEM;
     }
     if (!umfd_keep_fd(daemon, UMFD_SLOT_PROCESS + place, lease->serial, fd)) {
         close(fd);
@@ -58,9 +64,9 @@ bool umfd_process_watch(umfd_t *daemon, uint32_t place) {
     return epoll_ctl(daemon->events, EPOLL_CTL_ADD, daemon->processes[place], &event) == 0;
 }
 
-bool umfd_process_kill(umfd_t *daemon, uint32_t place) {
+bool umfd_process_signal(umfd_t *daemon, uint32_t place, int number) {
     struct pollfd ended = {.fd = daemon->processes[place], .events = POLLIN};
     return daemon->processes[place] != -1 &&
-           (syscall(SYS_pidfd_send_signal, daemon->processes[place], SIGKILL, NULL, 0) == 0 ||
+           (syscall(SYS_pidfd_send_signal, daemon->processes[place], number, NULL, 0) == 0 ||
             poll(&ended, 1, 0) == 1);
 }

@@ -73,8 +73,8 @@ bool umfd_process_open(umfd_t *daemon, uint32_t lease);
 void umfd_process_close(umfd_t *daemon, uint32_t lease);
 /* An event is sent when the process ends. false: it has ended, or is not known. */
 bool umfd_process_watch(umfd_t *daemon, uint32_t lease);
-/* false: it cannot be ended. */
-bool umfd_process_kill(umfd_t *daemon, uint32_t lease);
+/* Sends it a signal; 0: none. false: it is there and may not be signalled. */
+bool umfd_process_signal(umfd_t *daemon, uint32_t lease, int number);
 
 /* Gets everything from the keeper that has started us. */
 void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs, uint64_t *processes);

@@ -326,7 +326,7 @@ static unsigned check_claims(umfd_state_t *state) {
     }
     for (uint32_t i = 0; i < state->slab_top; i++) {
         umfd_slab_t *slab = &state->slabs[i];
-        if (slab->role != UMF_VAULT_CLASS_CLAIM || atomic_load(&slab->state) != UMFD_LIVE) {
+        if (slab->role != UMF_VAULT_CLASS_CLAIM || !is_there(slab)) {
             continue;
         }
         uint32_t place = slab->claim - 1;

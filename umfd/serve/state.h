@@ -83,6 +83,8 @@ typedef struct umfd_lease_t {
     uint32_t uid, pid, keep;
     uint64_t serial, limit;
     umfd_set_t generations; /* attached */
+    uint64_t served;        /* sequence number of its last request that changed a claim */
+    uint64_t epoch;         /* that this request was answered with */
     char name[UMF_VAULT_NAME_MAX + 1];
 } umfd_lease_t;
 

@@ -33,7 +33,7 @@ static umf_result_t check(umf_vault_handle_t vault, const char *key, const char 
 static umf_result_t stale(umf_vault_handle_t vault, const char *key) {
     return UMF_FAIL(UMF_REASON_STALE, UMF_RESULT_ERROR_INVALID_ARGUMENT,
                     "%s of vault %s is not held here any more: the service has ended, or the claim "
-                    "was given back",
+                    "was given back or dropped; give it back before it is claimed again",
                     key, vault->link.name);
 }
 
@@ -114,24 +114,29 @@ static umf_result_t file_make(claim_t *claim) {
 
 /* Maps the file of a claim. The page with the epoch is its last one. */
 static umf_result_t held_map(const claim_t *claim, umf_vault_held_t *held, int fd) {
-    uint64_t dev, ino, size, told = claim->call.message.words[1];
+    uint64_t size, told = claim->call.message.words[1];
     size_t page = umf_os_page_size();
     int seals = fcntl(fd, F_GET_SEALS);
-    if (seals == -1 || (seals & FIXED) != FIXED || umf_os_file_id(fd, &dev, &ino, &size) != 0 ||
-        size != told || size < 2 * page || size % page || size > SIZE_MAX / 2) {
+    if (seals == -1 || (seals & FIXED) != FIXED ||
+        umf_os_file_id(fd, &held->dev, &held->ino, &size) != 0 || size != told || size < 2 * page ||
+        size % page || size > SIZE_MAX / 2) {
         return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
                         "%s of vault %s is broken: its memory has another size than the service "
                         "says, or can be cut",
                         claim->key, claim->vault->link.name);
     }
     held->size = (size_t)size;
-    int error = umf_os_map(&held->base, held->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    /* A child would go on writing when this process has ended. One that is forked in the middle has
+     * no access. */
+    int error = umf_os_map(&held->base, held->size, PROT_NONE, MAP_SHARED, fd, 0);
     if (error != 0) {
         held->base = NULL;
         return out_of_memory(error, "mapping the memory of a claim");
     }
-    /* A child would go on writing when this process has ended. */
     error = umf_os_advise(held->base, held->size, MADV_DONTFORK);
+    if (error == 0) {
+        error = umf_os_protect(held->base, held->size, PROT_READ | PROT_WRITE);
+    }
     return error ? out_of_memory(error, "keeping the memory of a claim from children")
                  : UMF_RESULT_SUCCESS;
 }
@@ -146,11 +151,28 @@ static uint64_t *epoch_raise(const umf_vault_held_t *held, uint64_t epoch) {
     return word;
 }
 
+/* The service may have made this client a holder, or may do so later: it serves the requests of a
+ * connection in order. */
+static umf_result_t claim_undo(const claim_t *claim, umf_result_t result) {
+    umf_vault_message_t ignored;
+    ask(claim->vault, UMF_VAULT_UNCLAIM, claim->key, true, &ignored);
+    return result;
+}
+
+/* Whether a descriptor is that of the memory that is mapped: it may have been dropped, and another
+ * client has made new memory. */
+static bool held_is(const umf_vault_held_t *held, int fd) {
+    uint64_t dev, ino, size;
+    return umf_os_file_id(fd, &dev, &ino, &size) == 0 && dev == held->dev && ino == held->ino;
+}
+
 /* What was claimed is mapped, or given back. */
 static umf_result_t held_add(claim_t *claim, umf_vault_held_t **at) {
     umf_vault_held_t *held = *at;
-    umf_vault_message_t ignored;
     bool is_again = held != NULL;
+    if (held && !held_is(held, claim->fds[0])) {
+        return claim_undo(claim, stale(claim->vault, claim->key));
+    }
     if (!held) {
         held = umf_meta_alloc(sizeof(*held));
         umf_result_t result = held ? held_map(claim, held, claim->fds[0])
@@ -159,14 +181,12 @@ static umf_result_t held_add(claim_t *claim, umf_vault_held_t **at) {
             if (held) {
                 held_end(&held);
             }
-            ask(claim->vault, UMF_VAULT_UNCLAIM, claim->key, true, &ignored);
-            return result;
+            return claim_undo(claim, result);
         }
         memcpy(held->key, claim->key, strlen(claim->key) + 1);
         held->epoch = claim->vault->link.epoch;
         *at = held;
     }
-    held->is_shared = claim->params->shared != 0;
     const umf_vault_message_t *answer = &claim->call.message;
     memcpy(held->note, claim->body, answer->body);
     claim->made = (umf_vault_claim_t){.struct_size = sizeof(claim->made),
@@ -201,12 +221,19 @@ static umf_result_t claim_once(claim_t *claim) {
         return stale(vault, claim->key);
     }
     umf_result_t result = claim_ask(claim, *at != NULL);
+    if (result == UMF_RESULT_SUCCESS && claim->call.message.answer == UMF_VAULT_NONE && *at) {
+        return stale(vault, claim->key);
+    }
     if (result == UMF_RESULT_SUCCESS && claim->call.message.answer == UMF_VAULT_NONE &&
-        claim->size && !*at) {
+        claim->size) {
         result = file_make(claim);
-        if (result == UMF_RESULT_SUCCESS) {
-            result = claim_ask(claim, false);
+        if (result != UMF_RESULT_SUCCESS) {
+            return result;
         }
+        result = claim_ask(claim, false);
+    }
+    if (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES && !*at) { /* no answer, or no room for it */
+        return claim_undo(claim, result);
     }
     if (result != UMF_RESULT_SUCCESS || claim->call.message.answer != UMF_VAULT_OK) {
         return result;
@@ -231,6 +258,12 @@ static umf_result_t claim_attempt(void *arg, umf_vault_message_t *answer) {
     return result;
 }
 
+/* Bytes for the user of a file; 0: the file, of another program, has no room for the epoch. */
+static size_t size_of_user(uint64_t size) {
+    size_t page = umf_os_page_size();
+    return size > page ? (size_t)size - page : 0;
+}
+
 static umf_result_t claim_result(const claim_t *claim, const umf_vault_message_t *answer) {
     switch ((umf_vault_answer_t)answer->answer) {
     case UMF_VAULT_BUSY:
@@ -240,12 +273,15 @@ static umf_result_t claim_result(const claim_t *claim, const umf_vault_message_t
                         "%s of vault %s has no memory, and no size was asked for", claim->key,
                         claim->vault->link.name);
     case UMF_VAULT_DIFFERS:
-        return UMF_FAIL(
-            UMF_REASON_IDENTITY, UMF_RESULT_ERROR_INVALID_ARGUMENT,
-            "%s of vault %s has %llu bytes, and %zu were asked for: forget it first, or "
-            "claim it with size 0",
-            claim->key, claim->vault->link.name,
-            (unsigned long long)(answer->words[0] - umf_os_page_size()), claim->params->size);
+        return UMF_FAIL(UMF_REASON_IDENTITY, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                        "%s of vault %s has %zu bytes, and %zu were asked for: forget it first, or "
+                        "claim it with size 0",
+                        claim->key, claim->vault->link.name, size_of_user(answer->words[0]),
+                        claim->params->size);
+    case UMF_VAULT_BROKEN:
+        return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                        "%s of vault %s has lost its memory and is broken: forget it", claim->key,
+                        claim->vault->link.name);
     case UMF_VAULT_INVALID:
         return UMF_FAIL(UMF_REASON_NONE, UMF_RESULT_ERROR_INVALID_ARGUMENT,
                         "%s of vault %s is held here %s: give it back first", claim->key,
@@ -430,7 +466,7 @@ UMF_API_EXT_1_3 umf_result_t umfVaultEachClaim(umf_vault_handle_t hVault,
         body.room[call.message.body] = 0;
         umf_vault_claim_stat_t stat = {.struct_size = sizeof(stat),
                                        .key = body.room + sizeof(body.info),
-                                       .size = (size_t)body.info.size - umf_os_page_size(),
+                                       .size = size_of_user(body.info.size),
                                        .note_size = body.info.note_size,
                                        .epoch = body.info.epoch,
                                        .holders = body.info.holders,

@@ -33,9 +33,9 @@ typedef struct umf_vault_written_t {
 /* Memory of a claim that is mapped here. */
 typedef struct umf_vault_held_t {
     void *base;
-    size_t size;    /* of the mapping: the memory, and a page with the epoch */
-    unsigned epoch; /* of the link */
-    bool is_shared;
+    size_t size;       /* of the mapping: the memory, and a page with the epoch */
+    unsigned epoch;    /* of the link */
+    uint64_t dev, ino; /* of its file */
     struct umf_vault_held_t *next;
     char key[UMF_VAULT_NAME_MAX + 1];
     char note[UMF_VAULT_NOTE_MAX];
