@@ -66,15 +66,17 @@ static void signals_ignore(bool ignores) {
 }
 
 void start_pass_on(int number) {
+    int before = errno; /* of the code that the signal interrupts */
     if (started.pid > 0 && !started.has_ended) {
         kill(started.pid, number);
     }
+    errno = before;
 }
 
 static const int endings[] = {SIGTERM, SIGHUP};
 
-/* A terminal that closes, and who ends umfctl, mean the program, too. They are blocked while it
- * starts. */
+/* A terminal that closes, and a process that ends umfctl, mean the program, too. These signals are
+ * blocked while it starts. */
 static void signals_pass_on(void) {
     struct sigaction action = {.sa_handler = start_pass_on, .sa_flags = SA_RESTART}, before;
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {

@@ -227,6 +227,31 @@ TEST_F(GpuArena, KeepsTheNumberOfAQueueThatABlockNames) {
     }
 }
 
+// A queue may get work after its last mark has passed, and end.
+TEST_F(GpuArena, KeepsTheNumberOfAnEndedQueueThatABlockNames) {
+    NEEDS_FAKE()
+    CUstream old = nullptr, next = nullptr;
+    size_t bytes = 0;
+    make("");
+    CU(cuStreamCreate(&old, CU_STREAM_NON_BLOCKING));
+    void *block = take(MiB, old), *freed = take(MiB, old);
+    EXPECT_EQ(umfUseOn(block, old), OK);
+    drop(freed, MiB, old);
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, &bytes), OK);
+    CU_work(block, MiB, old);
+    EXPECT_EQ(umfQueueEnds(old), OK);
+    CU(cuStreamDestroy(old));
+    CU(cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
+    void *other = take(MiB, next); // the queue has a number from now on
+    driver().given_back(block, MiB);
+    EXPECT_EQ(umfFreeOn(block, next), OK);
+    void *again = take(MiB, next); // the driver's oracle knows the work of the old one
+    drop(again, MiB, next);
+    drop(other, MiB, next);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    CU(cuStreamDestroy(next));
+}
+
 // However far the host is ahead: each block that the second stream takes needs a mark of its own.
 TEST_F(GpuArena, IsFarAheadOfTheDeviceWithoutAWait) {
     NEEDS_FAKE()

@@ -25,6 +25,7 @@
 #define BACKLOG 128
 #define QUEUE_MAX 65536u    /* messages that a process does not read */
 #define MESSAGES_AT_ONCE 16 /* then the other links are served */
+#define ACCEPTS_AT_ONCE 16  /* any user of the machine can connect, and is refused afterwards */
 #define ACCEPT_AGAIN_MS 50u
 
 static int address_of(const unsigned char *id, umf_socket_address_t *address) {
@@ -118,11 +119,13 @@ static int window_make(remote_link_t *link, int *fd) {
     return error;
 }
 
-/* A window of another process must not become shorter, since an access would then be fatal. */
+/* A window of another process must not become shorter, since an access would then be fatal. So
+ * would be one to a hole in huge pages, when no page is left. */
 static void window_take(remote_link_t *link, int fd) {
     struct stat file;
     bool is_good = !link->window && fstat(fd, &file) == 0 && file.st_size >= (off_t)WINDOW &&
-                   umf_memory_file_check(fd) == 0 && window_map(link, fd) == 0;
+                   !umf_os_is_huge(fd) && umf_memory_file_check(fd) == 0 &&
+                   window_map(link, fd) == 0;
     if (!is_good) {
         link_fail(link);
     }
@@ -290,11 +293,13 @@ bool umf_remote_local_connect(umf_remote_handle_t remote, remote_link_t *link,
     return true;
 }
 
-/* What is refused here finds that the socket is closed, and comes by UCX. */
-static void accept_all(umf_remote_handle_t remote) {
+/* A refused process finds that the socket is closed, and comes by UCX. */
+static void accept_some(umf_remote_handle_t remote) {
     int fd, error = 0;
-    while (!error && umf_kept_fd_is_open(&remote->listener)) {
-        error = umf_socket_accept(remote->listener.number, &fd);
+    for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
+        error = umf_kept_fd_is_open(&remote->listener)
+                    ? umf_socket_accept(remote->listener.number, &fd)
+                    : EBADF;
         if (error) {
             break;
         }
@@ -311,7 +316,7 @@ static void accept_all(umf_remote_handle_t remote) {
             umf_kept_fd_close(&socket);
         }
     }
-    if (error != EAGAIN) { /* no descriptor is left */
+    if (error && error != EAGAIN) { /* no descriptor is left */
         remote->accept_after = umf_remote_now() + ACCEPT_AGAIN_MS;
     }
 }
@@ -344,7 +349,7 @@ void umf_remote_local_serve(umf_remote_handle_t remote, const struct pollfd *pol
             continue;
         }
         if (!links[i]) {
-            accept_all(remote);
+            accept_some(remote);
             continue;
         }
         if (polled[i].revents & POLLOUT) {

@@ -206,10 +206,12 @@ static bool is_idle(umf_remote_handle_t remote) {
     return umf_remote_owner_is_idle(remote) && umf_remote_peer_is_idle(remote);
 }
 
-/* How long the thread may sleep without an event. Without its pipe no call wakes it. */
+/* How long the thread may sleep without an event. Without its pipe no call wakes it, and while the
+ * listener is left out no peer. */
 static int sleep_for(umf_remote_handle_t remote) {
     uint64_t step = remote->deadline / 8;
-    return is_idle(remote) && !remote->is_deaf ? TICK : step < 1 ? 1 : step < 50 ? (int)step : 50;
+    bool is_woken = !remote->is_deaf && umf_remote_now() >= remote->accept_after;
+    return is_idle(remote) && is_woken ? TICK : step < 1 ? 1 : step < 50 ? (int)step : 50;
 }
 
 /* The end of the pipe that the thread reads; -1 if the program has closed it. */

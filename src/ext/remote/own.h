@@ -310,10 +310,10 @@ void umf_remote_local_send(remote_link_t *link, const remote_message_t *message,
                            size_t length, remote_sent_t sent, void *arg);
 /* As send, with a new window for the other side. */
 void umf_remote_local_welcome(remote_link_t *link, const remote_message_t *message);
-/* What is to be polled: at most REMOTE_LOCALS_MAX + 1. Returns the number. */
+/* Fills the descriptors to poll, at most REMOTE_LOCALS_MAX + 1. Returns their number. */
 unsigned umf_remote_local_fill(umf_remote_handle_t remote, struct pollfd *polled,
                                remote_link_t **links);
-/* Serves what was polled. */
+/* Serves the polled descriptors. */
 void umf_remote_local_serve(umf_remote_handle_t remote, const struct pollfd *polled,
                             remote_link_t *const *links, unsigned count);
 

@@ -358,11 +358,21 @@ static remote_session_t *session_by_ucx(umf_remote_handle_t remote, const remote
     return session;
 }
 
+/* NULL: the link is that of a connection to an owner, which sends no greeting. */
+static remote_session_t *session_by_link(umf_remote_handle_t remote, const remote_link_t *by) {
+    for (umf_list_t *at = remote->sessions.next; at != &remote->sessions; at = at->next) {
+        remote_session_t *session = UMF_CONTAINER_OF(at, remote_session_t, link);
+        if (&session->endpoint == by) {
+            return session;
+        }
+    }
+    return NULL;
+}
+
 static void serve_hello(umf_remote_handle_t remote, const remote_message_t *request,
                         const remote_data_t *data) {
-    remote_link_t *by = (remote_link_t *)(uintptr_t)data->by;
     remote_session_t *session =
-        by ? UMF_CONTAINER_OF(by, remote_session_t, endpoint) : session_by_ucx(remote, data);
+        data->by ? session_by_link(remote, data->by) : session_by_ucx(remote, data);
     if (!session || session->has_greeted) {
         return;
     }

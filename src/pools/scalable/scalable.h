@@ -110,9 +110,9 @@ size_t umf_scalable_take(umf_scalable_pool_t *pool, uint32_t bin, size_t size, s
                          umf_item_t *items, size_t n);
 /* Returns objects without states. */
 void umf_scalable_give(umf_scalable_pool_t *pool, uint32_t bin, const umf_item_t *items, size_t n);
+void umf_scalable_below_destroy(umf_scalable_pool_t *pool);
 /* Gives back what oneTBB does not need. `is_last`: for a request that fails otherwise. oneTBB has
  * emptied its caches for it, so a pool in use has no more. */
-void umf_scalable_below_destroy(umf_scalable_pool_t *pool);
 void umf_scalable_below_trim(umf_scalable_pool_t *pool, bool is_last);
 void umf_scalable_below_decay(umf_scalable_pool_t *pool);
 /* Makes an attempt to get memory; if it fails, again after memory was reclaimed. */

@@ -270,19 +270,6 @@ static void open_locked(umf_arena_t *arena, unsigned index, const facts_t *facts
     }
 }
 
-/* A number that no queue has, or whose queue has ended and has come as far as its last free. */
-static unsigned unused_locked(const umf_arena_t *arena) {
-    for (unsigned i = 1; i < UMF_USES_REST; i++) {
-        const umf_arena_queue_t *queue = &arena->queues[i];
-        if (queue->state == UMF_ARENA_QUEUE_UNUSED ||
-            (queue->state != UMF_ARENA_QUEUE_OPEN && queue->passed >= queue->freed &&
-             queue->mark_count == 0 && queue->pins == 0)) {
-            return i;
-        }
-    }
-    return 0;
-}
-
 /* Live blocks may be used by the queue until they are freed. `renames`: they name UMF_USES_REST
  * then. Returns whether there was one. */
 static bool is_named_locked(umf_arena_t *arena, unsigned index, bool renames) {
@@ -298,6 +285,20 @@ static bool is_named_locked(umf_arena_t *arena, unsigned index, bool renames) {
         }
     }
     return is_named;
+}
+
+/* A number that no queue has, or whose queue has ended, has come as far as its last free, and is
+ * named by no live block: work that was put on it later is waited for under this number. */
+static unsigned unused_locked(umf_arena_t *arena) {
+    for (unsigned i = 1; i < UMF_USES_REST; i++) {
+        const umf_arena_queue_t *queue = &arena->queues[i];
+        if (queue->state == UMF_ARENA_QUEUE_UNUSED ||
+            (queue->state != UMF_ARENA_QUEUE_OPEN && queue->passed >= queue->freed &&
+             queue->mark_count == 0 && queue->pins == 0 && !is_named_locked(arena, i, false))) {
+            return i;
+        }
+    }
+    return 0;
 }
 
 static bool try_close(umf_arena_t *arena, unsigned index, bool renames) {
