@@ -659,8 +659,8 @@ typedef enum umf_vault_fence_t {
     /// another process: their threads can go on writing to the memory, if they do not look at
     /// `now`, until they unmap it or end.
     UMF_VAULT_FENCE_EPOCH = 1,
-    /// Their processes are killed (SIGKILL) and waited for. The process that claims is never
-    /// killed: its other handles are waited for.
+    /// Their processes are killed (SIGKILL) and waited for; none is if one of them cannot be
+    /// killed. The process that claims is never killed: its other handles are waited for.
     UMF_VAULT_FENCE_KILL = 2,
 } umf_vault_fence_t;
 
@@ -766,7 +766,7 @@ umf_result_t umfVaultClaimNote(umf_vault_handle_t hVault, const char *key, uint6
 ///         process
 umf_result_t umfVaultUnclaim(umf_vault_handle_t hVault, const char *key);
 
-/// @brief Ends the memory of a key, which only this handle or nobody holds.
+/// @brief Ends the memory of a key, which no other handle may hold or have mapped.
 ///
 /// @param hVault the vault
 /// @param key of the memory
@@ -831,9 +831,8 @@ umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat);
 umf_result_t umfVaultWait(umf_vault_handle_t hVault, uint64_t after, uint64_t timeout_ms,
                           umf_vault_event_t *event);
 
-/// @brief Drops a generation, or all, the draft and the claims. Who has mapped them keeps them. In
-/// a
-///        folder the draft goes on and can be committed.
+/// @brief Drops a generation, or all of them, the draft and the claims. Mapped memory stays mapped.
+///        In a folder the draft goes on and can be committed.
 ///
 /// @param hVault the vault
 /// @param generation its number; 0: the whole vault

@@ -85,6 +85,11 @@ class Vaults : public ::testing::Test {
         std::vector<pid_t> all = processes("keep");
         return all.size() == 1 ? all[0] : 0;
     }
+    // Sends a signal to a process of the service; 0 would be the whole group of this process.
+    static void hit(pid_t pid, int number) {
+        ASSERT_GT(pid, 0) << "it is not seen: only root can read the environment of a daemon";
+        ASSERT_EQ(kill(pid, number), 0);
+    }
 
     std::string place;
 

@@ -166,7 +166,7 @@ static bool held_is(const umf_vault_held_t *held, int fd) {
     return umf_os_file_id(fd, &dev, &ino, &size) == 0 && dev == held->dev && ino == held->ino;
 }
 
-/* What was claimed is mapped, or given back. */
+/* Maps the memory of a claim, or gives the claim back. */
 static umf_result_t held_add(claim_t *claim, umf_vault_held_t **at) {
     umf_vault_held_t *held = *at;
     bool is_again = held != NULL;
