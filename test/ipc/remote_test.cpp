@@ -711,9 +711,9 @@ TEST_P(Remote, AnOwnerSurvivesWhatArrivesAtItsSocket) {
     }
 }
 
-// A process that has the name of an owner greets as a peer does, which has no answer, and sends a
-// window that it can shorten.
-TEST_P(Remote, AWindowThatCanBecomeShorterIsRefused) {
+// A process that has the name of an owner greets as a peer does, which has no answer. It sends a
+// window that it can shorten; then a good one, and a limit of 0 bytes.
+TEST_P(Remote, AForgedWelcomeIsRefused) {
     if (!is_local) {
         GTEST_SKIP() << "only processes of this machine send windows";
     }
@@ -729,32 +729,37 @@ TEST_P(Remote, AWindowThatCanBecomeShorterIsRefused) {
     ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr *>(&name), length), 0);
     ASSERT_EQ(listen(listener, 1), 0);
     std::thread liar([listener] {
-        int fd = accept(listener, nullptr, nullptr);
-        std::string hello = receive_from(fd), welcome = message_of(WELCOME);
-        hello.copy(&welcome[MESSAGE_NUMBER], 8, MESSAGE_NUMBER);
-        const std::string greeting = message_of(HELLO);
-        EXPECT_EQ(send(fd, greeting.data(), greeting.size(), MSG_NOSIGNAL), ssize_t{MESSAGE});
-        int window = memfd_create("liar", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        EXPECT_EQ(ftruncate(window, 64 * MiB), 0);
-        iovec part = {&welcome[0], welcome.size()};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-        msghdr message = {};
-        message.msg_iov = &part;
-        message.msg_iovlen = 1;
-        message.msg_control = control;
-        message.msg_controllen = sizeof(control);
-        cmsghdr *rights = CMSG_FIRSTHDR(&message);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(rights), &window, sizeof(int));
-        EXPECT_EQ(sendmsg(fd, &message, MSG_NOSIGNAL), ssize_t{MESSAGE});
-        EXPECT_EQ(receive_from(fd), "") << "an answer or a request came";
-        close(window);
-        close(fd);
+        for (int seals : {0, F_SEAL_SHRINK}) {
+            int fd = accept(listener, nullptr, nullptr);
+            std::string hello = receive_from(fd), welcome = message_of(WELCOME);
+            hello.copy(&welcome[MESSAGE_NUMBER], 8, MESSAGE_NUMBER);
+            const std::string greeting = message_of(HELLO);
+            EXPECT_EQ(send(fd, greeting.data(), greeting.size(), MSG_NOSIGNAL), ssize_t{MESSAGE});
+            int window = memfd_create("liar", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+            EXPECT_EQ(ftruncate(window, 64 * MiB), 0);
+            EXPECT_EQ(fcntl(window, F_ADD_SEALS, seals), 0);
+            iovec part = {&welcome[0], welcome.size()};
+            alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+            msghdr message = {};
+            message.msg_iov = &part;
+            message.msg_iovlen = 1;
+            message.msg_control = control;
+            message.msg_controllen = sizeof(control);
+            cmsghdr *rights = CMSG_FIRSTHDR(&message);
+            rights->cmsg_level = SOL_SOCKET;
+            rights->cmsg_type = SCM_RIGHTS;
+            rights->cmsg_len = CMSG_LEN(sizeof(int));
+            memcpy(CMSG_DATA(rights), &window, sizeof(int));
+            EXPECT_EQ(sendmsg(fd, &message, MSG_NOSIGNAL), ssize_t{MESSAGE});
+            EXPECT_EQ(receive_from(fd), "") << "an answer or a request came";
+            close(window);
+            close(fd);
+        }
     });
     EXPECT_EQ(open(forged), BAD); // the owner behind the address of UCX is another one
     EXPECT_EQ(umfLastReason(), UMF_REASON_STALE) << umfLastErrorText();
+    EXPECT_EQ(open(forged), LOST);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN) << umfLastErrorText();
     liar.join();
     close(listener);
 }

@@ -296,10 +296,12 @@ bool umf_remote_local_connect(umf_remote_handle_t remote, remote_link_t *link,
 /* A refused process finds that the socket is closed, and comes by UCX. */
 static void accept_some(umf_remote_handle_t remote) {
     int fd, error = 0;
+    if (!umf_kept_fd_is_open(&remote->listener)) {
+        umf_kept_fd_close(&remote->listener); /* the program has done so: all come by UCX */
+        return;
+    }
     for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
-        error = umf_kept_fd_is_open(&remote->listener)
-                    ? umf_socket_accept(remote->listener.number, &fd)
-                    : EBADF;
+        error = umf_socket_accept(remote->listener.number, &fd);
         if (error) {
             break;
         }

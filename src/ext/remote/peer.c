@@ -270,8 +270,8 @@ static void welcomed(umf_remote_handle_t remote, remote_connection_t *connection
                          message->answer == REMOTE_STALE ? REMOTE_STALE : REMOTE_DENIED);
         return;
     }
-    if (connection->endpoint.is_local && !connection->endpoint.window) {
-        connection_break(remote, connection, REMOTE_FAILED);
+    if (message->length == 0 || (connection->endpoint.is_local && !connection->endpoint.window)) {
+        connection_break(remote, connection, REMOTE_FAILED); /* parts of 0 bytes would not end */
         return;
     }
     connection->state = REMOTE_READY;
