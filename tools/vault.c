@@ -112,10 +112,10 @@ static int stat_of(umf_vault_handle_t vault, const char *name) {
         report_list("claims", "Claims");
         umfVaultEachClaim(vault, vault_show_claim, NULL);
     }
-    if (stat.current == 0 || stat.evicted) { /* a look does not bring memory back */
+    if (stat.current == 0) {
         return 0;
     }
-    params.devices = "none"; /* names need no driver */
+    params.devices = "none"; /* names need no driver, and no memory that was evicted */
     if (umfVaultAttach(vault, &params, &view) != UMF_RESULT_SUCCESS) {
         return fails(name);
     }

@@ -478,7 +478,8 @@ umf_result_t umfVaultAbort(umf_vault_draft_handle_t hDraft);
 ///         process does not see the device;
 ///         ::UMF_RESULT_ERROR_NOT_SUPPORTED if it has memory of devices and `devices` is NULL;
 ///         an error of the provider of `devices`; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if it did not
-///         come in time;
+///         come in time, with ::UMF_REASON_BUSY if it was evicted while it was mapped, with
+///         ::UMF_REASON_LIMIT if the vault has no room for memory that was evicted;
 ///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; otherwise as ::umfVaultOpen. After a failure
 ///         nothing is mapped.
 umf_result_t umfVaultAttach(umf_vault_handle_t hVault, const umf_vault_attach_params_t *params,

@@ -2,6 +2,7 @@
 // a real service.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -1365,6 +1366,94 @@ TEST_F(VaultGpuCopies, CopiesOfOneThatEndsGo) {
     }
     EXPECT_TRUE(until([&] { return vault.stat().copy_bytes == 0; }));
     EXPECT_EQ(vault.stat().bytes, bytes);
+}
+
+// Copies of a fill that is not complete end with its generation, also of slabs that another
+// generation shares: that one would lose them at the failure of a later fill, when they may be all
+// it has.
+TEST_F(VaultGpuCopies, AGenerationThatIsDroppedWhileItGetsCopies) {
+    Vault vault("model", 0, 5);
+    {
+        Draft draft(vault, nullptr, pieces);
+        for (size_t i = 0; i < count; i++) {
+            put(draft.handle, draft.pool, key_of(i), pattern(1, i));
+        }
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
+    params.from = 1;
+    {
+        Draft draft(vault, &params, pieces);
+        ASSERT_EQ(umfVaultKeep(draft.handle, key_of(0).c_str()), OK);
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    Hostile hostile(place, false);
+    ASSERT_EQ(hostile.fill(UMF_VAULT_FILL_COPIES), ok); // of generation 2, to learn what it shares
+    ASSERT_EQ(hostile.slabs.size(), 1u);
+    umf_vault_slab_t slab = hostile.slabs[0];
+    ASSERT_EQ(hostile.call(UMF_VAULT_FILL, {2, UMF_VAULT_FILL_END}, nullptr, 0), ok);
+    ASSERT_EQ(hostile.call(UMF_VAULT_FILL, {1, UMF_VAULT_FILL_COPIES}, nullptr, 0), ok);
+    slab.kind = UMF_VAULT_KIND_HOST;
+    memset(slab.device, 0, sizeof(slab.device));
+    int fd = file_of(slab.size);
+    ASSERT_EQ(hostile.call(UMF_VAULT_FILLED, {1, UMF_VAULT_FILL_COPIES}, &slab, sizeof(slab), fd),
+              ok);
+    close(fd);
+    EXPECT_EQ(vault.stat().copy_bytes, slab.size);
+    ASSERT_EQ(umfVaultDrop(vault.handle, 1), OK);
+    EXPECT_EQ(vault.stat().copy_bytes, 0u);
+    EXPECT_EQ(umfVaultEvict(vault.handle, 2), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_UNSUPPORTED);
+}
+
+// Its piece was given before a commit that failed, and its key got other memory before the next
+// one.
+TEST_F(VaultGpuCopies, APieceThatNoKeyUses) {
+    Vault vault;
+    Exported unused(0, 2 * MiB), used(0, 2 * MiB);
+    {
+        Hostile hostile(place);
+        ASSERT_EQ(hostile.give(slab_of(0, 2 * MiB), unused.fd, 0), ok);
+        ASSERT_EQ(hostile.give(slab_of(0, 2 * MiB), used.fd, 1), ok);
+        hostile.commit(slab_of(0, 2 * MiB));
+    }
+    ASSERT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr), OK) << umfLastErrorText();
+    EXPECT_EQ(vault.stat().copy_bytes, 4 * MiB);
+    ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    GpuView view(vault);
+    EXPECT_EQ(view.attached, OK) << umfLastErrorText();
+    EXPECT_EQ(vault.stat().evicted, 0u);
+}
+
+TEST_F(VaultGpuCopies, AClientWithoutRoomForDescriptorsLetsOthersFill) {
+    write(true);
+    Vault vault;
+    Hostile second(place, false);
+    rlimit limit;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    int lowest = dup(second.socket);
+    close(lowest);
+    rlimit less = limit;
+    less.rlim_cur = rlim_t(lowest) + 1;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &less), 0);
+    GpuView view(vault);
+    umf_reason_t reason = umfLastReason();
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_EQ(view.attached, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(reason, UMF_REASON_EXHAUSTED);
+    EXPECT_EQ(second.fill(UMF_VAULT_FILL_DEVICES), ok);
+}
+
+TEST_F(VaultGpuCopies, AViewOfNamesIsResumedWithoutItsMemory) {
+    write(false);
+    Vault vault;
+    GpuView view(vault, "none");
+    ASSERT_EQ(view.attached, OK);
+    ASSERT_EQ(umfVaultSuspend(view.handle, nullptr), OK);
+    ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    EXPECT_EQ(umfVaultResume(view.handle), OK) << umfLastErrorText();
+    EXPECT_EQ(vault.stat().evicted, 1u);
+    EXPECT_EQ(view.find(key_of(1)).ptr, nullptr);
 }
 
 TEST_F(VaultGpuCopies, WhatTheServiceRefuses) {

@@ -116,6 +116,7 @@ void umfd_sweep(umfd_t *daemon, uint32_t place) {
             !is_attached(state, i) && newer(state, i) >= vault->keep) {
             umfd_emit(state, vault->name, UMF_VAULT_EVENT_DROPPED, state->generations[i].number);
             umfd_step();
+            umfd_fill_end(daemon, i);
             umfd_generation_end(state, i);
             umfd_step();
         } else {

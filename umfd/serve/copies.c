@@ -15,18 +15,21 @@ static bool is_of_device(const umfd_slab_t *slab) {
            (state_of(slab) == UMFD_LIVE || state_of(slab) == UMFD_AWAY);
 }
 
-static bool is_missing(const umfd_state_t *state, uint32_t i, uint32_t what) {
-    const umfd_slab_t *slab = &state->slabs[i];
+/* A copy without its descriptor is none. */
+static bool is_missing(const umfd_t *daemon, uint32_t i, uint32_t what) {
+    const umfd_slab_t *slab = &daemon->state->slabs[i];
+    uint32_t copy = umfd_copy_of(daemon->state, i);
     return is_of_device(slab) &&
            (what == UMF_VAULT_FILL_DEVICES ? state_of(slab) == UMFD_AWAY
-                                           : umfd_copy_of(state, i) == UMFD_SLABS);
+                                           : copy == UMFD_SLABS || daemon->slabs[copy] == -1);
 }
 
-static uint64_t count_missing(const umfd_state_t *state, uint32_t generation, uint32_t what) {
+static uint64_t count_missing(const umfd_t *daemon, uint32_t generation, uint32_t what) {
+    const umfd_state_t *state = daemon->state;
     uint64_t count = 0;
     for (uint32_t i = 0; i < state->slab_top; i++) {
         count +=
-            umfd_set_has(&state->slabs[i].generations, generation) && is_missing(state, i, what);
+            umfd_set_has(&state->slabs[i].generations, generation) && is_missing(daemon, i, what);
     }
     return count;
 }
@@ -39,7 +42,7 @@ void umfd_fill_end(umfd_t *daemon, uint32_t generation) {
     if (what == UMF_VAULT_FILL_END) {
         return;
     }
-    bool is_complete = count_missing(state, generation, what) == 0;
+    bool is_complete = count_missing(daemon, generation, what) == 0;
     for (uint32_t i = 0; i < state->slab_top; i++) {
         umfd_slab_t *slab = &state->slabs[i];
         bool is_copy = slab->role == UMF_VAULT_CLASS_COPY;
@@ -104,7 +107,7 @@ static bool add_source(const umfd_context_t *c, uint32_t i, uint32_t what) {
 static umf_vault_answer_t add_sources(const umfd_context_t *c, uint32_t generation, uint32_t what) {
     for (uint32_t i = 0; i < c->state->slab_top && c->reply->fd_count < UMF_VAULT_FDS_MAX; i++) {
         if (umfd_set_has(&c->state->slabs[i].generations, generation) &&
-            is_missing(c->state, i, what) && !add_source(c, i, what)) {
+            is_missing(c->daemon, i, what) && !add_source(c, i, what)) {
             return UMF_VAULT_BROKEN;
         }
     }
@@ -151,7 +154,7 @@ umf_vault_answer_t umfd_fill(const umfd_context_t *c) {
     if (what == UMF_VAULT_FILL_END) {
         return UMF_VAULT_OK;
     }
-    c->words[1] = count_missing(c->state, i, (uint32_t)what);
+    c->words[1] = count_missing(c->daemon, i, (uint32_t)what);
     if (c->words[1] == 0) { /* a fill of ours was complete before a daemon ended */
         umfd_fill_end(c->daemon, i);
         return UMF_VAULT_OK;
@@ -183,6 +186,10 @@ static umf_vault_answer_t copy_add(const umfd_context_t *c, uint32_t generation,
     copy->copy_of = slab->serial;
     copy->copy = place + 1;
     umfd_step();
+    uint32_t lost = umfd_copy_of(c->state, place);
+    if (lost < UMFD_SLABS) { /* its descriptor, at the end of a daemon */
+        atomic_store(&c->state->slabs[lost].state, UMFD_DYING);
+    }
     slab->copy = made + 1; /* a copy that a daemon did not get to here goes */
     umfd_step();
     return UMF_VAULT_OK;
@@ -197,7 +204,7 @@ static umf_vault_answer_t fill_one(const umfd_context_t *c, uint32_t generation,
             !is_of_device(slab)) {
             continue;
         }
-        if (!is_missing(c->state, i, what)) { /* a repeated request */
+        if (!is_missing(c->daemon, i, what)) { /* a repeated request */
             return UMF_VAULT_OK;
         }
         if (what == UMF_VAULT_FILL_COPIES) {
@@ -224,7 +231,7 @@ umf_vault_answer_t umfd_filled(const umfd_context_t *c) {
     }
     const umfd_generation_t *generation = &c->state->generations[i];
     if (atomic_load(&generation->fill) != what || generation->filler != c->lease->serial) {
-        bool is_complete = count_missing(c->state, i, (uint32_t)what) == 0;
+        bool is_complete = count_missing(c->daemon, i, (uint32_t)what) == 0;
         return is_complete ? UMF_VAULT_OK : UMF_VAULT_ENDED; /* OK: a repeated request */
     }
     for (uint32_t n = 0; n < count; n++) {
@@ -237,7 +244,7 @@ umf_vault_answer_t umfd_filled(const umfd_context_t *c) {
         }
     }
     c->words[0] = generation->number;
-    c->words[1] = count_missing(c->state, i, (uint32_t)what);
+    c->words[1] = count_missing(c->daemon, i, (uint32_t)what);
     c->words[2] = 0;
     if (c->words[1] == 0) {
         umfd_fill_end(c->daemon, i);
@@ -248,13 +255,14 @@ umf_vault_answer_t umfd_filled(const umfd_context_t *c) {
 /* --- evicting --------------------------------------------------------------------------------- */
 
 /* Memory of devices whose every slab has a copy. */
-static bool is_copied(const umfd_state_t *state, uint32_t generation) {
+static bool is_copied(const umfd_t *daemon, uint32_t generation) {
+    const umfd_state_t *state = daemon->state;
     bool has_one = false;
     for (uint32_t i = 0; i < state->slab_top; i++) {
         const umfd_slab_t *slab = &state->slabs[i];
         if (umfd_set_has(&slab->generations, generation) && is_of_device(slab)) {
             has_one = true;
-            if (is_missing(state, i, UMF_VAULT_FILL_COPIES)) {
+            if (is_missing(daemon, i, UMF_VAULT_FILL_COPIES)) {
                 return false;
             }
         }
@@ -288,7 +296,7 @@ umf_vault_answer_t umfd_evict(const umfd_context_t *c) {
         if (atomic_load(&generation->fill) != UMF_VAULT_FILL_END) {
             return UMF_VAULT_BUSY;
         }
-        if (is_copied(state, i)) {
+        if (is_copied(c->daemon, i)) {
             umfd_set_add(&chosen, i);
         }
     }

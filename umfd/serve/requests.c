@@ -328,6 +328,7 @@ static umf_vault_answer_t drop(const umfd_context_t *c) {
         if (umfd_phase_of(state, i) == UMFD_READY && state->generations[i].vault == vault &&
             (number == 0 || state->generations[i].number == number)) {
             umfd_emit(state, record->name, UMF_VAULT_EVENT_DROPPED, state->generations[i].number);
+            umfd_fill_end(c->daemon, i); /* another generation may go on with slabs of it */
             umfd_generation_end(state, i);
         }
     }

@@ -265,6 +265,9 @@ static void close_dying(umfd_t *daemon) {
         daemon->dying--;
         closed++;
     }
+    if (closed < 16) { /* a refill may have closed some, too */
+        daemon->dying = 0;
+    }
 }
 
 /* --- start ------------------------------------------------------------------------------------ */

@@ -370,6 +370,7 @@ static void finish_commits(umfd_state_t *state) {
 
 /* A fill is that of a lease. What another one has left is as if it were complete. */
 static void check_fills(umfd_state_t *state) {
+    umfd_set_t filled = {0};
     for (uint32_t i = 0; i < UMFD_GENERATIONS; i++) {
         umfd_generation_t *generation = &state->generations[i];
         bool is_right = atomic_load(&generation->phase) == UMFD_READY &&
@@ -382,7 +383,17 @@ static void check_fills(umfd_state_t *state) {
         }
         if (!is_right || lease == UMFD_LEASES) {
             atomic_store(&generation->fill, UMF_VAULT_FILL_END);
+        } else if (atomic_load(&generation->fill) != UMF_VAULT_FILL_END) {
+            umfd_set_add(&filled, i);
         }
+    }
+    for (uint32_t i = 0; i < state->slab_top; i++) {
+        umfd_slab_t *slab = &state->slabs[i];
+        uint64_t common = 0;
+        for (unsigned w = 0; w < UMFD_GENERATIONS / 64; w++) {
+            common |= slab->generations.words[w] & filled.words[w];
+        }
+        slab->is_fresh = common ? slab->is_fresh : 0;
     }
 }
 

@@ -360,11 +360,15 @@ static umf_result_t attach_ready(attach_t *attach, const umf_vault_attach_params
                                  umf_vault_message_t *answer) {
     umf_vault_handle_t vault = attach->vault;
     bool has_devices = attach->devices || attach->view->places;
-    umf_result_t result;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    uint64_t failed = 0;                 /* number of the generation that could not be refilled */
     for (unsigned tries = 0;; tries++) { /* another client may evict it again */
-        result = umf_vault_until(vault, attach_attempt, attach, UMF_VAULT_NONE, params->timeout_ms,
-                                 answer);
-        if (result != UMF_RESULT_SUCCESS || answer->answer != UMF_VAULT_EVICTED || tries == 8) {
+        umf_result_t asked = umf_vault_until(vault, attach_attempt, attach, UMF_VAULT_NONE,
+                                             params->timeout_ms, answer);
+        if (asked != UMF_RESULT_SUCCESS || answer->answer != UMF_VAULT_EVICTED || tries == 8) {
+            return asked;
+        }
+        if (answer->words[0] == failed) {
             return result;
         }
         if (!has_devices) {
@@ -374,9 +378,12 @@ static umf_result_t attach_ready(attach_t *attach, const umf_vault_attach_params
                             (unsigned long long)answer->words[0], vault->link.name);
         }
         result = umf_vault_refill(vault, answer->words[0], params->timeout_ms);
-        if (result != UMF_RESULT_SUCCESS) {
+        if (result != UMF_RESULT_SUCCESS &&
+            (result != UMF_RESULT_ERROR_INVALID_ARGUMENT || attach->generation)) {
             return result;
         }
+        /* It may have ended meanwhile, and another one is the current one. */
+        failed = result != UMF_RESULT_SUCCESS ? answer->words[0] : 0;
     }
 }
 
@@ -447,7 +454,7 @@ umf_result_t umf_vault_attach_over(umf_vault_view_handle_t view, uint64_t genera
     params.generation = generation;
     umf_result_t result = view->vault->is_folder
                               ? umf_vault_folder_attach(&other, &params, &is_attached)
-                              : attach_by_service(&other, &params, false, &is_attached);
+                              : attach_by_service(&other, &params, !view->places, &is_attached);
     if (result == UMF_RESULT_ERROR_INVALID_ARGUMENT && change->is_resume && !is_attached &&
         umfLastReason() == UMF_REASON_ABSENT) {
         result = lost(view, generation);

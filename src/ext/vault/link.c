@@ -445,7 +445,8 @@ umf_result_t umf_link_result(const umf_link_t *link, const umf_vault_message_t *
         REFUSE(TIMEOUT, OUT_OF_RESOURCES, "%s: the others of the group did not commit in time",
                what);
     case UMF_VAULT_ENDED:
-        REFUSE(STALE, INVALID_ARGUMENT, "%s: the draft, or its group, was ended meanwhile", what);
+        REFUSE(STALE, INVALID_ARGUMENT,
+               "%s: the draft, its group or the generation was ended meanwhile", what);
     case UMF_VAULT_OLD:
         REFUSE(UNSUPPORTED, NOT_SUPPORTED,
                "%s: the service in %s speaks version %llu of the protocol, this library version "

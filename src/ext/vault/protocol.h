@@ -81,7 +81,7 @@ typedef enum umf_vault_answer_t {
     UMF_VAULT_BROKEN,      /* the generation has lost a slab */
     UMF_VAULT_DENIED,      /* the vault belongs to another user */
     UMF_VAULT_PENDING,     /* the other members of the group have not committed yet */
-    UMF_VAULT_ENDED,       /* the draft, or its group, has ended */
+    UMF_VAULT_ENDED,       /* the draft, its group, or the generation that is filled, has ended */
     UMF_VAULT_OLD,         /* the daemon has another version. words: its version */
     UMF_VAULT_FOREIGN,     /* the descriptor of a slab cannot be that of a device */
     UMF_VAULT_EVICTED,     /* memory of devices was evicted. words: generation */

@@ -32,7 +32,7 @@ static umf_result_t table_map(umf_fill_t *fill, const umf_vault_slab_t *info, in
     return wrong ? umf_fill_broken(fill, wrong) : UMF_RESULT_SUCCESS;
 }
 
-/* The slab as the table has it. NULL: it has it not. */
+/* The slab as the table has it. NULL: it has none. */
 static const umf_vault_slab_t *slab_named(umf_fill_t *fill, uint64_t serial) {
     uint32_t count = fill->table.head->slabs;
     for (uint32_t n = 0; n < count; n++) {
@@ -45,11 +45,27 @@ static const umf_vault_slab_t *slab_named(umf_fill_t *fill, uint64_t serial) {
     return NULL;
 }
 
-static umf_result_t slab_take(umf_fill_t *fill, const umf_vault_slab_t *info, int *fd) {
+/* One of the device that a slab is of. Slabs that the table does not have are those of keys that
+ * were replaced before the commit: nobody reads them, so any device will do. NULL: none. */
+static const umf_vault_slab_t *slab_like(umf_fill_t *fill, const umf_vault_slab_t *info) {
     const umf_vault_slab_t *slab = slab_named(fill, info->serial);
-    static const umf_vault_slab_t none;
-    const umf_vault_slab_t *of = slab ? slab : umf_fill_makes_copies(fill) ? info : &none;
-    if (of->kind != UMF_VAULT_KIND_DEVICE || of->size != info->size || info->size > SIZE_MAX / 2) {
+    if (slab) {
+        return slab->kind == UMF_VAULT_KIND_DEVICE && slab->size == info->size ? slab : NULL;
+    }
+    if (umf_fill_makes_copies(fill)) {
+        return info->kind == UMF_VAULT_KIND_DEVICE ? info : NULL;
+    }
+    for (uint32_t i = 0; i < fill->table.head->slabs; i++) {
+        if (fill->table.slabs[i].kind == UMF_VAULT_KIND_DEVICE) {
+            return &fill->table.slabs[i];
+        }
+    }
+    return NULL;
+}
+
+static umf_result_t slab_take(umf_fill_t *fill, const umf_vault_slab_t *info, int *fd) {
+    const umf_vault_slab_t *of = slab_like(fill, info);
+    if (!of || info->size > SIZE_MAX / 2) {
         return umf_fill_broken(fill, "a slab is not as its table says");
     }
     umf_result_t result = UMF_RESULT_SUCCESS;
@@ -103,29 +119,35 @@ static umf_result_t fill_ask(void *arg, umf_vault_message_t *answer) {
     return result;
 }
 
-static umf_result_t fill_all(umf_fill_t *fill, uint64_t timeout_ms) {
-    for (;;) {
-        umf_vault_message_t answer;
-        umf_result_t result =
-            umf_vault_until(fill->vault, fill_ask, fill, UMF_VAULT_BUSY, timeout_ms, &answer);
-        if (result == UMF_RESULT_SUCCESS) {
-            result = umf_link_result(&fill->vault->link, &answer, fill->vault->link.name);
-        }
-        if (result != UMF_RESULT_SUCCESS || answer.words[1] == 0) {
-            return result;
-        }
-        fill->generation = answer.words[0];
-        result = fill_some(fill);
-        if (result != UMF_RESULT_SUCCESS) {
-            umf_link_call_t end = {
-                .message = {.op = UMF_VAULT_FILL, .words = {fill->generation, UMF_VAULT_FILL_END}},
-                .is_bound = true};
-            umf_reason_t reason = umfLastReason();
-            umf_link_call(&fill->vault->link, &end);
-            umf_last_reason_set(reason);
-            return result;
-        }
+static umf_result_t fill_round(umf_fill_t *fill, uint64_t timeout_ms, bool *is_complete) {
+    umf_vault_message_t answer;
+    umf_result_t result =
+        umf_vault_until(fill->vault, fill_ask, fill, UMF_VAULT_BUSY, timeout_ms, &answer);
+    fill->generation = fill->generation ? fill->generation : answer.words[0];
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_link_result(&fill->vault->link, &answer, fill->vault->link.name);
     }
+    *is_complete = result == UMF_RESULT_SUCCESS && answer.words[1] == 0;
+    return result == UMF_RESULT_SUCCESS && !*is_complete ? fill_some(fill) : result;
+}
+
+/* After a failure the fill ends, also if only the answer was lost, as without room for its
+ * descriptors: others would wait for this client. */
+static umf_result_t fill_all(umf_fill_t *fill, uint64_t timeout_ms) {
+    bool is_complete = false;
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    while (result == UMF_RESULT_SUCCESS && !is_complete) {
+        result = fill_round(fill, timeout_ms, &is_complete);
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        umf_link_call_t end = {
+            .message = {.op = UMF_VAULT_FILL, .words = {fill->generation, UMF_VAULT_FILL_END}},
+            .is_bound = true};
+        umf_reason_t reason = umfLastReason();
+        umf_link_call(&fill->vault->link, &end);
+        umf_last_reason_set(reason);
+    }
+    return result;
 }
 
 static umf_result_t fill_make(umf_vault_handle_t vault, uint64_t generation, umf_vault_fill_t what,

@@ -55,10 +55,15 @@ static umf_result_t host_make(umf_fill_slab_t *slab) {
         return umf_fill_no_memory(error, "making a copy of a slab");
     }
     umf_result_t result = host_map(slab, slab->made, PROT_READ | PROT_WRITE);
-    if (result == UMF_RESULT_SUCCESS) { /* they are pinned faster, if the system has them here */
-        umf_os_advise(slab->host, (size_t)slab->info.size, MADV_HUGEPAGE);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
-    return result;
+    /* They are pinned faster, if the system has them here. A child that has them mapped writable
+     * would prevent the seal. */
+    umf_os_advise(slab->host, (size_t)slab->info.size, MADV_HUGEPAGE);
+    error = umf_os_advise(slab->host, (size_t)slab->info.size, MADV_DONTFORK);
+    return error ? umf_fill_no_memory(error, "keeping a copy of a slab from children")
+                 : UMF_RESULT_SUCCESS;
 }
 
 /* Copies that are pinned need no staging by the driver, and run while the next part is pinned. */
