@@ -270,7 +270,9 @@ generation_t *generation_publish(umf_remote_handle_t remote, const char *name,
     generation->view = view;
     umfLastErrorClear();
     if (!generation_fill(remote, generation)) {
-        complain(true, "vault %s cannot be served", name);
+        bool is_too_large = !*umfLastErrorText();
+        complain(!is_too_large, "vault %s cannot be served%s", name,
+                 is_too_large ? ": no memory, or its table would be too large" : "");
         generation_end(generation);
         return NULL;
     }

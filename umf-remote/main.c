@@ -1,5 +1,6 @@
 /* umf-remote: serves vaults to other machines, and fetches them. UCX is in this process, and in
  * none of the service that keeps the vaults. */
+#include <errno.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -116,8 +117,9 @@ static int fetch(umf_remote_handle_t remote, const options_t *options, char **wo
 
 static bool read_number(const char *text, uint64_t *number) {
     char *end;
+    errno = 0;
     *number = strtoull(text, &end, 10);
-    return *text >= '0' && *text <= '9' && *end == '\0';
+    return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
 }
 
 /* -1: go on. Otherwise the exit status. */
@@ -206,8 +208,10 @@ int main(int count, char **words) {
     }
     quiet_ucx();
     struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
+    if (is_serve) { /* a fetch ends at once: its draft ends with it */
+        sigaction(SIGTERM, &action, NULL);
+        sigaction(SIGINT, &action, NULL);
+    }
     umf_remote_handle_t remote;
     if (umfRemoteCreate(&options.remote, &remote) != UMF_RESULT_SUCCESS) {
         complain(true, "no connection to other machines");

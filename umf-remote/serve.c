@@ -25,7 +25,8 @@ typedef struct served_t {
     umf_remote_export_handle_t published;
     generation_t *generation; /* NULL: none */
     uint64_t refused;         /* the number of one that could not be served */
-    uint64_t event;
+    uint64_t event;           /* the last one that was read */
+    bool is_dropped;          /* another one may have its number */
 } served_t;
 
 void complain(bool has_reason, const char *format, ...) {
@@ -132,7 +133,8 @@ static void print_address(FILE *to, const served_t *served) {
 
 /* Who has an address can read the vault: the file is the user's alone, and whole when it is there.
  */
-static bool write_addresses(const char *path, const served_t *all, unsigned count) {
+static bool write_addresses(const char *path, const served_t *all, unsigned count,
+                            struct stat *written) {
     char *made = NULL;
     FILE *file = NULL;
     int fd = -1;
@@ -145,7 +147,7 @@ static bool write_addresses(const char *path, const served_t *all, unsigned coun
         print_address(file, &all[i]);
     }
     if (file) {
-        bool is_complete = !ferror(file);
+        bool is_complete = fflush(file) == 0 && !ferror(file) && fstat(fd, written) == 0;
         is_written = fclose(file) == 0 && is_complete && rename(made, path) == 0;
     } else if (fd != -1) {
         close(fd);
@@ -160,26 +162,59 @@ static bool write_addresses(const char *path, const served_t *all, unsigned coun
     return is_written;
 }
 
-static bool give_addresses(const char *path, const served_t *all, unsigned count) {
+/* Another server may have written its own file there meanwhile. */
+static void remove_addresses(const char *path, const struct stat *written) {
+    struct stat now;
+    if (lstat(path, &now) == 0 && now.st_dev == written->st_dev && now.st_ino == written->st_ino) {
+        unlink(path);
+    }
+}
+
+static bool give_addresses(const char *path, const served_t *all, unsigned count,
+                           struct stat *written) {
     if (path) {
-        return write_addresses(path, all, count);
+        return write_addresses(path, all, count, written);
     }
     for (unsigned i = 0; i < count; i++) {
         print_address(stdout, &all[i]);
     }
-    return fflush(stdout) == 0;
+    bool is_written = fflush(stdout) == 0 && !ferror(stdout);
+    if (!is_written) {
+        complain(false, "the addresses cannot be printed: %s", strerror(errno));
+    }
+    return is_written;
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
+/* A vault that is dropped and made again counts from 1: the current generation may have the number
+ * of the one that is served. */
+static void events_read(served_t *served) {
+    uint64_t number = generation_number(served->generation);
+    umf_vault_event_t event = UMF_VAULT_EVENT_INIT;
+    while (umfVaultWait(served->vault, served->event, 0, &event) == UMF_RESULT_SUCCESS) {
+        served->event = event.number;
+        if (event.type == UMF_VAULT_EVENT_DROPPED) {
+            served->is_dropped = served->is_dropped || event.generation == number;
+            served->refused = event.generation == served->refused ? 0 : served->refused;
+        }
+    }
+}
+
 static void look(umf_remote_handle_t remote, served_t *served) {
     umf_vault_stat_t stat = UMF_VAULT_STAT_INIT;
+    events_read(served);
     if (umfVaultStat(served->vault, &stat) != UMF_RESULT_SUCCESS) {
         return; /* the service is not there: what is mapped here is served on */
     }
-    served->event = stat.event;
-    if (stat.current != generation_number(served->generation) &&
-        (stat.current == 0 || stat.current != served->refused)) {
+    if (stat.event < served->event) { /* another service, which counts anew */
+        served->event = stat.event;
+        served->refused = 0;
+        served->is_dropped = true;
+    }
+    bool is_another = served->is_dropped || stat.current != generation_number(served->generation);
+    served->is_dropped = false;
+    if (is_another && (stat.current == 0 || stat.current != served->refused)) {
         generation_change(remote, served, stat.current);
     }
 }
@@ -203,7 +238,8 @@ int serve(umf_remote_handle_t remote, char **names, unsigned count, const char *
             look(remote, &all[i]);
         }
     }
-    is_good = is_good && give_addresses(path, all, count);
+    struct stat written = {0};
+    is_good = is_good && give_addresses(path, all, count, &written);
     for (unsigned turn = 0; is_good && !*ends; turn = (turn + 1) % count) {
         wait_for_event(&all[turn]);
         look(remote, &all[turn]);
@@ -213,7 +249,7 @@ int serve(umf_remote_handle_t remote, char **names, unsigned count, const char *
     }
     free(all);
     if (is_good && path) {
-        unlink(path);
+        remove_addresses(path, &written);
     }
     return is_good ? 0 : 1;
 }

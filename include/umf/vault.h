@@ -219,7 +219,7 @@ typedef struct umf_vault_fetch_params_t {
     /// Bytes that the generation may have; a larger one is refused before anything of it travels.
     /// 0: no limit.
     uint64_t limit;
-    /// Bytes that may be in transfer at once from each server; 0: 64 MiB.
+    /// Bytes that may be in transfer at once from each server, at least 4 MiB; 0: 64 MiB.
     size_t in_flight;
     /// How long to wait while another client writes, in ms.
     uint64_t timeout_ms;
@@ -411,8 +411,8 @@ umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft, umf_vault_view_handle
 /// The vault has the whole generation afterwards, or is as it was: content that was fetched before
 /// a failure is dropped, also if this process is killed. Entries, notes, flags and identity are
 /// those of the server; memory is of the host, and has the form of the server's unless pieces were
-/// kept. If the servers commit another generation meanwhile, that one is fetched, after three
-/// attempts no more.
+/// kept. Nothing of it stays mapped in this process: attach it. If the servers commit another
+/// generation meanwhile, that one is fetched, after three attempts no more.
 ///
 /// @param hVault the vault here; the number of its generation is its own
 /// @param remote a context (umf/remote.h), which says on which devices, with which key, and how

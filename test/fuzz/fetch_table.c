@@ -56,7 +56,7 @@ static void look_at_text(const uint8_t *data, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    uint64_t *copy = malloc(size + 1); /* exactly as long, to see a read behind its end */
+    uint64_t *copy = malloc(size ? size : 1); /* exactly as long, to see a read behind its end */
     memcpy(copy, data, size);
     look(copy, size);
     if (size >= sizeof(umf_fetch_head_t)) {

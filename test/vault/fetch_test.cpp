@@ -353,10 +353,48 @@ TEST_F(Fetch, AGenerationOfUmfRemote) {
     EXPECT_NE(access((place + "/served").c_str(), F_OK), 0);
 }
 
+TEST_F(Fetch, AnotherGenerationWithTheSameNumberIsServed) {
+    Vault copy("copy");
+    {
+        Vault model;
+        write_generation(model, 3, 1);
+    }
+    pid_t server = serve("served");
+    Context context;
+    ASSERT_EQ(fetch(copy, context, address("served")), OK);
+    EXPECT_EQ(View(copy).wrong(3, 1), 0u);
+    kill(server, SIGSTOP);
+    {
+        Vault model;
+        EXPECT_EQ(umfVaultDrop(model.handle, 0), OK);
+    }
+    Vault model;
+    write_generation(model, 3, 2);
+    EXPECT_EQ(model.stat().current, 1u);
+    kill(server, SIGCONT);
+    EXPECT_TRUE(until([&] {
+        return fetch(copy, context, address("served")) == OK && View(copy).wrong(3, 2) == 0;
+    }));
+    EXPECT_EQ(stop(server, SIGTERM), 0);
+}
+
+TEST_F(Fetch, AServerRemovesNoFileOfAnother) {
+    Vault model;
+    write_generation(model, 1, 1);
+    pid_t former = serve("served");
+    std::string path = place + "/served";
+    ASSERT_EQ(rename(path.c_str(), (path + ".former").c_str()), 0);
+    pid_t server = serve("served");
+    EXPECT_EQ(stop(former, SIGTERM), 0);
+    EXPECT_EQ(access(path.c_str(), F_OK), 0);
+    EXPECT_EQ(stop(server, SIGTERM), 0);
+    EXPECT_NE(access(path.c_str(), F_OK), 0);
+}
+
 TEST_F(Fetch, TheProgramFetches) {
     Vault model;
     write_generation(model, 3, 1);
-    serve("served");
+    pid_t server = serve("served");
     EXPECT_EQ(wait_for(run({"fetch", "--of", "model", "copy", "@" + place + "/served"})), 0);
     Vault copy("copy");
     EXPECT_EQ(View(copy).wrong(3, 1), 0u);
@@ -365,6 +403,18 @@ TEST_F(Fetch, TheProgramFetches) {
     EXPECT_EQ(wait_for(run({"fetch", "copy"})), 2);
     EXPECT_EQ(wait_for(run({"serve", "--digest", "model"})), 2);
     EXPECT_EQ(wait_for(run({"fetch", "--limit", "many", "copy", "umfr:00"})), 2);
+    EXPECT_EQ(wait_for(run({"fetch", "--limit", "99999999999999999999", "copy", "umfr:00"})), 2);
+    // A signal ends a fetch, also while it waits for a server.
+    kill(server, SIGSTOP);
+    pid_t pid =
+        run({"fetch", "--deadline", "60000", "--of", "model", "copy", "@" + place + "/served"});
+    std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+    EXPECT_TRUE(until([&] { // it has a second thread, so it connects
+        struct stat found = {};
+        return stat(tasks.c_str(), &found) == 0 && found.st_nlink > 3;
+    }));
+    kill(pid, SIGTERM);
+    EXPECT_EQ(wait_for(pid), -1);
 }
 
 TEST_F(Fetch, ABadAddressIsRefused) {
@@ -419,6 +469,57 @@ TEST_F(Fetch, OnlyWhatDiffersTravels) {
     EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN);
     EXPECT_EQ(copy.stat().current, 2u);
     EXPECT_EQ(copy.stat().writer, 0u);
+}
+
+// Bytes between two gets are not compared: they must not come over content that is here already.
+TEST_F(Fetch, ContentBetweenGetsStays) {
+    Context context;
+    Vault copy("copy");
+    Fake fake;
+    constexpr size_t SIZE = 10000;
+    std::string kept = noise(SIZE, 2);
+    fake.add("a", noise(SIZE, 1) + kept + noise(SIZE, 3)); // a, b and c are in its memory
+    fake.add("b", kept);
+    fake.add("c", noise(SIZE, 3));
+    auto show = [&](uint64_t generation) {
+        fake.make_table(generation);
+        uint64_t *digests = reinterpret_cast<uint64_t *>(fake.list() + fake.head()->entries);
+        fake.list()[0].size = SIZE;
+        digests[0] = umf_sum(fake.entries[0].content.data(), SIZE);
+        for (uint32_t i = 1; i < 3; i++) {
+            fake.list()[i].run = 0;
+            fake.list()[i].offset = i * SIZE;
+        }
+        fake.show(generation);
+    };
+    show(1);
+    ASSERT_EQ(fetch(copy, context, fake.address()), OK);
+    // Others than b change, and its memory at the server is damaged.
+    fake.entries[0].content = noise(SIZE, 4) + kept + noise(SIZE, 5);
+    fake.entries[2].content = noise(SIZE, 5);
+    std::string damaged = noise(SIZE, 4) + std::string(SIZE, 'x') + noise(SIZE, 5);
+    store(fake.entries[0].block, damaged.data(), damaged.size());
+    show(2);
+    ASSERT_EQ(fetch(copy, context, fake.address()), OK);
+    View view(copy);
+    EXPECT_TRUE(content(view, "a") == noise(SIZE, 4));
+    EXPECT_TRUE(content(view, "b") == kept);
+    EXPECT_TRUE(content(view, "c") == noise(SIZE, 5));
+}
+
+TEST_F(Fetch, FormerGenerationsGo) {
+    Context context;
+    Vault copy("copy");
+    Fake fake;
+    for (unsigned i = 1; i <= 3; i++) {
+        fake.entries.clear();
+        fake.add("a", noise(MiB, i));
+        fake.make_table(i);
+        fake.show(i);
+        ASSERT_EQ(fetch(copy, context, fake.address()), OK);
+        EXPECT_TRUE(until([&] { return copy.stat().generations == 1; }));
+    }
+    EXPECT_TRUE(content(View(copy), "a") == noise(MiB, 3));
 }
 
 TEST_F(Fetch, MemoryWithoutAChangeIsShared) {

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/fetch/own.h"
+#include "ext/vault/vault.h"
 #include "system/common.h"
 
 #define POOL "proxy over linux_vmm:piece_size=4K" /* a piece for each run */
@@ -33,6 +34,7 @@ typedef struct fetch_t {
 static umf_result_t sources_make(fetch_t *fetch, const char *from) {
     fetch->sources = umf_meta_alloc(UMF_FETCH_SOURCES_MAX * sizeof(*fetch->sources));
     if (!fetch->sources) {
+        UMF_LOG_ERROR("no memory for a list of servers");
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     for (;;) {
@@ -118,6 +120,7 @@ static umf_result_t blocks_make(fetch_t *fetch) {
     umf_memory_pool_handle_t pools[UMF_VAULT_ZERO + 1] = {NULL};
     fetch->blocks = umf_meta_alloc((fetch->table.head->runs + 1) * sizeof(*fetch->blocks));
     if (!fetch->blocks) {
+        UMF_LOG_ERROR("no memory for a list of %u blocks", fetch->table.head->runs);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     for (uint32_t i = 0; i < fetch->table.head->runs; i++) {
@@ -170,16 +173,20 @@ static int sorted_compare(const void *a, const void *b) {
                                         : (one->entry > two->entry) - (one->entry < two->entry);
 }
 
-/* One that the vault has is copied; the others are listed. */
-static void piece_add(fetch_t *fetch, uint32_t entry, uint32_t piece) {
+/* One that the vault has is copied; the others are listed. `reach`: where the entries before it
+ * end. */
+static void piece_add(fetch_t *fetch, uint32_t entry, uint32_t piece, uint64_t reach) {
     const umf_fetch_entry_t *from = &fetch->table.entries[entry];
     if (fetch->local.same_pieces && fetch->local.same_pieces[from->digest + piece]) {
         umf_fetch_local_copy(&fetch->local, &fetch->table, entry, piece,
                              fetch->blocks[from->run] + from->offset + piece * UMF_FETCH_PIECE);
         return;
     }
+    uint64_t gap = piece == 0 && from->offset > reach ? from->offset - reach : 0;
     fetch->transfer.pieces[fetch->transfer.count++] =
-        (umf_fetch_piece_t){.entry = entry, .piece = piece};
+        (umf_fetch_piece_t){.entry = entry,
+                            .piece = piece,
+                            .gap = (uint32_t)(gap < UMF_FETCH_GAP ? gap : UMF_FETCH_GAP)};
 }
 
 static umf_result_t pieces_make(fetch_t *fetch) {
@@ -201,11 +208,15 @@ static umf_result_t pieces_make(fetch_t *fetch) {
         }
     }
     qsort(sorted, count, sizeof(*sorted), sorted_compare);
+    uint64_t reach = 0;
     for (size_t i = 0; i < count; i++) {
-        uint64_t pieces = umf_fetch_pieces(fetch->table.entries[sorted[i].entry].size);
-        for (uint32_t piece = 0; piece < pieces; piece++) {
-            piece_add(fetch, sorted[i].entry, piece);
+        uint64_t size = fetch->table.entries[sorted[i].entry].size, end = sorted[i].offset + size;
+        bool is_first = i == 0 || sorted[i].run != sorted[i - 1].run;
+        reach = is_first ? 0 : reach;
+        for (uint32_t piece = 0; piece < umf_fetch_pieces(size); piece++) {
+            piece_add(fetch, sorted[i].entry, piece, reach);
         }
+        reach = end > reach ? end : reach;
     }
     umf_meta_free(sorted, room);
     transfer->missing = transfer->count;
@@ -217,7 +228,10 @@ static umf_result_t content_get(fetch_t *fetch) {
     size_t in_flight = fetch->params->in_flight ? fetch->params->in_flight : IN_FLIGHT;
     transfer->sources = fetch->sources;
     transfer->source_count = fetch->source_count;
-    transfer->flight_max = in_flight / UMF_FETCH_FLIGHTS;
+    size_t flights = in_flight / UMF_FETCH_PIECE;
+    flights = flights < UMF_FETCH_FLIGHTS ? flights : UMF_FETCH_FLIGHTS;
+    transfer->flights = flights ? (unsigned)flights : 1u;
+    transfer->flight_max = in_flight / transfer->flights;
     transfer->table = &fetch->table;
     transfer->local = &fetch->local;
     transfer->blocks = fetch->blocks;
@@ -244,6 +258,8 @@ static umf_result_t fetch_draft(fetch_t *fetch, uint64_t *generation) {
         umf_reason_t reason = umfLastReason();
         umfVaultAbort(fetch->draft);
         umf_last_reason_set(reason);
+    } else if (result == UMF_RESULT_SUCCESS) {
+        umf_vault_written_end(fetch->vault, *generation); /* nobody has pointers into the draft */
     }
     return result;
 }

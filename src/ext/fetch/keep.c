@@ -164,10 +164,14 @@ umf_result_t umf_fetch_local_keep(const umf_fetch_local_t *local, umf_vault_draf
     if (has_kept && local->gone_count == 0) { /* entries that were put count before these */
         return umfVaultKeep(draft, "");
     }
+    const char *last = NULL; /* keys that begin with it follow it, and are taken with it */
     for (uint32_t i = 0; i < table->head->entries && has_kept && result == UMF_RESULT_SUCCESS;
          i++) {
-        if (local->kept_runs[table->entries[i].run]) {
-            result = umfVaultKeep(draft, umf_fetch_key(table, i));
+        const char *key = umf_fetch_key(table, i);
+        bool is_taken = last && strncmp(key, last, strlen(last)) == 0;
+        if (local->kept_runs[table->entries[i].run] && !is_taken) {
+            result = umfVaultKeep(draft, key);
+            last = key;
         }
     }
     return result;

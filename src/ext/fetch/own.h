@@ -12,7 +12,8 @@
 #include "ext/fetch/table.h"
 
 #define UMF_FETCH_SOURCES_MAX 16u
-#define UMF_FETCH_FLIGHTS 8u /* gets of a server at a time */
+#define UMF_FETCH_FLIGHTS 8u               /* gets of a server at a time */
+#define UMF_FETCH_GAP (UINT64_C(64) << 10) /* so much between pieces is got with them */
 
 /* --- source.c: a server ----------------------------------------------------------------------- */
 
@@ -76,6 +77,7 @@ void umf_fetch_local_end(umf_fetch_local_t *local, const umf_fetch_table_t *tabl
 
 typedef struct umf_fetch_piece_t {
     uint32_t entry, piece;
+    uint32_t gap; /* bytes in front of it that no entry has; at most UMF_FETCH_GAP */
 } umf_fetch_piece_t;
 
 typedef enum umf_fetch_state_t {
@@ -87,7 +89,8 @@ typedef enum umf_fetch_state_t {
 typedef struct umf_fetch_transfer_t {
     umf_fetch_source_t *sources;
     unsigned source_count;
-    size_t flight_max;              /* bytes of one get */
+    unsigned flights;               /* gets of a server at a time, at most UMF_FETCH_FLIGHTS */
+    size_t flight_max;              /* bytes of one get; at least a piece */
     const umf_fetch_table_t *table; /* of the generation that is fetched */
     const umf_fetch_local_t *local;
     char **blocks; /* by run: where its content goes. NULL: nowhere */

@@ -112,7 +112,10 @@ umf_result_t umf_fetch_source_open(umf_fetch_source_t *source) {
     result = tables_read(source);
     if (result == UMF_RESULT_SUCCESS) {
         source->runs = umf_meta_alloc((source->table.head->runs + 1) * sizeof(*source->runs));
-        result = source->runs ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        if (!source->runs) {
+            UMF_LOG_ERROR("no memory for %u ranges of a server", source->table.head->runs);
+            result = UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        }
     }
     if (result != UMF_RESULT_SUCCESS) {
         umf_reason_t reason = umfLastReason();

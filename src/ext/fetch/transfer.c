@@ -6,8 +6,7 @@
 #include "ext/fetch/own.h"
 #include "system/checksum.h"
 
-#define GAP (UINT64_C(64) << 10) /* so much between pieces is got with them */
-#define NAP_MS 2                 /* between looks at several servers */
+#define NAP_MS 2 /* between looks at several servers */
 
 static const umf_fetch_entry_t *entry_of(const umf_fetch_transfer_t *transfer, size_t i) {
     return &transfer->table->entries[transfer->pieces[i].entry];
@@ -64,6 +63,8 @@ static bool stretch_begin(umf_fetch_transfer_t *transfer, const umf_fetch_source
     return true;
 }
 
+/* Bytes between pieces are not compared, so an entry must not have them: its content may be here.
+ */
 static bool stretch_add(const umf_fetch_transfer_t *transfer, const umf_fetch_source_t *source,
                         stretch_t *stretch) {
     size_t i = stretch->last;
@@ -76,7 +77,7 @@ static bool stretch_add(const umf_fetch_transfer_t *transfer, const umf_fetch_so
     uint64_t source_begin = offset_of(transfer, &source->table, i);
     if (begin < stretch->begin || source_begin < stretch->source_begin ||
         begin - stretch->begin != source_begin - stretch->source_begin ||
-        (begin > stretch->end && begin - stretch->end > GAP) ||
+        (begin > stretch->end && begin - stretch->end > transfer->pieces[i].gap) ||
         end - stretch->begin > transfer->flight_max) {
         return false;
     }
@@ -156,7 +157,7 @@ static void source_failed(umf_fetch_transfer_t *transfer, umf_fetch_source_t *so
 
 static void source_fill(umf_fetch_transfer_t *transfer, umf_fetch_source_t *source) {
     stretch_t stretch;
-    while (!source->is_out && source->count < UMF_FETCH_FLIGHTS &&
+    while (!source->is_out && source->count < transfer->flights &&
            stretch_begin(transfer, source, &stretch)) {
         while (stretch_add(transfer, source, &stretch)) {
         }

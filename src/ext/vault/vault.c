@@ -223,6 +223,29 @@ UMF_API_EXT_1_3 umf_result_t umfVaultOpen(const char *name, const umf_vault_para
     return UMF_RESULT_SUCCESS;
 }
 
+static void written_free(umf_vault_written_t *written) {
+    for (size_t i = 0; i < written->count; i++) {
+        umf_vault_range_end(&written->ranges[i]);
+    }
+    umf_meta_free(written, sizeof(*written) + written->count * sizeof(written->ranges[0]));
+}
+
+void umf_vault_written_end(umf_vault_handle_t vault, uint64_t generation) {
+    umf_lock(&vault->lock);
+    umf_vault_written_t **at = &vault->written;
+    while (*at && (*at)->generation != generation) {
+        at = &(*at)->next;
+    }
+    umf_vault_written_t *written = *at;
+    *at = written ? written->next : NULL;
+    umf_unlock(&vault->lock);
+    if (written) {
+        unsigned epoch = written->epoch;
+        written_free(written);
+        umf_vault_release(vault, generation, epoch);
+    }
+}
+
 UMF_API_EXT_1_3 umf_result_t umfVaultClose(umf_vault_handle_t hVault) {
     if (!umf_vault_check(hVault, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
@@ -240,10 +263,7 @@ UMF_API_EXT_1_3 umf_result_t umfVaultClose(umf_vault_handle_t hVault) {
     while (hVault->written) {
         umf_vault_written_t *written = hVault->written;
         hVault->written = written->next;
-        for (size_t i = 0; i < written->count; i++) {
-            umf_vault_range_end(&written->ranges[i]);
-        }
-        umf_meta_free(written, sizeof(*written) + written->count * sizeof(written->ranges[0]));
+        written_free(written);
     }
     umf_vault_claims_end(hVault);
     umf_vault_devices_end(hVault);

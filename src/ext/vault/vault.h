@@ -143,6 +143,8 @@ umf_result_t umf_vault_slab_reads(umf_vault_view_handle_t view, uint32_t slab);
 /* Tells the daemon that a generation is no longer needed here, unless a view or written memory has
  * it. */
 void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned epoch);
+/* Unmaps what was written here of a generation, which nobody in this process has a pointer to. */
+void umf_vault_written_end(umf_vault_handle_t vault, uint64_t generation);
 
 /* --- claim.c --- */
 
