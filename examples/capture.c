@@ -90,7 +90,11 @@ static void *capture(umf_memory_pool_handle_t pool, unsigned char *result, void 
     }
     if (begin_capture(stream, THREAD_LOCAL) == 0) {
         int failed = work(pool, result, 6, stream) || work(pool, result + SIZE, 7, stream);
-        if (end_capture(stream, &graph) != 0 || failed) {
+        if (end_capture(stream, &graph) != 0) {
+            graph = NULL;
+        }
+        if (graph && failed) {
+            destroy_graph(graph);
             graph = NULL;
         }
     }

@@ -172,7 +172,7 @@ typedef struct umf_vault_attach_params_t {
     /// The provider that maps memory of devices, as umf/text.h describes it: "cuda_vmm" is one of
     /// the device that the memory is of, "cuda_vmm:device=1" one of another device that reaches it.
     /// The first one of a device is made here, and kept until the vault is closed. NULL: a
-    /// generation with such memory is refused, so nobody starts a driver without knowing. "none":
+    /// generation with such memory is refused, so no driver is started unasked. "none":
     /// no driver is started and such memory is not mapped; entries of it have names, sizes and
     /// notes, and a ptr that is NULL, and are neither verified nor copied.
     const char *devices;

@@ -74,17 +74,24 @@ static PyObject *hold_leave(PyObject *object, PyObject *is_allowed) {
     if (self->exports > 0 && !allowed) {
         return PyErr_Format(PyExc_BufferError,
                             "the memory has %zd views in use: release them, or call it with "
-                            "in_use=True and let nobody touch them meanwhile",
+                            "in_use=True and do not touch them meanwhile",
                             self->exports);
     }
     self->is_away = true;
     Py_RETURN_NONE;
 }
 
-static PyObject *hold_back(PyObject *object, PyObject *unused) {
-    (void)unused;
-    ((hold_t *)object)->is_away = false;
-    Py_RETURN_NONE;
+/* back(function, *args): the function brings the memory back, and its result is that of this call.
+ * No handler of a signal runs between the two. */
+static PyObject *hold_back(PyObject *object, PyObject *args) {
+    PyObject *function = PyTuple_GetItem(args, 0);
+    PyObject *rest = function ? PyTuple_GetSlice(args, 1, PyTuple_Size(args)) : NULL;
+    PyObject *result = rest ? PyObject_CallObject(function, rest) : NULL;
+    Py_XDECREF(rest);
+    if (result) {
+        ((hold_t *)object)->is_away = false;
+    }
+    return result;
 }
 
 /* The end has failed. */
@@ -241,7 +248,7 @@ static PyObject *region_device(PyObject *object, void *unused) {
 bool umf_py_add_region(PyObject *module) {
     static PyMethodDef hold_methods[] = {{"end", hold_end, METH_O, NULL},
                                          {"leave", hold_leave, METH_O, NULL},
-                                         {"back", hold_back, METH_NOARGS, NULL},
+                                         {"back", hold_back, METH_VARARGS, NULL},
                                          {"reopen", hold_reopen, METH_NOARGS, NULL},
                                          {NULL, NULL, 0, NULL}};
     static PyGetSetDef hold_members[] = {{"is_away", hold_is_away, NULL, NULL, NULL},

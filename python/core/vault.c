@@ -16,8 +16,9 @@ static uint64_t now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* A call that may wait, in slices that end with `reason`. Between two of them handlers of signals
- * run; false: one has raised. A slice takes longer where the service does not answer. */
+/* A call that may wait, in slices that end with `reason`, or with BUSY while another client makes
+ * evicted memory again. Between two of them handlers of signals run; false: one has raised. A slice
+ * takes longer where the service does not answer, or memory is made again. */
 typedef umf_result_t (*step_t)(void *vault, void *params, void *out);
 
 static bool patiently(umf_result_t *result, step_t step, void *vault, void *params,
@@ -29,8 +30,9 @@ static bool patiently(umf_result_t *result, step_t step, void *vault, void *para
         Py_BEGIN_ALLOW_THREADS;
         *result = step(vault, params, out);
         Py_END_ALLOW_THREADS;
-        if (*result != UMF_RESULT_ERROR_OUT_OF_RESOURCES || umfLastReason() != reason ||
-            left <= SLICE_MS) {
+        umf_reason_t why = umfLastReason();
+        if (*result != UMF_RESULT_ERROR_OUT_OF_RESOURCES ||
+            (why != reason && why != UMF_REASON_BUSY) || left <= SLICE_MS) {
             return true;
         }
         if (PyErr_CheckSignals() < 0) {

@@ -71,6 +71,20 @@ static PyObject *vault_move(PyObject *module, PyObject *args) {
     return done;
 }
 
+/* vault_generation(view) -> number of its generation */
+static PyObject *vault_generation(PyObject *module, PyObject *number) {
+    (void)module;
+    uint64_t generation = 0;
+    void *view;
+    if (!umf_py_address(number, &view)) {
+        return NULL;
+    }
+    umfLastErrorClear();
+    umf_result_t result = umfVaultViewGeneration(view, &generation);
+    return result == UMF_RESULT_SUCCESS ? PyLong_FromUnsignedLongLong(generation)
+                                        : umf_py_raise_last(result, "the view has no generation");
+}
+
 /* vault_snapshot(vault, generation, timeout in ms, digest) */
 static PyObject *vault_snapshot(PyObject *module, PyObject *args) {
     (void)module;
@@ -115,6 +129,7 @@ PyMethodDef umf_py_vault_move_functions[] = {
     {"vault_snapshot", vault_snapshot, METH_VARARGS,
      "vault_snapshot(vault, generation, timeout_ms, digest, /)\n--\n\n"},
     {"vault_evict", vault_evict, METH_VARARGS, "vault_evict(vault, generation, /)\n--\n\n"},
+    {"vault_generation", vault_generation, METH_O, "vault_generation(view, /)\n--\n\n"},
     {"vault_resume", vault_resume, METH_O, "vault_resume(view, /)\n--\n\n"},
     {"vault_move", vault_move, METH_VARARGS,
      "vault_move(view, generation, queues, events, /)\n--\n\n"},

@@ -258,6 +258,36 @@ def test_views_keep_memory(model):
         entry.ptr
 
 
+def test_a_signal_after_a_move_leaves_the_right_generation(model, monkeypatch):
+    for value in b"ab":
+        with model.draft() as draft:
+            draft.put("weight", bytes([value]) * 4096)
+        if value == ord("a"):
+            view = model.attach()
+    real = umf._core.vault_move
+
+    def interrupted(*args):
+        real(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(umf._core, "vault_move", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        view.move()
+    assert not view.suspended and bytes(view["weight"]) == b"b" * 4096
+    assert view.generation == 2
+    view.close()
+
+
+def test_an_entry_that_is_put_keeps_its_type(model, tmp_path):
+    with model.draft() as draft:
+        draft.put("weight", numpy.ones((2, 3), "float32"))
+    with model.attach() as view, vault.Vault(f"file:{tmp_path}") as other:
+        with other.draft(device="cpu:0") as draft:
+            draft.put("weight", view["weight"])
+        with other.attach() as copied:
+            assert copied["weight"].tensor == view["weight"].tensor
+
+
 def test_a_view_is_equal_to_itself_only(model):
     with model.draft() as draft:
         draft.put("a", b"x")

@@ -86,7 +86,10 @@ class State(NamedTuple):
 
 
 class Event(NamedTuple):
-    """An event: `committed`, `dropped`, `aborted`, `reader_ended`, `evicted`, `refilled` or `unclaimed`."""
+    """An event: `committed`, `dropped`, `aborted`, `reader_ended`, `evicted`, `refilled` or `unclaimed`.
+
+    Of `unclaimed`, `generation` is the epoch of the claim.
+    """
 
     number: int
     kind: str
@@ -120,7 +123,7 @@ def _provider(device: Any) -> str:
             return f"cuda_vmm:device={number}"
         device = kind if device.index is None else f"{kind}:{device.index}"
     kind, _, number = device.partition(":")
-    if device == "cpu":
+    if kind == "cpu" and (not number or number.isdigit()):
         return _HOST
     if kind != "cuda" or (number and not number.isdigit()):
         return str(device)
@@ -142,7 +145,8 @@ def _source_of(data: Any) -> Tuple[Any, int, Optional[Tensor]]:
         if hasattr(data, "__cuda_array_interface__"):
             return (data, *tensor_of_interface(data.__cuda_array_interface__))
         raise
-    return (view.cast("B") if view.nbytes else view), view.nbytes, None
+    tensor = data.tensor if isinstance(data, Entry) else None
+    return (view.cast("B") if view.nbytes else view), view.nbytes, tensor
 
 
 def _source_of_dlpack(data: Any) -> Tuple[Any, int, Optional[Tensor]]:
@@ -375,7 +379,7 @@ class View(_Closing, Mapping[str, Entry]):
         Args:
             queues: addresses of native queues, or streams, whose work is waited for
             events: addresses of native events. Without queues and events all work of the devices is waited for
-            in_use: True: also while arrays and tensors of the memory live, which nobody may touch until it is back:
+            in_use: True: also while arrays and tensors of the memory live, which must not be touched until it is back:
                 a read ends the process, or on a GPU its CUDA
 
         Raises:
@@ -426,27 +430,26 @@ class View(_Closing, Mapping[str, Entry]):
     def _suspend(self, number: int, queues: Tuple[Any, ...], events: Tuple[Any, ...], in_use: bool) -> None:
         if self._hold.is_away:
             return
-        self._hold.leave(in_use)
         try:
+            self._hold.leave(in_use)
             _core.vault_suspend(number, queues, events)
         except BaseException:
             self._come_back(number)
             raise
 
     def _resume(self, number: int) -> None:
-        _core.vault_resume(number)
-        self._hold.back()
+        self._hold.back(_core.vault_resume, number)
 
     def _move(self, number: int, generation: int, queues: Tuple[Any, ...], events: Tuple[Any, ...], in_use: bool) -> int:
         was_away = self._hold.is_away
-        self._hold.leave(in_use or was_away)
         try:
-            self.generation = _core.vault_move(number, generation, queues, events)
-        except BaseException:
+            self._hold.leave(in_use or was_away)
+            self.generation = self._hold.back(_core.vault_move, number, generation, queues, events)
+        except BaseException:  # a handler of a signal may raise it after the move
             if not was_away:
                 self._come_back(number)
+            self.generation = _core.vault_generation(number)
             raise
-        self._hold.back()
         return self.generation
 
     def _come_back(self, number: int) -> None:
@@ -773,6 +776,8 @@ class Vault(_Closing):
 
     def snapshot(self, generation: int = 0, *, timeout: float = 0.0, digest: bool = True) -> None:
         """Copies the memory of GPUs of a generation into memory of the host, which the service keeps beside it.
+
+        Handlers of signals run when the call is over.
 
         Args:
             generation: its number; 0: the current one
