@@ -33,7 +33,7 @@ static const char usage[] =
     "          --deadline MS    how long the other side may be silent; by default 10000\n"
     "          --help, --version\n"
     "\n"
-    "Nothing on the wire is encrypted. Who has an address can read the vault.\n"
+    "Nothing on the wire is encrypted. An address is enough to read the vault.\n"
     "Exit status: 0 done; 1 it failed; 2 the command line was wrong.\n";
 
 typedef struct options_t {

@@ -131,7 +131,8 @@ static void print_address(FILE *to, const served_t *served) {
     fputc('\n', to);
 }
 
-/* Who has an address can read the vault: the file is the user's alone, and whole when it is there.
+/* An address is enough to read the vault: the file is for its user only, and whole when it is
+ * there.
  */
 static bool write_addresses(const char *path, const served_t *all, unsigned count,
                             struct stat *written) {
