@@ -159,17 +159,19 @@ static remote_transfer_t *transfer_find(umf_remote_handle_t remote, const remote
     return NULL;
 }
 
+/* The answer comes last: a peer that has it, and tells the owner, finds the transfer ended. */
 static void push_received(umf_remote_handle_t remote, void *arg, umf_ucs_status_t status) {
     remote_transfer_t *transfer = arg;
-    if (transfer->session) {
-        remote_message_t reply = {.kind = REMOTE_DONE,
-                                  .number = transfer->number,
-                                  .session = transfer->session->id,
-                                  .length = transfer->size,
-                                  .answer = status == UMF_UCS_OK ? REMOTE_FINE : REMOTE_FAILED};
-        answer_with(transfer->session, &reply);
-    }
+    remote_session_t *session = transfer->session;
+    remote_message_t reply = {.kind = REMOTE_DONE,
+                              .number = transfer->number,
+                              .session = session ? session->id : 0,
+                              .length = transfer->size,
+                              .answer = status == UMF_UCS_OK ? REMOTE_FINE : REMOTE_FAILED};
     transfer_end(remote, transfer);
+    if (session) {
+        answer_with(session, &reply);
+    }
 }
 
 static umf_ucs_status_t serve_push(umf_remote_handle_t remote, remote_session_t *session,
