@@ -25,7 +25,7 @@ static const char usage[] =
     "  fetch   make the generation of the servers one of vault NAME here; all of them\n"
     "          must have the same. @FILE: a file that serve wrote\n"
     "          --of NAME        the name in these files; by default the same\n"
-    "          --all            all content travels, also what the vault has already\n"
+    "          --all            all content travels, also pieces that the vault has\n"
     "          --digest         keep a sum of each entry\n"
     "          --limit BYTES    refuse a larger one\n"
     "  both    --devices NAMES  network devices, by default loopback; needs a key\n"

@@ -16,7 +16,7 @@
 #include "generation.h"
 #include "system/checksum.h"
 
-#define LOOK_MS 250 /* so often each vault is looked at, if there are several */
+#define LOOK_MS 250 /* between two looks at a vault, if there are several */
 
 typedef struct served_t {
     const char *name;
@@ -131,9 +131,7 @@ static void print_address(FILE *to, const served_t *served) {
     fputc('\n', to);
 }
 
-/* An address is enough to read the vault: the file is for its user only, and whole when it is
- * there.
- */
+/* An address is enough to read the vault: only its user can read the file, which appears whole. */
 static bool write_addresses(const char *path, const served_t *all, unsigned count,
                             struct stat *written) {
     char *made = NULL;

@@ -51,7 +51,7 @@
  * supported. The only events are commits; the number of an event is that of its generation.
  *
  * Memory that changes, such as a cache of keys and values, is *claimed*: ::umfVaultClaim. It has a
- * key, stays writable, and outlives its holder; the next holder goes on with it.
+ * key, stays writable, and outlives its holder; the next holder continues with it.
  *
  * Handles of vaults and views may be used by any thread. A draft is used by one thread at a time;
  * its pools are like all pools. After a fork the handles are the parent's: calls in the child give
@@ -633,9 +633,9 @@ umf_result_t umfVaultSnapshot(umf_vault_handle_t hVault, uint64_t generation,
 /// The service closes it. Processes that have it attached retain it: the device has the memory free
 /// when the last of them has detached or suspended its view, and the process that wrote it has
 /// closed its vault. The next ::umfVaultAttach with `devices`, and ::umfVaultResume and
-/// ::umfVaultMove of views of devices, make the memory again from the copies; so does each of them,
-/// whoever evicts. One process does, others wait for it. Pieces that a generation which is not
-/// evicted, or a draft, shares stay.
+/// ::umfVaultMove of views of devices, make the memory again from the copies, also if another
+/// process has evicted it. One process makes it, the others wait. Pieces stay that are shared with
+/// a draft, or with a generation that is not evicted.
 ///
 /// @param hVault the vault
 /// @param generation its number; 0: all that have copies
@@ -648,8 +648,8 @@ umf_result_t umfVaultSnapshot(umf_vault_handle_t hVault, uint64_t generation,
 ///         otherwise as ::umfVaultOpen
 umf_result_t umfVaultEvict(umf_vault_handle_t hVault, uint64_t generation);
 
-/// @brief What happens to clients in the way of a claim: those that hold it, unless all share it,
-///        and those that were fenced from it and may still have its memory mapped.
+/// @brief How a claim treats other clients: the holders, unless all share it, and clients that were
+///        fenced and may still have its memory mapped.
 typedef enum umf_vault_fence_t {
     /// They are waited for. A client leaves a claim by ::umfVaultUnclaim or ::umfVaultClose, or
     /// when its process has ended; a process that is stopped leaves nothing. So none of its threads
@@ -673,7 +673,7 @@ typedef struct umf_vault_claim_params_t {
     size_t size;
     /// 1: held together with all others that say so.
     int shared;
-    /// What happens to clients in the way.
+    /// How other clients are treated.
     umf_vault_fence_t fence;
     /// How long to wait for them, in ms. With ::UMF_VAULT_FENCE_KILL at least
     /// umf_vault_params_t::timeout_ms.
@@ -715,7 +715,7 @@ typedef struct umf_vault_claim_t {
 /// @brief Claims memory that has a key: maps it for writing, as its only holder or together with
 ///        others. The first claim of a key makes it.
 ///
-/// The memory stays when its holder ends, with what was written until then. It has no generations
+/// The memory and its content stay when the holder ends. It has no generations
 /// and is never sealed. It stays until ::umfVaultForget, or ::umfVaultDrop of the whole vault. It
 /// is memory of the host, which is taken from the system when it is first written.
 ///

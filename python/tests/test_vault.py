@@ -23,24 +23,6 @@ from umf import vault
 numpy = pytest.importorskip("numpy")
 
 
-@pytest.fixture(scope="module")
-def service():
-    program = os.environ.get("UMF_UMFD", "")
-    if not os.access(program, os.X_OK):
-        pytest.skip("the service of vaults is not built: UMF_UMFD=%r" % program)
-    folder = tempfile.mkdtemp(prefix="umf_vault_")  # a path of a socket is short
-    yield folder
-    vault.stop(folder, drop=True)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def model(service, request):
-    name = request.node.originalname + str(abs(hash(request.node.name)))
-    with vault.Vault(name, folder=service) as made:
-        yield made
-
-
 def tensors_of(path, tensors, head=None):
     """A safetensors file of (name, type, shape, bytes)."""
     found, at = {}, 0

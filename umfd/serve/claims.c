@@ -107,7 +107,7 @@ static void was_served(const umfd_context_t *c, uint64_t epoch) {
 
 /* --- claim ------------------------------------------------------------------------------------ */
 
-/* The file of a client: its size is fixed, and nobody can make it read-only. */
+/* The file of a client: its size is fixed, and it cannot be made read-only. */
 static umf_vault_answer_t take_file(int fd, uint64_t size, int *kept) {
     struct stat about;
     int fixed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -198,7 +198,7 @@ static bool signal_all(const umfd_context_t *c, const umfd_clients_t *clients, i
 }
 
 /* Ends processes of clients: all, or none if one cannot be ended. A request of a client that has
- * ended meanwhile kills nobody. */
+ * ended meanwhile kills no process. */
 static umf_vault_answer_t kill_all(const umfd_context_t *c, const umfd_clients_t *clients) {
     struct pollfd asks = {.fd = c->daemon->leases[c->request->lease]};
     if (poll(&asks, 1, 0) != 0) {

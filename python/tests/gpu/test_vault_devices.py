@@ -3,10 +3,8 @@
 import gc
 import json
 import os
-import shutil
 import struct
 import subprocess
-import tempfile
 import threading
 from pathlib import Path
 
@@ -18,23 +16,6 @@ import umf
 from umf import vault
 
 TOOL = Path(umf.__file__).parents[2] / "tools" / "umfctl"
-
-
-@pytest.fixture(scope="module")
-def service():
-    program = os.environ.get("UMF_UMFD", "")
-    if not os.access(program, os.X_OK):
-        pytest.skip("the service of vaults is not built: UMF_UMFD=%r" % program)
-    folder = tempfile.mkdtemp(prefix="umf_vault_")  # a path of a socket is short
-    yield folder
-    vault.stop(folder, drop=True)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def model(service, request):
-    with vault.Vault(request.node.originalname + str(abs(hash(request.node.name))), folder=service) as made:
-        yield made
 
 
 def ones(value=1):

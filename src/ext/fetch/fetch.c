@@ -259,7 +259,8 @@ static umf_result_t fetch_draft(fetch_t *fetch, uint64_t *generation) {
         umfVaultAbort(fetch->draft);
         umf_last_reason_set(reason);
     } else if (result == UMF_RESULT_SUCCESS) {
-        umf_vault_written_end(fetch->vault, *generation); /* nobody has pointers into the draft */
+        umf_vault_written_end(fetch->vault,
+                              *generation); /* the caller has no pointer into the draft */
     }
     return result;
 }

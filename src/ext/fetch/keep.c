@@ -1,4 +1,4 @@
-/* What the vault has already: content of its current generation with the digests of the server. */
+/* The comparison: pieces of the current local generation that have the digests of the server. */
 #include <stdlib.h>
 #include <string.h>
 

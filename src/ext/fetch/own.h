@@ -1,7 +1,7 @@
 /*
- * The inside of umfVaultFetch: servers (source.c), what the vault has already (keep.c), and the
- * transfer of the rest (transfer.c). Memory of a server's generation is cut into pieces, each with
- * a digest; pieces that follow each other are one get.
+ * The inside of umfVaultFetch: servers (source.c), the comparison with the local generation
+ * (keep.c), and the transfer of missing pieces (transfer.c). Memory of a server's generation is cut
+ * into pieces, each with a digest; pieces that follow each other are one get.
  */
 #ifndef UMF_SRC_EXT_FETCH_OWN_H
 #define UMF_SRC_EXT_FETCH_OWN_H

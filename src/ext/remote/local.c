@@ -293,7 +293,7 @@ bool umf_remote_local_connect(umf_remote_handle_t remote, remote_link_t *link,
     return true;
 }
 
-/* A refused process finds that the socket is closed, and comes by UCX. */
+/* A refused process finds its socket closed, and connects by UCX. */
 static void accept_some(umf_remote_handle_t remote) {
     int fd, error = 0;
     if (!umf_kept_fd_is_open(&remote->listener)) {

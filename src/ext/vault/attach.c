@@ -26,12 +26,6 @@ umf_result_t umf_vault_view_broken(umf_vault_view_handle_t view, const char *why
                     (unsigned long long)view->generation, view->vault->link.name, why);
 }
 
-static umf_result_t out_of_memory(int error, const char *what) {
-    errno = error;
-    UMF_LOG_PERROR("%s failed", what);
-    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-}
-
 /* The addresses of all slabs, one after the other; large ones begin at a huge page. */
 static umf_result_t reserve(umf_vault_view_handle_t view) {
     const umf_table_t *table = &view->table;
@@ -58,7 +52,7 @@ static umf_result_t reserve(umf_vault_view_handle_t view) {
         if (pass == 0 && size > 0) {
             int error = umf_os_reserve_aligned(size, alignment, &view->range);
             if (error != 0) {
-                return out_of_memory(error, "reserving the addresses of a view");
+                return umf_vault_no_memory(error, "reserving the addresses of a view");
             }
             view->range_size = size;
         }
@@ -78,7 +72,7 @@ umf_result_t umf_vault_view_map(umf_vault_view_handle_t view, uint32_t i, int fd
     int error = umf_os_map(&base, rounded(slab->size), prot,
                            flags | MAP_FIXED | (is_zero ? MAP_ANONYMOUS : 0), is_zero ? -1 : fd,
                            is_zero ? 0 : (size_t)offset);
-    return error ? out_of_memory(error, "mapping a slab of a vault") : UMF_RESULT_SUCCESS;
+    return error ? umf_vault_no_memory(error, "mapping a slab of a vault") : UMF_RESULT_SUCCESS;
 }
 
 /* The slabs of a table that are mapped. */
@@ -165,7 +159,7 @@ umf_result_t umf_vault_view_table(umf_vault_view_handle_t view, size_t size) {
         }
     }
     view->bases = umf_meta_alloc(view->table.head->slabs * sizeof(void *) + 1);
-    return view->bases ? reserve(view) : out_of_memory(ENOMEM, "remembering slabs");
+    return view->bases ? reserve(view) : umf_vault_no_memory(ENOMEM, "remembering slabs");
 }
 
 static umf_result_t map_table(umf_vault_view_handle_t view, const umf_vault_slab_t *info, int fd) {
@@ -177,7 +171,7 @@ static umf_result_t map_table(umf_vault_view_handle_t view, const umf_vault_slab
     int error = umf_os_map(&view->table_at, rounded(size), PROT_READ, MAP_SHARED, fd, 0);
     if (error != 0) {
         view->table_at = NULL;
-        return out_of_memory(error, "mapping the table of a generation");
+        return umf_vault_no_memory(error, "mapping the table of a generation");
     }
     view->table_size = rounded(size);
     return umf_vault_view_table(view, size);
@@ -300,7 +294,7 @@ static umf_result_t map_answers(umf_vault_view_handle_t view, attach_t *attach) 
     uint32_t slabs = view->table.head->slabs;
     mapped_t mapped = {.is_mapped = umf_meta_alloc(slabs + 1)};
     if (!mapped.is_mapped) {
-        return out_of_memory(ENOMEM, "remembering slabs");
+        return umf_vault_no_memory(ENOMEM, "remembering slabs");
     }
     result = map_slabs(view, attach->body + sizeof(info), attach->call.passed_count - 1,
                        attach->fds + 1, &mapped);
@@ -394,7 +388,7 @@ static umf_result_t attach_by_service(umf_vault_view_handle_t made,
     umf_vault_handle_t vault = made->vault;
     attach_t *attach = umf_meta_alloc(sizeof(*attach));
     if (!attach) {
-        return out_of_memory(ENOMEM, "a view");
+        return umf_vault_no_memory(ENOMEM, "a view");
     }
     attach->vault = vault;
     attach->view = made;
@@ -419,7 +413,7 @@ umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_p
                               bool reads_table, umf_vault_view_handle_t *view) {
     umf_vault_view_handle_t made = umf_handle_new(sizeof(*made), &umf_vault_view_kind);
     if (!made) {
-        return out_of_memory(ENOMEM, "a view");
+        return umf_vault_no_memory(ENOMEM, "a view");
     }
     made->vault = vault;
     bool is_attached = false;

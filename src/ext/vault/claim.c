@@ -90,12 +90,6 @@ typedef struct claim_t {
     char body[UMF_VAULT_BODY_MAX];
 } claim_t;
 
-static umf_result_t out_of_memory(int error, const char *what) {
-    errno = error;
-    UMF_LOG_PERROR("%s failed", what);
-    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-}
-
 static umf_result_t file_make(claim_t *claim) {
     if (claim->file != -1) {
         return UMF_RESULT_SUCCESS;
@@ -103,13 +97,13 @@ static umf_result_t file_make(claim_t *claim) {
     int error = umf_os_memfd("umf_vault_claim", false, &claim->file);
     if (error != 0) {
         claim->file = -1;
-        return out_of_memory(error, "making a memory file");
+        return umf_vault_no_memory(error, "making a memory file");
     }
     error = umf_os_truncate(claim->file, claim->size);
     if (error == 0) {
         error = umf_os_add_seals(claim->file, FIXED | F_SEAL_SEAL);
     }
-    return error ? out_of_memory(error, "making a memory file") : UMF_RESULT_SUCCESS;
+    return error ? umf_vault_no_memory(error, "making a memory file") : UMF_RESULT_SUCCESS;
 }
 
 /* Maps the file of a claim. The page with the epoch is its last one. */
@@ -131,13 +125,13 @@ static umf_result_t held_map(const claim_t *claim, umf_vault_held_t *held, int f
     int error = umf_os_map(&held->base, held->size, PROT_NONE, MAP_SHARED, fd, 0);
     if (error != 0) {
         held->base = NULL;
-        return out_of_memory(error, "mapping the memory of a claim");
+        return umf_vault_no_memory(error, "mapping the memory of a claim");
     }
     error = umf_os_advise(held->base, held->size, MADV_DONTFORK);
     if (error == 0) {
         error = umf_os_protect(held->base, held->size, PROT_READ | PROT_WRITE);
     }
-    return error ? out_of_memory(error, "keeping the memory of a claim from children")
+    return error ? umf_vault_no_memory(error, "keeping the memory of a claim from children")
                  : UMF_RESULT_SUCCESS;
 }
 
@@ -176,7 +170,7 @@ static umf_result_t held_add(claim_t *claim, umf_vault_held_t **at) {
     if (!held) {
         held = umf_meta_alloc(sizeof(*held));
         umf_result_t result = held ? held_map(claim, held, claim->fds[0])
-                                   : out_of_memory(ENOMEM, "remembering a claim");
+                                   : umf_vault_no_memory(ENOMEM, "remembering a claim");
         if (result != UMF_RESULT_SUCCESS) {
             if (held) {
                 held_end(&held);
@@ -296,7 +290,7 @@ static umf_result_t claim_by(umf_vault_handle_t vault, const char *key,
                              umf_vault_claim_t *claimed) {
     claim_t *claim = umf_meta_alloc(sizeof(*claim));
     if (!claim) {
-        return out_of_memory(ENOMEM, "a claim");
+        return umf_vault_no_memory(ENOMEM, "a claim");
     }
     claim->vault = vault;
     claim->key = key;

@@ -136,6 +136,8 @@ umf_result_t umf_vault_view_reads(umf_vault_view_handle_t view);
 /* Whether the file behind a descriptor keeps its content and size: it is sealed against all
  * writers. */
 bool umf_vault_is_sealed(int fd, uint64_t size);
+/* Logs that a step failed with this error of the system. Returns OUT_OF_HOST_MEMORY. */
+umf_result_t umf_vault_no_memory(int error, const char *what);
 /* fill/copies.c: makes evicted memory again, or waits for another client that does. */
 umf_result_t umf_vault_refill(umf_vault_handle_t vault, uint64_t generation, uint64_t timeout_ms);
 /* NOT_SUPPORTED if the slab is of a device and not mapped. */
@@ -143,7 +145,8 @@ umf_result_t umf_vault_slab_reads(umf_vault_view_handle_t view, uint32_t slab);
 /* Tells the daemon that a generation is no longer needed here, unless a view or written memory has
  * it. */
 void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned epoch);
-/* Unmaps what was written here of a generation, which nobody in this process has a pointer to. */
+/* Unmaps the memory of a draft that became a generation. This process must have no pointer to it.
+ */
 void umf_vault_written_end(umf_vault_handle_t vault, uint64_t generation);
 
 /* --- claim.c --- */

@@ -1,4 +1,5 @@
 /* Views: generations that are mapped read-only: their entries, and their end. */
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 
@@ -16,6 +17,12 @@ bool umf_vault_is_sealed(int fd, uint64_t size) {
     int seals = fcntl(fd, F_GET_SEALS);
     return seals != -1 && (seals & SEALS) == SEALS && umf_os_file_id(fd, &dev, &ino, &real) == 0 &&
            real == size;
+}
+
+umf_result_t umf_vault_no_memory(int error, const char *what) {
+    errno = error;
+    UMF_LOG_PERROR("%s failed", what);
+    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 /* --- detach ----------------------------------------------------------------------------------- */

@@ -24,7 +24,7 @@ static umf_result_t table_map(umf_fill_t *fill, const umf_vault_slab_t *info, in
     }
     int error = umf_os_map(&at, (size_t)info->size, PROT_READ, MAP_SHARED, fd, 0);
     if (error != 0) {
-        return umf_fill_no_memory(error, "mapping the table of a generation");
+        return umf_vault_no_memory(error, "mapping the table of a generation");
     }
     fill->table_at = at;
     fill->table_size = (size_t)info->size;
@@ -154,7 +154,7 @@ static umf_result_t fill_make(umf_vault_handle_t vault, uint64_t generation, umf
                               bool has_sums, uint64_t timeout_ms) {
     umf_fill_t *fill = umf_meta_alloc(sizeof(*fill));
     if (!fill) {
-        return umf_fill_no_memory(ENOMEM, "copying a generation");
+        return umf_vault_no_memory(ENOMEM, "copying a generation");
     }
     fill->vault = vault;
     fill->generation = generation;

@@ -12,7 +12,7 @@
 #include "system/checksum.h"
 #include "system/os.h"
 
-/* Pinned in one call, while the device copies what was pinned before. */
+/* Pinned in one call, while the device copies the part that was pinned before. */
 #define PIN_SIZE ((size_t)64 << 20)
 static const umf_memory_provider_ext_ops_t *ext_of(const umf_fill_t *fill) {
     return fill->device->provider->ext;
@@ -27,19 +27,13 @@ umf_result_t umf_fill_broken(const umf_fill_t *fill, const char *why) {
                     fill->vault->link.name, why);
 }
 
-umf_result_t umf_fill_no_memory(int error, const char *what) {
-    errno = error;
-    UMF_LOG_PERROR("%s failed", what);
-    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-}
-
 /* --- memory of the host ----------------------------------------------------------------------- */
 
 static umf_result_t host_map(umf_fill_slab_t *slab, int fd, int prot) {
     void *at = NULL;
     int error = umf_os_map(&at, (size_t)slab->info.size, prot, MAP_SHARED, fd, 0);
     if (error != 0) {
-        return umf_fill_no_memory(error, "mapping a copy of a slab");
+        return umf_vault_no_memory(error, "mapping a copy of a slab");
     }
     slab->host = at;
     return UMF_RESULT_SUCCESS;
@@ -52,7 +46,7 @@ static umf_result_t host_make(umf_fill_slab_t *slab) {
     }
     int error = umf_os_truncate(slab->made, (size_t)slab->info.size);
     if (error != 0) {
-        return umf_fill_no_memory(error, "making a copy of a slab");
+        return umf_vault_no_memory(error, "making a copy of a slab");
     }
     umf_result_t result = host_map(slab, slab->made, PROT_READ | PROT_WRITE);
     if (result != UMF_RESULT_SUCCESS) {
@@ -62,7 +56,7 @@ static umf_result_t host_make(umf_fill_slab_t *slab) {
      * would prevent the seal. */
     umf_os_advise(slab->host, (size_t)slab->info.size, MADV_HUGEPAGE);
     error = umf_os_advise(slab->host, (size_t)slab->info.size, MADV_DONTFORK);
-    return error ? umf_fill_no_memory(error, "keeping a copy of a slab from children")
+    return error ? umf_vault_no_memory(error, "keeping a copy of a slab from children")
                  : UMF_RESULT_SUCCESS;
 }
 

@@ -43,7 +43,6 @@ static inline bool umf_fill_makes_copies(const umf_fill_t *fill) {
 
 /* The result of a generation that is wrong, logged. */
 umf_result_t umf_fill_broken(const umf_fill_t *fill, const char *why);
-umf_result_t umf_fill_no_memory(int error, const char *what);
 /* Makes the slabs in work and hands them over; afterwards none is. Those that were not handed over
  * are as if nothing had happened. */
 umf_result_t umf_fill_work(umf_fill_t *fill);
