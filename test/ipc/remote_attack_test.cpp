@@ -14,6 +14,7 @@
 
 #include "fakes/remote_range.h"
 #include "fakes/role.h"
+#include "fakes/shared_bytes.h"
 
 namespace {
 
@@ -125,8 +126,7 @@ int owner(Socket &socket, const std::string &) {
     }
     socket.send(std::to_string(reinterpret_cast<uintptr_t>(block)) + " " + bytes_of(published));
     while (!socket.receive().empty()) {
-        bytes_of(published); // for ThreadSanitizer
-        socket.send(std::string(1, block[0]));
+        socket.send(read_shared(block, 1));
     }
     return 0;
 }

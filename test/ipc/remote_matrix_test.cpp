@@ -18,18 +18,12 @@
 #include "fakes/remote_range.h"
 #include "fakes/role.h"
 #include "fakes/scale.h"
+#include "fakes/shared_bytes.h"
 
 namespace {
 
 constexpr size_t SIZE = 2 * MiB;
 constexpr size_t AT = 4096, PART = SIZE - 2 * AT; // a transfer leaves both ends alone
-
-// The lock of the context orders what follows after its transfers, for ThreadSanitizer.
-void settle(umf_remote_export_handle_t published) {
-    if (published) {
-        bytes_of(published);
-    }
-}
 
 // Publishes a range of a pool, and obeys orders. Answers: the handle, or a result.
 //   argument: <deadline in ms> <text of the pool>
@@ -72,11 +66,9 @@ int owner(Socket &socket, const std::string &argument) {
             remote = nullptr;
             published = nullptr;
         } else if (command == "ends") { // what lies around the transfers
-            settle(published);
-            answer = std::string(block, AT) + std::string(block + AT + PART, AT);
+            answer = read_shared(block, AT) + read_shared(block + AT + PART, AT);
         } else if (command == "middle") {
-            settle(published);
-            answer = std::string(block + AT, AT);
+            answer = read_shared(block + AT, AT);
         }
         socket.send(answer);
     }

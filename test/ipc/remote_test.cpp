@@ -25,6 +25,7 @@
 
 #include "fakes/remote_range.h"
 #include "fakes/role.h"
+#include "fakes/shared_bytes.h"
 #include "fakes/sum.h"
 
 namespace {
@@ -66,12 +67,9 @@ int owner(Socket &socket, const std::string &argument) {
         } else if (command == "resume") {
             result = umfPoolsResume(&pool, 1, nullptr, nullptr);
         } else if (command.compare(0, 5, "fill ") == 0) {
-            // Locks of the context order this with transfers, which ThreadSanitizer does not see.
-            bytes_of(published);
-            memset(block, command[5], size);
-            bytes_of(published);
+            fill_shared(block, command[5], size);
         } else if (command == "read") {
-            answer.assign(block, std::min(size, size_t{4096}));
+            answer = read_shared(block, std::min(size, size_t{4096}));
         } else if (command == "end") {
             result = umfRemoteDestroy(remote);
         } else {

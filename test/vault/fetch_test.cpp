@@ -14,6 +14,7 @@
 #include <umf/text.h>
 
 #include "fakes/role.h"
+#include "fakes/shared_bytes.h"
 #include "vault/service.h"
 
 extern "C" {
@@ -62,16 +63,6 @@ std::string address_of(const std::string &bytes) {
         address += digits;
     }
     return address;
-}
-
-// Writes memory that is published. The thread that has sent it may not have ended the transfer yet,
-// so ThreadSanitizer would see no order.
-__attribute__((no_sanitize("thread"), noinline)) void store(void *to, const void *from,
-                                                            size_t size) {
-    auto *bytes = static_cast<volatile char *>(to);
-    for (size_t i = 0; i < size; i++) {
-        bytes[i] = static_cast<const char *>(from)[i];
-    }
 }
 
 // A server of this test: each entry has memory of its own. Its table can be changed, and its memory
@@ -165,7 +156,7 @@ class Fake {
     }
     void set(umf_fetch_directory_t made) {
         made.check = umf_sum_of_fields(&made, sizeof(made), &made.check);
-        store(directory, &made, sizeof(made));
+        write_shared(directory, &made, sizeof(made));
     }
     umf_fetch_head_t *head() {
         return reinterpret_cast<umf_fetch_head_t *>(table.data());
@@ -448,9 +439,9 @@ TEST_F(Fetch, OnlyWhatDiffersTravels) {
     ASSERT_EQ(fetch(copy, context, fake.address()), OK);
     // What is the same is not read again: it would be refused.
     const std::string other(2 * UMF_FETCH_PIECE, 'x'), changed(MiB, 'y');
-    store(fake.entries[0].block, other.data(), 100000);
-    store(fake.entries[2].block, other.data(), other.size());
-    store(fake.entries[2].block + 2 * UMF_FETCH_PIECE, changed.data(), changed.size());
+    write_shared(fake.entries[0].block, other.data(), 100000);
+    write_shared(fake.entries[2].block, other.data(), other.size());
+    write_shared(fake.entries[2].block + 2 * UMF_FETCH_PIECE, changed.data(), changed.size());
     memset(&fake.entries[2].content[2 * UMF_FETCH_PIECE], 'y', MiB);
     fake.entries.erase(fake.entries.begin() + 1); // "a" is in front of a key that has gone
     fake.make_table(2);
@@ -498,7 +489,7 @@ TEST_F(Fetch, ContentBetweenGetsStays) {
     fake.entries[0].content = noise(SIZE, 4) + kept + noise(SIZE, 5);
     fake.entries[2].content = noise(SIZE, 5);
     std::string damaged = noise(SIZE, 4) + std::string(SIZE, 'x') + noise(SIZE, 5);
-    store(fake.entries[0].block, damaged.data(), damaged.size());
+    write_shared(fake.entries[0].block, damaged.data(), damaged.size());
     show(2);
     ASSERT_EQ(fetch(copy, context, fake.address()), OK);
     View view(copy);
@@ -561,7 +552,7 @@ TEST_F(Fetch, WrongContentIsRefused) {
         fake->show();
     }
     char damaged = static_cast<char>(wrong.entries[0].content.back() ^ 1);
-    store(wrong.entries[0].block + 5 * MiB - 1, &damaged, 1);
+    write_shared(wrong.entries[0].block + 5 * MiB - 1, &damaged, 1);
     EXPECT_EQ(fetch(copy, context, wrong.address()), BAD);
     EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN);
     EXPECT_EQ(copy.stat().current, 0u);
@@ -619,7 +610,7 @@ TEST_F(Fetch, ServersWithOtherPlacesOrContent) {
     // Its memory is wrong, so the fetch needs those behind it.
     for (Fake::Entry &entry : same.entries) {
         char damaged = static_cast<char>(entry.content[7] ^ 1);
-        store(entry.block + 7, &damaged, 1);
+        write_shared(entry.block + 7, &damaged, 1);
     }
     umf_vault_fetch_params_t all = UMF_VAULT_FETCH_PARAMS_INIT;
     all.keep = 0;
