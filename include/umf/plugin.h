@@ -735,12 +735,16 @@ typedef struct umf_memory_provider_ext_ops_t {
     /// other, with the size of the block, and leads to these pages, in their order. Called again
     /// for a block it writes the same bytes.
     ///
+    /// With a `count` of 0, and all else NULL or 0, it describes nothing: it reports whether blocks
+    /// on pages can be shared. Each description is preceded by such a call, outside of all locks,
+    /// in which the provider can start a thread.
+    ///
     /// @param provider the provider
     /// @param ptr first address of the block
     /// @param size its bytes
     /// @param pages those under it, in the order of their addresses; they stay there until
     ///        `range_end_ipc_handle`
-    /// @param count length of `pages`
+    /// @param count length of `pages`; 0: a question
     /// @param offset where the block begins in the first page
     /// @param providerIpcData [out] the description
     /// @return ::UMF_RESULT_SUCCESS or an error of the provider

@@ -13,7 +13,6 @@
 #include "ipc/export_mark.h"
 #include "ipc/wire.h"
 #include "object/object.h"
-#include "peer/transport.h"
 
 /* The handle of a block that the pool describes itself, and that keeps its description. */
 static umf_result_t handle_of_block(const umf_span_t *span, umf_memory_pool_handle_t pool,
@@ -29,7 +28,6 @@ static umf_result_t handle_of_block(const umf_span_t *span, umf_memory_pool_hand
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     char *bytes = (char *)(mark + 1);
-    umf_ticket_prepare(); /* the pool holds its locks when it calls the provider */
     result = pool->fast->get_handle(pool->self, ptr, bytes + UMF_WIRE_HEADER, &made);
     if (result != UMF_RESULT_SUCCESS) {
         umf_export_mark_free(mark);

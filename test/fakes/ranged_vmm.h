@@ -191,7 +191,7 @@ class RangedVmm {
     static umf_result_t range_get_ipc_handle(void *self, const void *ptr, size_t size,
                                              const umf_vm_page_t *pages, size_t count,
                                              size_t offset, void *data) {
-        sharing = true;
+        sharing = count != 0; // without pages it is a question, which no lock is held for
         const umf_result_t result =
             real().range_get_ipc_handle(self, ptr, size, pages, count, offset, data);
         sharing = false;

@@ -901,6 +901,18 @@ TEST_F(IpcFabric, HasNoListsOfPages) {
     }
 }
 
+TEST_F(IpcFabric, AnArenaIsRefusedBeforeTheBrokerStarts) {
+    const Kind tokens = {"cuda_vmm_fabric", "cuda_vmm:share=fabric,piece_size=8M", true};
+    for (const Kind &kind : {tokens, anywhere}) {
+        Peer producer(kind, 0, "coalescing:arena=yes");
+        producer.alloc(0, size);
+        const uint64_t descriptors = producer.descriptors();
+        EXPECT_EQ(producer.try_get(0), UMF_RESULT_ERROR_NOT_SUPPORTED) << kind.name;
+        EXPECT_EQ(producer.descriptors(), descriptors) << kind.name << ": the broker's socket";
+        producer.free(0);
+    }
+}
+
 // The weaker promise: the rule of the provider's header for freed memory.
 TEST_F(IpcFabric, AFreedBlockIsNotToldWhileItsPieceLives) {
     Peer producer(anywhere), consumer(anywhere);

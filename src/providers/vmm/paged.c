@@ -222,6 +222,10 @@ umf_result_t umf_vmm_range_get_handle(void *provider, const void *ptr, size_t si
     bool is_known = false;
     int fd = -1;
     umf_result_t result = check_pages(vmm);
+    if (result == UMF_RESULT_SUCCESS && count == 0) {
+        umf_ticket_prepare();
+        return result;
+    }
     if (result == UMF_RESULT_SUCCESS) {
         result = describe_known(vmm, (uintptr_t)ptr, data, &is_known);
     }

@@ -103,8 +103,13 @@ umf_result_t umf_arena_get_handle(void *self, const void *ptr, void *data,
         UMF_LOG_ERROR("a callback of pool %s must not share its memory", arena->params.name);
         return UMF_RESULT_ERROR_NOT_SUPPORTED;
     }
+    umf_result_t result =
+        provider->ext->range_get_ipc_handle(provider->self, NULL, 0, NULL, 0, 0, NULL);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
     umf_arena_driver_lock(arena);
-    umf_result_t result = find(arena, ptr, &block, made);
+    result = find(arena, ptr, &block, made);
     if (result == UMF_RESULT_SUCCESS) {
         result = provider->ext->range_get_ipc_handle(provider->self, (void *)block.base, block.size,
                                                      block.pages, block.count, block.offset, data);
