@@ -200,6 +200,44 @@ TEST_F(TwoDevices, PagesMoveBehindTheWorkOfAPeer) {
     CU(cuStreamDestroy(next.stream));
 }
 
+// A second device that reaches the pages costs no call of the driver, neither for new pages nor for
+// pages that move.
+TEST_F(TwoDevices, AccessOfASecondDeviceCostsNoCall) {
+    if (driver().is_real) {
+        GTEST_SKIP() << "counts calls of the software driver";
+    }
+    umf_memory_pool_handle_t alone = nullptr;
+    ASSERT_EQ(
+        umfPoolCreateFromText("coalescing:arena=yes,watermark=0 over cuda_vmm:device=0", &alone),
+        OK)
+        << umfTextError();
+    const auto calls = [&](umf_memory_pool_handle_t of) {
+        const long *count = driver().control()->calls;
+        const long maps = count[FAKE_cuMemMap], accesses = count[FAKE_cuMemSetAccess];
+        void *blocks[8];
+        devices[0].enter();
+        for (void *&block : blocks) {
+            block = umfPoolMallocOn(of, 4 * MiB, 0, devices[0].stream);
+            EXPECT_NE(block, nullptr);
+        }
+        for (size_t i = 0; i < 8; i += 2) {
+            EXPECT_EQ(umfFreeOn(blocks[i], devices[0].stream), OK);
+        }
+        void *large = umfPoolMallocOn(of, 14 * MiB, 0, devices[0].stream);
+        EXPECT_NE(large, nullptr);
+        for (void *block : {blocks[1], blocks[3], blocks[5], blocks[7], large}) {
+            EXPECT_EQ(umfFreeOn(block, devices[0].stream), OK);
+        }
+        return std::make_pair(count[FAKE_cuMemMap] - maps, count[FAKE_cuMemSetAccess] - accesses);
+    };
+    const auto one = calls(alone), both = calls(pool);
+    EXPECT_GT(counter("donated_memory"), 8 * MiB);
+    EXPECT_GT(one.second, 0);
+    EXPECT_LE(one.second, one.first) << "one for each run of pages";
+    EXPECT_EQ(both, one);
+    EXPECT_EQ(umfPoolDestroy(alone), OK);
+}
+
 // A stream of another device is no queue of the pool, and the message says whose it is.
 TEST_F(TwoDevices, AStreamOfAnotherDeviceIsRefused) {
     void *ptr = take(devices[0], MiB);

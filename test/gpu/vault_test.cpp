@@ -157,18 +157,20 @@ int writer(Socket &socket, const std::string &argument) {
     _exit(testing::Test::HasFailure()); // without giving anything back
 }
 
-// "<number of the first GPU> <entries> <seed>": attaches, says result, reason and wrong entries.
+// "<number of the first GPU> <entries> <seed> [<devices>]": attaches, says result, reason and wrong
+// entries.
 int reader(Socket &socket, const std::string &argument) {
     int first = 0;
     size_t count = 0;
     unsigned long long seed = 0;
-    sscanf(argument.c_str(), "%d %zu %llu", &first, &count, &seed);
+    char devices[32] = "cuda_vmm";
+    sscanf(argument.c_str(), "%d %zu %llu %31s", &first, &count, &seed, devices);
     if (!driver().is_real) {
         driver().control()->first_uuid = first;
     }
-    start_cuda();
+    start_cuda(strstr(devices, "device=1") ? 1 : 0);
     Vault vault;
-    GpuView view(vault);
+    GpuView view(vault, devices);
     std::string said = std::to_string(view.attached) + " " + std::to_string(umfLastReason()) + " " +
                        std::to_string(view.attached == OK ? view.wrong(count, seed) : 0);
     socket.send(said);
@@ -959,11 +961,30 @@ TEST_F(VaultGpu, AnotherDeviceThatReachesIt) {
         GTEST_SKIP() << "needs two devices";
     }
     Vault vault;
-    write_on_gpu(vault, 2, 1);
+    {
+        Draft draft(vault, nullptr, on_gpu);
+        umf_memory_pool_handle_t copied;
+        ASSERT_EQ(umfVaultDraftPool(draft.handle, on_gpu, &copied), OK);
+        put(draft.handle, draft.pool, key_of(0), pattern(1, 0));
+        put(draft.handle, copied, key_of(1), pattern(1, 1), UMF_VAULT_PRIVATE);
+        ASSERT_EQ(draft.commit(), OK);
+    }
     GpuView view(vault, "cuda_vmm:device=1");
     ASSERT_EQ(view.attached, OK);
     EXPECT_EQ(view.find(key_of(0)).device, 1);
     EXPECT_EQ(access_of(view.find(key_of(0)).ptr, 1), unsigned{CU_MEM_ACCESS_FLAGS_PROT_READ});
+    // A copy of its own, on its device.
+    const umf_vault_entry_t own = view.find(key_of(1));
+    EXPECT_EQ(own.device, 1);
+    EXPECT_EQ(access_of(own.ptr, 1), unsigned{CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    start_cuda(1);
+    CU(cuMemsetD8(at(own.ptr), 7, own.size));
+    CU(cuDevicePrimaryCtxRelease(1));
+    start_cuda();
+    CU(cuDevicePrimaryCtxRelease(0));
+    Process other("reader", "0 2 1 cuda_vmm:device=1");
+    EXPECT_EQ(other.socket.receive(), answer(OK, UMF_REASON_NONE, 0));
+    EXPECT_EQ(vault.stat().readers, 2u);
 }
 
 TEST_F(VaultGpu, EachCallOfTheDriverMayFailInACommit) {
