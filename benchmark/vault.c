@@ -32,38 +32,6 @@
 /* A piece for each allocation. */
 #define POOL "proxy over linux_vmm:piece_size=4K"
 
-static int missed;
-
-double now_ms(clockid_t clock) {
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
-}
-
-double least(double a, double b) {
-    return a < b ? a : b;
-}
-
-static void nap_ms(long ms) {
-    struct timespec time = {.tv_nsec = ms * 1000000};
-    nanosleep(&time, NULL);
-}
-
-void row(const char *what, double value, const char *unit, double bar) {
-    bool is_met = value <= bar;
-    missed += !is_met;
-    printf("%-58s %10.3f %-5s %8.2f  %s\n", what, value, unit, bar, is_met ? "yes" : "NO");
-}
-
-void anchor(const char *what, double value, const char *unit) {
-    printf("  %-56s %10.3f %s\n", what, value, unit);
-}
-
-void not_measured(const char *what) {
-    printf("%-58s not measured: %s\n", what, umfLastErrorText());
-    missed++;
-}
-
 /* --- the service ------------------------------------------------------------------------------ */
 
 static pid_t keeper;
@@ -384,7 +352,7 @@ int main(int count, char **words) {
         fprintf(stderr, "the service does not start: %s\n", umfLastErrorText());
         return 1;
     }
-    printf("%-58s %10s %-5s %8s  %s\n", "", "measured", "", "bar", "met");
+    head();
     row("keeper: memory of its own at the start", resident_kib(keeper), "KiB", 1024);
     attaches(place);
     kills("10,000 slabs", 1000);
@@ -404,5 +372,5 @@ int main(int count, char **words) {
     umfVaultStop(NULL, 1);
     waitpid(keeper, NULL, 0);
     snprintf(command, sizeof(command), "rm -r %s", place);
-    return system(command) != 0 || missed != 0;
+    return system(command) != 0 || has_missed();
 }

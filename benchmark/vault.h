@@ -2,15 +2,7 @@
 #ifndef UMF_BENCHMARK_VAULT_H
 #define UMF_BENCHMARK_VAULT_H
 
-#include <stdbool.h>
-#include <time.h>
-
-double now_ms(clockid_t clock);
-double least(double a, double b);
-/* A figure beside its bar, one that it is compared with, and one that could not be measured. */
-void row(const char *what, double value, const char *unit, double bar);
-void anchor(const char *what, double value, const char *unit);
-void not_measured(const char *what);
+#include "figures.h"
 
 /* Generations from umf-remote, whose program it is. vault_fetch.c */
 void fetches(const char *program);

@@ -1,11 +1,9 @@
 /* umf-bench-vault: a generation from umf-remote, beside plain gets of as many bytes from another
  * process, both through UCX over the loopback device, in turns. */
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <umf.h>
@@ -13,61 +11,18 @@
 #include <umf/text.h>
 #include <umf/vault.h>
 
+#include "owner.h"
 #include "vault.h"
 
 #define MIB ((size_t)1 << 20)
 #define GET (64 * MIB)
-#define POOL "proxy over linux_vmm:piece_size=4K"
 #define ROUNDS 5
 #define BAR 0.95 /* of the speed of plain gets */
-
-typedef struct owner_t {
-    pid_t process;
-    unsigned char handle[UMF_REMOTE_HANDLE_MAX];
-    size_t handle_size;
-} owner_t;
 
 static size_t size_of_fetch(void) {
     const char *text = getenv("UMF_BENCH_FETCH_MIB");
     size_t mib = text ? strtoul(text, NULL, 10) : 0;
     return (mib ? mib : 512) * MIB;
-}
-
-/* Publishes memory with content until it is killed. */
-static void own(int to, size_t size) {
-    unsigned char handle[UMF_REMOTE_HANDLE_MAX];
-    size_t length = sizeof(handle);
-    umf_memory_pool_handle_t pool;
-    umf_remote_handle_t remote;
-    umf_remote_export_handle_t published;
-    void *block =
-        umfPoolCreateFromText(POOL, &pool) == UMF_RESULT_SUCCESS ? umfPoolMalloc(pool, size) : NULL;
-    if (!block || umfRemoteCreate(NULL, &remote) != UMF_RESULT_SUCCESS) {
-        return;
-    }
-    memset(block, 'x', size);
-    if (umfRemotePublish(remote, block, size, UMF_REMOTE_GET, &published) == UMF_RESULT_SUCCESS &&
-        umfRemoteGetHandle(published, handle, &length) == UMF_RESULT_SUCCESS &&
-        write(to, handle, length) == (ssize_t)length) {
-        pause();
-    }
-}
-
-static bool owner_start(owner_t *owner, size_t size) {
-    int ends[2];
-    if (pipe(ends) != 0) {
-        return false;
-    }
-    owner->process = fork();
-    if (owner->process == 0) {
-        own(ends[1], size);
-        _exit(1);
-    }
-    close(ends[1]);
-    ssize_t got = read(ends[0], owner->handle, sizeof(owner->handle));
-    owner->handle_size = got > 0 ? (size_t)got : 0;
-    close(ends[0]);
-    return got > 0;
 }
 
 static bool vault_fill(size_t size) {
@@ -76,7 +31,7 @@ static bool vault_fill(size_t size) {
     umf_memory_pool_handle_t pool;
     if (umfVaultOpen("served", NULL, &vault) != UMF_RESULT_SUCCESS ||
         umfVaultBegin(vault, NULL, &draft) != UMF_RESULT_SUCCESS ||
-        umfVaultDraftPool(draft, POOL, &pool) != UMF_RESULT_SUCCESS) {
+        umfVaultDraftPool(draft, REMOTE_POOL, &pool) != UMF_RESULT_SUCCESS) {
         return false;
     }
     bool is_put = true;
@@ -120,7 +75,7 @@ static bool gets(umf_remote_handle_t remote, const owner_t *owner, size_t size, 
     umf_remote_memory_handle_t memory;
     umf_memory_pool_handle_t pool;
     double start = now_ms(CLOCK_MONOTONIC);
-    if (umfPoolCreateFromText(POOL, &pool) != UMF_RESULT_SUCCESS) {
+    if (umfPoolCreateFromText(REMOTE_POOL, &pool) != UMF_RESULT_SUCCESS) {
         return false;
     }
     char *to = umfPoolMalloc(pool, size);
@@ -150,13 +105,6 @@ static bool fetch(umf_remote_handle_t remote, const char *address, double *ms) {
     return umfVaultClose(vault) == UMF_RESULT_SUCCESS && is_good;
 }
 
-static void end(pid_t process) {
-    if (process > 0) {
-        kill(process, SIGTERM);
-        waitpid(process, NULL, 0);
-    }
-}
-
 void fetches(const char *program) {
     size_t size = size_of_fetch();
     owner_t owner = {0};
@@ -165,7 +113,7 @@ void fetches(const char *program) {
     umf_remote_handle_t remote = NULL;
     double best_gets = 1e9, best_fetch = 1e9;
     params.flags = UMF_REMOTE_NETWORK_ONLY;
-    bool is_good = owner_start(&owner, size) && vault_fill(size);
+    bool is_good = owner_start(&owner, size, UMF_REMOTE_GET) && vault_fill(size);
     pid_t server = is_good ? server_start(program, address, sizeof(address)) : -1;
     is_good = server > 0 && umfRemoteCreate(&params, &remote) == UMF_RESULT_SUCCESS;
     for (int i = 0; i < ROUNDS && is_good; i++) {
@@ -183,6 +131,6 @@ void fetches(const char *program) {
         not_measured("fetch of a generation");
     }
     umfRemoteDestroy(remote);
-    end(server);
-    end(owner.process);
+    process_end(server);
+    process_end(owner.process);
 }
