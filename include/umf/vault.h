@@ -207,6 +207,14 @@ typedef struct umf_vault_entry_t {
 #define UMF_VAULT_ENTRY_INIT                                                                       \
     { sizeof(umf_vault_entry_t), NULL, 0, NULL, 0, 0, NULL, -1 }
 
+/// @brief Called by ::umfVaultFetch in its thread, about every 100 ms, and when all content is here,
+///        before the commit. Returns 0 to go on.
+///
+/// `done` of `size` bytes of content are here; `size` is 0 until a server has answered. Both begin
+/// again if the servers have another generation meanwhile. It must not close the vault or destroy
+/// the context.
+typedef int (*umf_vault_fetch_progress_t)(uint64_t done, uint64_t size, void *arg);
+
 /// @brief How a generation is fetched from another machine.
 typedef struct umf_vault_fetch_params_t {
     /// sizeof(umf_vault_fetch_params_t) of the headers it was compiled with.
@@ -223,11 +231,16 @@ typedef struct umf_vault_fetch_params_t {
     size_t in_flight;
     /// How long to wait while another client writes, in ms.
     uint64_t timeout_ms;
+    /// Gets the progress, and can end the fetch. A server that does not answer may delay a call of
+    /// it by umf_remote_params_t::deadline_ms. NULL: none.
+    umf_vault_fetch_progress_t progress;
+    /// Handed to `progress`.
+    void *progress_arg;
 } umf_vault_fetch_params_t;
 
 /// @brief The default: only what differs travels; no limit, no sums, no wait.
 #define UMF_VAULT_FETCH_PARAMS_INIT                                                                \
-    { sizeof(umf_vault_fetch_params_t), 1, 0, 0, 0, 0 }
+    { sizeof(umf_vault_fetch_params_t), 1, 0, 0, 0, 0, NULL, NULL }
 
 /// @brief State of a vault.
 typedef struct umf_vault_stat_t {
@@ -430,6 +443,7 @@ umf_result_t umfVaultCopy(umf_vault_draft_handle_t hDraft, umf_vault_view_handle
 ///         damaged, ::UMF_REASON_DENIED if the key differs;
 ///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES with ::UMF_REASON_GONE or ::UMF_REASON_DEADLINE if
 ///         no server answers, with ::UMF_REASON_LIMIT if it is larger than a limit;
+///         ::UMF_RESULT_ERROR_USER_SPECIFIC if `progress` ended it;
 ///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; otherwise as ::umfVaultBegin and ::umfVaultCommit
 umf_result_t umfVaultFetch(umf_vault_handle_t hVault, umf_remote_handle_t remote, const char *from,
                            const umf_vault_fetch_params_t *params, uint64_t *generation);

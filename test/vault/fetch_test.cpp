@@ -819,6 +819,81 @@ TEST_F(Fetch, LimitsOfTheClient) {
     EXPECT_EQ(content(View(file), "a"), noise(5 * MiB, 1));
 }
 
+// Reports of a fetch, which end it on demand.
+struct Reports {
+    std::vector<std::pair<uint64_t, uint64_t>> seen;
+    std::function<bool(uint64_t done, uint64_t size)> is_end;
+
+    umf_vault_fetch_params_t params(std::function<bool(uint64_t, uint64_t)> ends) {
+        umf_vault_fetch_params_t made = UMF_VAULT_FETCH_PARAMS_INIT;
+        seen.clear();
+        is_end = std::move(ends);
+        made.timeout_ms = 60000;
+        made.progress = add;
+        made.progress_arg = this;
+        return made;
+    }
+    static int add(uint64_t done, uint64_t size, void *arg) {
+        auto *reports = static_cast<Reports *>(arg);
+        reports->seen.emplace_back(done, size);
+        return reports->is_end(done, size);
+    }
+};
+
+TEST_F(Fetch, ProgressIsReportedAndEndsIt) {
+    constexpr umf_result_t ENDED = UMF_RESULT_ERROR_USER_SPECIFIC;
+    const auto never = [](uint64_t, uint64_t) { return false; };
+    const auto at_once = [](uint64_t, uint64_t size) { return size == 0; };
+    const auto at_end = [](uint64_t done, uint64_t size) { return size && done == size; };
+    Context context;
+    Vault copy("copy"), other("copy");
+    Fake fake;
+    fake.add("a", noise(9 * MiB, 1));
+    fake.add("b", noise(1000, 2));
+    fake.add("zero", std::string(MiB, '\0'), UMF_VAULT_ZERO);
+    fake.make_table();
+    fake.show();
+    const uint64_t size = 9 * MiB + 1000;
+    Reports reports;
+    const auto fetches = [&](const std::function<bool(uint64_t, uint64_t)> &ends) {
+        umf_vault_fetch_params_t params = reports.params(ends);
+        umf_result_t result = fetch(copy, context, fake.address(), nullptr, &params);
+        EXPECT_EQ(copy.stat().writer, 0u);
+        EXPECT_EQ(copy.stat().readers, 0u);
+        return result;
+    };
+    EXPECT_EQ(fetches(at_once), ENDED);
+    EXPECT_EQ(reports.seen.size(), 1u);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_NONE);
+    EXPECT_EQ(fetches(at_end), ENDED);
+    EXPECT_EQ(copy.stat().current, 0u);
+    ASSERT_EQ(fetches(never), OK);
+    EXPECT_EQ(reports.seen.back(), std::make_pair(size, size));
+    for (size_t i = 1; i < reports.seen.size(); i++) {
+        EXPECT_LE(reports.seen[i - 1].first, reports.seen[i].first);
+    }
+    EXPECT_EQ(content(View(copy), "a"), noise(9 * MiB, 1));
+    // Nothing differs.
+    EXPECT_EQ(fetches(at_end), ENDED);
+    ASSERT_EQ(fetches(never), OK);
+    EXPECT_EQ(reports.seen.back(), std::make_pair(size, size));
+    // One piece is copied, one travels; another client writes meanwhile.
+    fake.entries[0].content[0] ^= 1;
+    store(fake.entries[0].block, fake.entries[0].content.data(), 1);
+    fake.make_table(2);
+    fake.show(2);
+    {
+        Draft draft(other);
+        umf_vault_fetch_params_t params =
+            reports.params([](uint64_t done, uint64_t) { return done > 0; });
+        EXPECT_EQ(fetch(copy, context, fake.address(), nullptr, &params), ENDED);
+        EXPECT_EQ(reports.seen.back(), std::make_pair(size - 4 * MiB, size));
+    }
+    ASSERT_EQ(fetches(never), OK);
+    EXPECT_EQ(reports.seen.back(), std::make_pair(size, size));
+    EXPECT_TRUE(content(View(copy), "a") == fake.entries[0].content);
+}
+
 TEST_F(Fetch, ADamagedTableIsRefused) {
     Context context;
     Vault copy("copy");

@@ -8,6 +8,7 @@
 #include "ext/fetch/own.h"
 #include "ext/vault/vault.h"
 #include "system/common.h"
+#include "system/socket.h"
 
 #define POOL "proxy over linux_vmm:piece_size=4K" /* a piece for each run */
 #define IN_FLIGHT ((size_t)64 << 20)
@@ -17,6 +18,7 @@ typedef struct fetch_t {
     umf_vault_handle_t vault;
     umf_remote_handle_t remote;
     const umf_vault_fetch_params_t *params;
+    umf_fetch_progress_t progress;
     umf_fetch_source_t *sources;
     unsigned source_count;
     void *table_at; /* of the generation that is fetched */
@@ -28,6 +30,27 @@ typedef struct fetch_t {
     umf_fetch_transfer_t transfer;
     bool has_changed; /* no server has this generation any more */
 } fetch_t;
+
+/* --- progress --------------------------------------------------------------------------------- */
+
+bool umf_fetch_report(umf_fetch_progress_t *progress, bool is_due) {
+    uint64_t now = progress->call ? umf_socket_now() : 0;
+    if (!progress->call || (!is_due && now - progress->last < UMF_FETCH_REPORT_MS)) {
+        return true;
+    }
+    progress->last = now;
+    if (progress->call(progress->done, progress->size, progress->arg) == 0) {
+        return true;
+    }
+    umf_last_reason_set(UMF_REASON_NONE);
+    return false;
+}
+
+static void progress_begin(umf_fetch_progress_t *progress, const umf_fetch_table_t *table) {
+    for (uint32_t i = 0; i < table->head->entries; i++) {
+        progress->size += table->entries[i].flags & UMF_VAULT_ZERO ? 0 : table->entries[i].size;
+    }
+}
 
 /* --- servers ---------------------------------------------------------------------------------- */
 
@@ -79,6 +102,9 @@ static umf_result_t sources_open(fetch_t *fetch) {
     umf_result_t result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     for (unsigned i = 0; i < fetch->source_count; i++) {
         umf_fetch_source_t *source = &fetch->sources[i];
+        if (!umf_fetch_report(&fetch->progress, false)) {
+            return UMF_RESULT_ERROR_USER_SPECIFIC;
+        }
         umf_result_t opened = umf_fetch_source_open(source);
         source->is_out = opened != UMF_RESULT_SUCCESS;
         if (!source->is_out && !fetch->table_at) {
@@ -103,14 +129,30 @@ static bool is_kept(const fetch_t *fetch, uint32_t run) {
     return fetch->local.kept_runs && fetch->local.kept_runs[run];
 }
 
+/* A wait for another client is cut into slices for the reports. */
 static umf_result_t draft_begin(fetch_t *fetch) {
     umf_vault_draft_params_t params = UMF_VAULT_DRAFT_PARAMS_INIT;
-    params.timeout_ms = fetch->params->timeout_ms;
+    uint64_t slice = fetch->progress.call ? UMF_FETCH_REPORT_MS : UINT64_MAX;
     params.from = fetch->local.generation;
     params.identity = fetch->table.bytes;
     params.identity_size = fetch->table.head->identity;
     umf_vault_draft_handle_t draft;
-    umf_result_t result = umfVaultBegin(fetch->vault, &params, &draft);
+    umf_result_t result;
+    uint64_t start = umf_socket_now(), passed = 0, all = fetch->params->timeout_ms;
+    for (;;) {
+        uint64_t left = all - passed;
+        params.timeout_ms = left < slice ? left : slice;
+        result = umfVaultBegin(fetch->vault, &params, &draft);
+        bool is_busy =
+            result == UMF_RESULT_ERROR_OUT_OF_RESOURCES && umfLastReason() == UMF_REASON_BUSY;
+        passed = umf_socket_now() - start;
+        if (!is_busy || passed >= all) {
+            break;
+        }
+        if (!umf_fetch_report(&fetch->progress, false)) {
+            return UMF_RESULT_ERROR_USER_SPECIFIC;
+        }
+    }
     fetch->draft = result == UMF_RESULT_SUCCESS ? draft : NULL;
     return result;
 }
@@ -209,18 +251,20 @@ static umf_result_t pieces_make(fetch_t *fetch) {
     }
     qsort(sorted, count, sizeof(*sorted), sorted_compare);
     uint64_t reach = 0;
-    for (size_t i = 0; i < count; i++) {
+    bool goes_on = true;
+    for (size_t i = 0; i < count && goes_on; i++) {
         uint64_t size = fetch->table.entries[sorted[i].entry].size, end = sorted[i].offset + size;
         bool is_first = i == 0 || sorted[i].run != sorted[i - 1].run;
         reach = is_first ? 0 : reach;
-        for (uint32_t piece = 0; piece < umf_fetch_pieces(size); piece++) {
+        for (uint32_t piece = 0; piece < umf_fetch_pieces(size) && goes_on; piece++) {
             piece_add(fetch, sorted[i].entry, piece, reach);
+            goes_on = umf_fetch_report(&fetch->progress, false);
         }
         reach = end > reach ? end : reach;
     }
     umf_meta_free(sorted, room);
     transfer->missing = transfer->count;
-    return UMF_RESULT_SUCCESS;
+    return goes_on ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_USER_SPECIFIC;
 }
 
 static umf_result_t content_get(fetch_t *fetch) {
@@ -234,10 +278,12 @@ static umf_result_t content_get(fetch_t *fetch) {
     transfer->flight_max = in_flight / transfer->flights;
     transfer->table = &fetch->table;
     transfer->local = &fetch->local;
+    transfer->progress = &fetch->progress;
     transfer->blocks = fetch->blocks;
     umf_result_t result = pieces_make(fetch);
     result = result ? result : umf_fetch_transfer(transfer);
-    for (unsigned i = 0; i < fetch->source_count && result != UMF_RESULT_SUCCESS; i++) {
+    bool has_failed = result != UMF_RESULT_SUCCESS && result != UMF_RESULT_ERROR_USER_SPECIFIC;
+    for (unsigned i = 0; i < fetch->source_count && has_failed; i++) {
         fetch->has_changed = fetch->has_changed || fetch->sources[i].is_different;
     }
     return result;
@@ -286,13 +332,22 @@ static void fetch_end(fetch_t *fetch) {
 }
 
 static umf_result_t attempt(fetch_t *fetch, uint64_t *generation) {
+    umf_fetch_progress_t *progress = &fetch->progress;
     fetch->has_changed = false;
+    *progress = (umf_fetch_progress_t){.call = fetch->params->progress,
+                                       .arg = fetch->params->progress_arg,
+                                       .last = progress->last};
+    fetch->local.progress = progress;
     umf_result_t result = sources_open(fetch);
+    if (result == UMF_RESULT_SUCCESS) {
+        progress_begin(progress, &fetch->table);
+    }
     if (result == UMF_RESULT_SUCCESS && fetch->params->keep) {
         result = umf_fetch_local_read(&fetch->local, fetch->vault, &fetch->table);
     }
     if (result == UMF_RESULT_SUCCESS && fetch->local.is_all) {
         *generation = fetch->local.generation;
+        result = umf_fetch_report(progress, true) ? result : UMF_RESULT_ERROR_USER_SPECIFIC;
     } else if (result == UMF_RESULT_SUCCESS) {
         result = fetch_draft(fetch, generation);
     }

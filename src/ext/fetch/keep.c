@@ -15,12 +15,13 @@ static bool is_like(const umf_vault_entry_t *entry, const umf_fetch_entry_t *oth
            !(entry->flags & UMF_VAULT_ZERO) == !(other->flags & UMF_VAULT_ZERO);
 }
 
-static void compare_entry(umf_fetch_local_t *local, const umf_fetch_table_t *table, uint32_t i) {
+/* false: the user ends the fetch. */
+static bool compare_entry(umf_fetch_local_t *local, const umf_fetch_table_t *table, uint32_t i) {
     const umf_fetch_entry_t *other = &table->entries[i];
     const char *key = umf_fetch_key(table, i);
     umf_vault_entry_t entry = UMF_VAULT_ENTRY_INIT;
     if (umfVaultFind(local->view, key, &entry) != UMF_RESULT_SUCCESS || !is_like(&entry, other)) {
-        return;
+        return true;
     }
     bool is_same = entry.flags == other->flags && entry.note_size == other->note_size &&
                    (entry.note_size == 0 ||
@@ -28,12 +29,17 @@ static void compare_entry(umf_fetch_local_t *local, const umf_fetch_table_t *tab
     uint64_t pieces = other->flags & UMF_VAULT_ZERO ? 0 : umf_fetch_pieces(other->size);
     for (uint32_t piece = 0; piece < pieces; piece++) {
         const char *at = (const char *)entry.ptr + piece * UMF_FETCH_PIECE;
-        bool is_equal = umf_sum(at, umf_fetch_piece_size(other, piece)) ==
-                        table->digests[other->digest + piece];
+        size_t size = umf_fetch_piece_size(other, piece);
+        bool is_equal = umf_sum(at, size) == table->digests[other->digest + piece];
         local->same_pieces[other->digest + piece] = is_equal;
+        local->progress->done += is_equal ? size : 0;
         is_same = is_same && is_equal;
+        if (!umf_fetch_report(local->progress, false)) {
+            return false;
+        }
     }
     local->same_entries[i] = is_same;
+    return true;
 }
 
 static int count_entry(const umf_vault_entry_t *entry, void *arg) {
@@ -116,7 +122,9 @@ static umf_result_t compare(umf_fetch_local_t *local, const umf_fetch_table_t *t
     }
     local->is_all = has_identity(local->view, table);
     for (uint32_t i = 0; i < head->entries; i++) {
-        compare_entry(local, table, i);
+        if (!compare_entry(local, table, i)) {
+            return UMF_RESULT_ERROR_USER_SPECIFIC;
+        }
         local->is_all = local->is_all && local->same_entries[i];
     }
     umfVaultEach(local->view, NULL, gone_add, &gone);

@@ -15,6 +15,21 @@
 #define UMF_FETCH_FLIGHTS 8u               /* gets of a server at a time */
 #define UMF_FETCH_GAP (UINT64_C(64) << 10) /* so much between pieces is got with them */
 
+/* --- fetch.c: progress ------------------------------------------------------------------------ */
+
+#define UMF_FETCH_REPORT_MS 100
+
+typedef struct umf_fetch_progress_t {
+    umf_vault_fetch_progress_t call; /* NULL: none */
+    void *arg;
+    uint64_t done, size; /* bytes of content */
+    uint64_t last;       /* time of the last call, in ms */
+} umf_fetch_progress_t;
+
+/* Calls the function of the user; `is_due`: in any case, else if it is time. false: it ends the
+ * fetch. */
+bool umf_fetch_report(umf_fetch_progress_t *progress, bool is_due);
+
 /* --- source.c: a server ----------------------------------------------------------------------- */
 
 typedef struct umf_fetch_flight_t {
@@ -48,6 +63,7 @@ umf_result_t umf_fetch_source_run(umf_fetch_source_t *source, uint32_t run,
 /* --- keep.c: the current generation of the vault ---------------------------------------------- */
 
 typedef struct umf_fetch_local_t {
+    umf_fetch_progress_t *progress; /* set before it is read */
     umf_vault_view_handle_t view; /* NULL: none */
     uint64_t generation;
     size_t entries;     /* of it */
@@ -87,6 +103,7 @@ typedef enum umf_fetch_state_t {
 } umf_fetch_state_t;
 
 typedef struct umf_fetch_transfer_t {
+    umf_fetch_progress_t *progress;
     umf_fetch_source_t *sources;
     unsigned source_count;
     unsigned flights;               /* gets of a server at a time, at most UMF_FETCH_FLIGHTS */

@@ -191,6 +191,9 @@ static bool source_take(umf_fetch_transfer_t *transfer, umf_fetch_source_t *sour
     source->count--;
     if (result == UMF_RESULT_SUCCESS && pieces_check(transfer, &flight)) {
         set_states(transfer, flight.first, flight.last, UMF_FETCH_HERE);
+        for (size_t i = flight.first; i < flight.last; i++) {
+            transfer->progress->done += size_of(transfer, i);
+        }
         transfer->missing -= flight.last - flight.first;
         source->is_tried = false;
         return true;
@@ -200,8 +203,18 @@ static bool source_take(umf_fetch_transfer_t *transfer, umf_fetch_source_t *sour
     return true;
 }
 
+static umf_result_t transfer_stop(umf_fetch_transfer_t *transfer) {
+    for (unsigned i = 0; i < transfer->source_count; i++) {
+        source_drain(transfer, &transfer->sources[i]);
+    }
+    return UMF_RESULT_ERROR_USER_SPECIFIC;
+}
+
 umf_result_t umf_fetch_transfer(umf_fetch_transfer_t *transfer) {
     while (transfer->missing) {
+        if (!umf_fetch_report(transfer->progress, false)) {
+            return transfer_stop(transfer);
+        }
         umf_fetch_source_t *busy = NULL;
         unsigned busy_count = 0;
         bool has_taken = false;
@@ -215,7 +228,7 @@ umf_result_t umf_fetch_transfer(umf_fetch_transfer_t *transfer) {
             busy_count += source->count > 0;
         }
         if (busy && !has_taken) {
-            source_take(transfer, busy, busy_count == 1 ? UINT64_MAX : NAP_MS);
+            source_take(transfer, busy, busy_count == 1 ? UMF_FETCH_REPORT_MS : NAP_MS);
         } else if (!busy && !has_taken) {
             bool is_over = true; /* a server may have been opened again just now */
             for (unsigned i = 0; i < transfer->source_count; i++) {
@@ -226,5 +239,6 @@ umf_result_t umf_fetch_transfer(umf_fetch_transfer_t *transfer) {
             }
         }
     }
-    return UMF_RESULT_SUCCESS;
+    return umf_fetch_report(transfer->progress, true) ? UMF_RESULT_SUCCESS
+                                                      : UMF_RESULT_ERROR_USER_SPECIFIC;
 }
