@@ -207,7 +207,8 @@ typedef struct umf_vault_entry_t {
 #define UMF_VAULT_ENTRY_INIT                                                                       \
     { sizeof(umf_vault_entry_t), NULL, 0, NULL, 0, 0, NULL, -1 }
 
-/// @brief Called by ::umfVaultFetch in its thread, about every 100 ms, and when all content is here,
+/// @brief Called by ::umfVaultFetch in its thread, about every 100 ms, and when all content is
+/// here,
 ///        before the commit. Returns 0 to go on.
 ///
 /// `done` of `size` bytes of content are here; `size` is 0 until a server has answered. Both begin

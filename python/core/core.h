@@ -278,7 +278,7 @@ extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_d
     umf_py_ipc_functions[], umf_py_copy_functions[], umf_py_queue_functions[],
     umf_py_record_functions[], umf_py_recording_functions[], umf_py_limit_functions[],
     umf_py_shortage_functions[], umf_py_event_functions[], umf_py_remote_functions[],
-    umf_py_vault_functions[], umf_py_vault_move_functions[];
+    umf_py_vault_functions[], umf_py_vault_move_functions[], umf_py_vault_fetch_functions[];
 
 /* Opens a vault so that handlers of signals run meanwhile (vault_open.c). */
 PyObject *umf_py_vault_open(PyObject *module, PyObject *args);

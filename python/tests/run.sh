@@ -22,7 +22,7 @@ export PYTHONPATH=$built:$deps/python:$deps/pyright PYTHONDONTWRITEBYTECODE=1
     skip "$python has no pytest (scripts/install-deps.sh fetches it into build/deps/python)"
 
 # -X dev: the interpreter checks its own memory and reports files left open.
-[ "$part" != package ] || exec "$python" -X dev -W error::ResourceWarning -m pytest -q "$tests" --ignore="$tests/gpu"
+[ "$part" != package ] || exec "$python" -X dev -W error::ResourceWarning -m pytest -q -rs "$tests" --ignore="$tests/gpu"
 
 export PYTHONPATH=$PYTHONPATH:$deps/torch
 "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' ||

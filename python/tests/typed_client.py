@@ -264,6 +264,10 @@ def memory_that_stays() -> None:
         )
         model.snapshot(1, timeout=1.0, digest=False)
         model.evict(1)
+        with umf.remote.Remote() as context:
+            fetched: int = model.fetch(
+                context, "umfr:a", "umfr:b", keep=True, digest=True, limit=1, in_flight=0, timeout=1.0, progress=print
+            )
         model.drop(1)
         model.drop_draft()
         number = umf.vault.load_safetensors(model, "folder", identity=None, timeout=0, device="cuda")

@@ -28,7 +28,21 @@ import operator
 import os
 import threading
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any, Callable, ContextManager, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Union,
+)
 
 from . import _core
 from ._copy import copy
@@ -48,6 +62,9 @@ from ._tensors import (
     tensor_of_interface,
     tensor_of_note,
 )
+
+if TYPE_CHECKING:
+    from .remote import Remote
 
 __all__ = ["Draft", "Entry", "Event", "State", "Vault", "View", "list_vaults", "load_safetensors", "stop"]
 
@@ -754,6 +771,54 @@ class Vault(_Closing):
                 started. None: NotSupportedError if there is such memory
         """
         return View(self, generation, timeout, identity, devices)
+
+    def fetch(
+        self,
+        remote: "Remote",
+        *addresses: str,
+        keep: bool = True,
+        digest: bool = False,
+        limit: int = 0,
+        in_flight: int = 0,
+        timeout: float = 0.0,
+        progress: Optional[Callable[[int, int], object]] = None,
+    ) -> int:
+        """Makes the generation of `umf-remote serve` on other machines the current one here.
+
+        Either the vault has the whole generation afterwards, or it is as it was. Handlers of signals run meanwhile, so
+        Ctrl-C ends it; while a server does not answer they run when the deadline of `remote` is over.
+
+        Args:
+            remote: the context that connects to the servers; beyond this machine it needs devices and a key file
+            addresses: of 1 to 16 servers of the same generation, "umfr:...". All are used at once
+            keep: content that the current generation has already does not travel
+            digest: keep a sum of each entry, for `View.verify`
+            limit: bytes that the generation may have; 0: no limit
+            in_flight: bytes that may be in transfer at once from each server, at least 4 MiB; 0: 64 MiB
+            timeout: seconds to wait while another process writes
+            progress: called about every 100 ms with the bytes that are here and those of all content, which are 0 until
+                a server has answered. An exception ends the fetch
+
+        Returns:
+            the number of the generation; that of the current one if nothing differs
+
+        Raises:
+            InvalidArgumentError: an address is none. `reason` is ``UMF_REASON_ABSENT`` if the server has no generation,
+                ``UMF_REASON_STALE`` if no server has it any more, ``UMF_REASON_BROKEN`` if its content is damaged,
+                ``UMF_REASON_DENIED`` if it has another key.
+            OutOfResourcesError: `reason` is ``UMF_REASON_GONE`` or ``UMF_REASON_DEADLINE`` if no server answers,
+                ``UMF_REASON_LIMIT`` if the generation is too large, ``UMF_REASON_BUSY`` while another process writes.
+        """
+        from .remote import Remote
+
+        if not isinstance(remote, Remote):
+            raise TypeError(f"remote must be a umf.remote.Remote, not {type(remote).__name__}")
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be callable, not {type(progress).__name__}")
+        with self._uses as number, remote._uses as context:
+            return _core.vault_fetch(
+                number, context, " ".join(addresses), keep, digest, limit, in_flight, _ms(timeout), progress
+            )
 
     def state(self) -> State:
         """Its state now."""

@@ -64,7 +64,7 @@ umf_result_t umf_fetch_source_run(umf_fetch_source_t *source, uint32_t run,
 
 typedef struct umf_fetch_local_t {
     umf_fetch_progress_t *progress; /* set before it is read */
-    umf_vault_view_handle_t view; /* NULL: none */
+    umf_vault_view_handle_t view;   /* NULL: none */
     uint64_t generation;
     size_t entries;     /* of it */
     uint64_t bytes;     /* of these */
