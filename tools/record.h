@@ -49,6 +49,9 @@ const char *record_place(umf_reader_t *reader, uint32_t stack, char *text, size_
 typedef bool record_write_t(void *arg, FILE *out, umf_reader_error_t *error);
 int record_write(const char *path, record_write_t *write, void *arg);
 
+/* The section of pages, if there are arenas. */
+void trace_show_pages(const umf_reader_t *reader, umf_reader_replay_t *replay);
+
 /* Writes the files named in the command line; returns the exit status. */
 bool trace_has_exports(void);
 int trace_export(umf_reader_t *reader);

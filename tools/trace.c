@@ -396,6 +396,7 @@ static int summary(trace_t *trace) {
     }
     record_describe(trace->reader, "file", "Recording");
     show_pools(trace);
+    trace_show_pages(trace->reader, trace->replay);
     show_peak(trace);
     show_refusal(trace);
     show_frees(trace);
@@ -421,6 +422,13 @@ static const char *const kind_names[] = {
     [UMF_RECORD_CREATE] = "create",
     [UMF_RECORD_DESTROY] = "destroy",
     [UMF_RECORD_MARK] = "mark",
+    [UMF_RECORD_PAGE_CREATE] = "page create",
+    [UMF_RECORD_PAGE_DESTROY] = "page destroy",
+    [UMF_RECORD_PAGE_DONATE] = "page donate",
+    [UMF_RECORD_PAGE_RETIRE] = "page retire",
+    [UMF_RECORD_PAGE_UNMAP] = "page unmap",
+    [UMF_RECORD_PAGES] = "pages",
+    [UMF_RECORD_PAGES_MOVED] = "pages moved",
 };
 
 /* The name of its object, or of the mark. */

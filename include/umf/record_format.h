@@ -192,7 +192,9 @@ typedef struct umf_record_module_t {
     uint8_t build_id[32];
 } umf_record_module_t;
 
-/// @brief Kind of an event.
+/// @brief Kind of an event. Kinds are added without a new version: a reader leaves out events of
+/// kinds that it does not know. Kinds from ::UMF_RECORD_PAGE_CREATE on are of arenas: pools over a
+/// range of addresses, whose pages of physical memory move.
 typedef enum umf_record_event_kind_t {
     /// A pool allocated `size` bytes, the requested size, at `address`.
     UMF_RECORD_ALLOC = 1,
@@ -226,7 +228,28 @@ typedef enum umf_record_event_kind_t {
     /// An object was destroyed.
     UMF_RECORD_DESTROY = 14,
     /// A mark of the program; `address` is the offset of its name in ::UMF_RECORD_TEXTS.
-    UMF_RECORD_MARK = 15
+    UMF_RECORD_MARK = 15,
+    /// An arena made a page of `size` bytes, which is spare: mapped nowhere. A page that is mapped
+    /// is a ::UMF_RECORD_PROVIDER_ALLOC, one that leaves its place a ::UMF_RECORD_PROVIDER_FREE.
+    UMF_RECORD_PAGE_CREATE = 16,
+    /// A page of `size` bytes was destroyed.
+    UMF_RECORD_PAGE_DESTROY = 17,
+    /// Free pages at `address`, `size` bytes, were donated: they are spare until they are mapped
+    /// elsewhere, and their old addresses are stale, because queued work may still use them.
+    UMF_RECORD_PAGE_DONATE = 18,
+    /// Free pages at `address`, `size` bytes, are to be destroyed: until queued work has completed
+    /// their addresses are stale.
+    UMF_RECORD_PAGE_RETIRE = 19,
+    /// `size` bytes of stale addresses at `address` were unmapped.
+    UMF_RECORD_PAGE_UNMAP = 20,
+    /// The sums of an arena have changed, or its recording begins; followed by
+    /// ::UMF_RECORD_PAGES_MOVED. `address` is the number of bytes of its pages, `size` of those
+    /// that
+    /// are spare.
+    UMF_RECORD_PAGES = 21,
+    /// `address` is the number of bytes of stale addresses, `size` of all pages that were donated
+    /// since the pool was created.
+    UMF_RECORD_PAGES_MOVED = 22
 } umf_record_event_kind_t;
 
 /// @brief An event.

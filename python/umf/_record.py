@@ -26,6 +26,13 @@ _KINDS = (
     "create",
     "destroy",
     "mark",
+    "page create",
+    "page destroy",
+    "page donate",
+    "page retire",
+    "page unmap",
+    "pages",
+    "pages moved",
 )
 _STATES = ("", "live", "cached", "free", "unknown")
 _POOL, _PROVIDER = 1, 2
@@ -42,10 +49,13 @@ class Event(NamedTuple):
         time: seconds since the recording began.
         kind: "alloc", "free", "free refused", "out of memory", "provider alloc", "provider free",
             "provider refused", "trim", "suspend", "resume", "open", "close", "create", "destroy",
-            "mark".
+            "mark"; of pools whose pages move "page create", "page destroy", "page donate", "page
+            retire", "page unmap", "pages", "pages moved".
         where: the pool or provider, as "disjoint #3"; of a mark its name.
         address: of the memory. "out of memory": bytes held by the pool. "trim": bytes held before.
-        size: in bytes. "trim": bytes held after.
+            "pages": bytes of all pages. "pages moved": bytes of stale addresses.
+        size: in bytes. "trim": bytes held after. "pages": of spare pages. "pages moved": of all
+            pages that were donated.
         thread: as ``threading.get_native_id`` says.
         queue: number of the queue; 0: none.
         stack: native frames, the innermost first; empty where stacks were not recorded.

@@ -67,7 +67,7 @@ static void check_event(const umf_reader_t *reader, const umf_reader_event_t *ev
     FUZZ_CHECK(event->ns >= last && event->ns <= info->last_ns);
     FUZZ_CHECK(event->object < info->object_count && event->stack < info->stack_count);
     FUZZ_CHECK(event->thread < info->thread_count);
-    FUZZ_CHECK(event->kind >= UMF_RECORD_ALLOC && event->kind <= UMF_RECORD_MARK);
+    FUZZ_CHECK(event->kind >= UMF_RECORD_ALLOC && event->kind <= UMF_READER_KIND_LAST);
     FUZZ_CHECK(event->kind != UMF_RECORD_MARK || umf_reader_text(reader, event->address));
 }
 
@@ -106,7 +106,11 @@ static void check_sums(const umf_reader_t *reader, umf_reader_replay_t *replay) 
     for (size_t at = 0; umf_reader_replay_next_provided(replay, &at) != NULL;) {
     }
     for (uint32_t i = 0; i < umf_reader_info(reader)->object_count; i++) {
-        listed.bytes -= umf_reader_replay_object(replay, i)->use.bytes;
+        const umf_reader_object_use_t *object = umf_reader_replay_object(replay, i);
+        listed.bytes -= object->use.bytes;
+        FUZZ_CHECK(object->pages.spare <= object->pages.reserved);
+        FUZZ_CHECK(object->pages.reserved <= object->pages.reserved_peak);
+        FUZZ_CHECK(object->pages.is_known || object->pages.reserved == 0);
     }
     FUZZ_CHECK(listed.bytes == 0);
 }

@@ -7,6 +7,7 @@
  *   overwritten  demo in a file with room for the last events only
  *   died         demo of a program that died: live allocations are only in the events
  *   tiny         a few events, and the file ends with the last
+ *   arena        likewise, of a pool whose pages move, and an event of a later version
  *   snapshot     pools with spans and runs
  *   grown        the same pools later
  *   named        snapshot with names of code, of which one is inlined
@@ -440,6 +441,15 @@ static void recording(const char *path, uint64_t events, uint64_t blocks, bool f
     }
 }
 
+/* The file ends with the last event of its only block. */
+static void cut_off(const char *path) {
+    umf_record_block_t *block = section(UMF_RECORD_BLOCKS);
+    size_t size = (size_t)((char *)&block->events[block->count] - sample.file);
+    if (truncate(path, (off_t)size) != 0) {
+        fail(path);
+    }
+}
+
 /* What recording makes, but all of it in 4 KB. */
 static void tiny(const char *path) {
     create(path, (uint64_t[UMF_RECORD_SECTIONS]){6, 1024, 1, 24, 8, 1});
@@ -456,11 +466,60 @@ static void tiny(const char *path) {
     end_badly();
     keep_live();
     end();
-    umf_record_block_t *block = section(UMF_RECORD_BLOCKS);
-    size_t size = (size_t)((char *)&block->events[block->count] - sample.file);
-    if (truncate(path, (off_t)size) != 0) {
-        fail(path);
+    cut_off(path);
+}
+
+static void sums(uint64_t reserved, uint64_t spare, uint64_t stale, uint64_t donated) {
+    uint32_t number = sample.pools[ACTIVATIONS].number;
+    event(0, UMF_RECORD_PAGES, number, 0, reserved << 20, spare << 20);
+    event(0, UMF_RECORD_PAGES_MOVED, number, 0, stale << 20, donated << 20);
+}
+
+/* Pages of a block of 4 MiB that was freed serve a block of 6 MiB. */
+static void live_in_arena(uint32_t number, uint64_t base) {
+    const uint64_t mib = 1 << 20;
+    event(0, UMF_RECORD_CREATE, number, 0, 0, 0);
+    sums(0, 0, 0, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        event(0, UMF_RECORD_PAGE_CREATE, number, stacks[0], 0, 2 * mib);
+        event(0, UMF_RECORD_PROVIDER_ALLOC, number, stacks[0], base + 2 * i * mib, 2 * mib);
     }
+    sums(6, 0, 0, 0);
+    event(0, UMF_RECORD_ALLOC, number, stacks[0], base, 4 * mib);
+    event(0, UMF_RECORD_ALLOC, number, stacks[1], base + 4 * mib, 2 * mib);
+    event(0, UMF_RECORD_FREE, number, 0, base, 0);
+    event(0, UMF_RECORD_PAGE_CREATE, number, stacks[1], 0, 2 * mib);
+    event(0, UMF_RECORD_PROVIDER_FREE, number, 0, base, 2 * mib);
+    event(0, UMF_RECORD_PROVIDER_FREE, number, 0, base + 2 * mib, 2 * mib);
+    event(0, UMF_RECORD_PAGE_DONATE, number, stacks[1], base, 4 * mib);
+    for (unsigned i = 3; i < 6; i++) {
+        event(0, UMF_RECORD_PROVIDER_ALLOC, number, stacks[1], base + 2 * i * mib, 2 * mib);
+    }
+    sums(8, 0, 4, 4);
+    event(0, UMF_RECORD_ALLOC, number, stacks[1], base + 6 * mib, 6 * mib);
+    event(0, UMF_RECORD_PAGE_UNMAP, number, 0, base, 4 * mib);
+    sums(8, 0, 0, 4);
+    event(0, UMF_RECORD_FREE, number, 0, base + 4 * mib, 0);
+    event(0, UMF_RECORD_PROVIDER_FREE, number, 0, base + 4 * mib, 2 * mib);
+    event(0, UMF_RECORD_PAGE_RETIRE, number, 0, base + 4 * mib, 2 * mib);
+    event(0, UMF_RECORD_PAGE_UNMAP, number, 0, base + 4 * mib, 2 * mib);
+    event(0, UMF_RECORD_PAGE_DESTROY, number, 0, 0, 2 * mib);
+    event(0, UMF_RECORD_PAGE_CREATE, number, 0, 0, mib);
+    sums(7, 1, 0, 4);
+}
+
+static void arena(const char *path) {
+    create(path, (uint64_t[UMF_RECORD_SECTIONS]){6, 1024, 1, 24, 0, 1});
+    sample.is_single = true;
+    sample.header->flags = UMF_RECORD_HAS_STACKS;
+    text("");
+    make_objects();
+    make_modules();
+    const pool_t *pool = &sample.pools[ACTIVATIONS];
+    live_in_arena(pool->number, address_of(pool, 0));
+    event(0, (umf_record_event_kind_t)(UMF_RECORD_PAGES_MOVED + 1), pool->number, 0, 1, 1);
+    end();
+    cut_off(path);
 }
 
 /* `bare`: taken without a recording with leaks. */
@@ -540,6 +599,8 @@ int main(int argc, char **argv) {
         recording(argv[1], events, 6, true, false);
     } else if (strcmp(what, "tiny") == 0) {
         tiny(argv[1]);
+    } else if (strcmp(what, "arena") == 0) {
+        arena(argv[1]);
     } else if (strcmp(what, "snapshot") == 0 || strcmp(what, "grown") == 0) {
         snapshot(argv[1], *what == 'g' ? 5 : 2, false);
     } else if (strcmp(what, "named") == 0) {
@@ -548,7 +609,7 @@ int main(int argc, char **argv) {
         snapshot(argv[1], 2, true);
     } else {
         fputs("usage: record_sample <file> "
-              "demo|clean|destroyed|destroyed_lost|overwritten|died|tiny|snapshot|grown|"
+              "demo|clean|destroyed|destroyed_lost|overwritten|died|tiny|arena|snapshot|grown|"
               "named|bare [<events>]\n",
               stderr);
         return 2;

@@ -49,7 +49,7 @@ expect_json() { # <expression about the document d>
         fail "not in the JSON: $1"
 }
 
-for what in demo clean destroyed destroyed_lost overwritten died tiny snapshot grown named bare; do
+for what in demo clean destroyed destroyed_lost overwritten died tiny arena snapshot grown named bare; do
     "$sample" $what.umfrec $what
 done
 
@@ -458,6 +458,11 @@ if [ -n "$python" ]; then
     [ $status -eq 0 ] || [ $status -eq 77 ] || fail "the trace for Perfetto is not right: $(cat out)"
     [ $status -eq 0 ] || echo "record_test: no package perfetto: its traces are not opened"
 fi
+grep -aq 'pages' demo.perfetto && fail "there are counters of pages without an arena"
+expect_status 0 "$umfctl" trace arena.umfrec --perfetto arena.perfetto
+for counter in 'reserved pages' 'spare pages' 'stale addresses' 'donated pages'; do
+    [ "$(grep -ao "activations #4 $counter" arena.perfetto | wc -l)" -eq 1 ] || fail "no counter of $counter"
+done
 expect_status 1 "$umfctl" trace demo.umfrec --chrome ./demo.umfrec
 expect_in err 'it is the recording'
 expect_status 1 "$umfctl" trace demo.umfrec --chrome none/x
@@ -466,6 +471,20 @@ if [ -w /dev/full ]; then
     expect_status 1 "$umfctl" trace demo.umfrec --pytorch /dev/full
     expect_in err '/dev/full cannot be written: No space left on device'
 fi
+
+# --- arenas: sums of their pages, and an event that a later version wrote ---
+
+expect_status 0 "$umfctl" trace arena.umfrec
+expect_in out '^Pages of arenas$'
+expect_in out '^ +activations #4 +8 MiB +7 MiB +1 MiB +0 bytes +4 MiB$'
+expect_status 0 "$umfctl" trace arena.umfrec --json
+expect_json 'd["pages"] == [{"label": "activations #4", "peak": 8 << 20, "reserved": 7 << 20, "spare": 1 << 20,
+    "stale": 0, "donated": 4 << 20, "created": 9 << 20, "destroyed": 2 << 20}]'
+expect_json 'next(pool["held"] for pool in d["pools"] if pool["name"] == "activations") == 6 << 20'
+expect_status 0 "$umfctl" trace arena.umfrec --events --json
+expect_json '[e["kind"] for e in d["events"]].count("page unmap") == 2 and d["events"][-1]["kind"] == "pages moved"'
+expect_status 0 "$umfctl" trace demo.umfrec
+expect_not_in out 'Pages of arenas'
 
 # --- damaged files: a message, and no file is changed ---
 

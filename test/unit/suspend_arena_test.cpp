@@ -1,13 +1,24 @@
 /*
  * Arenas that are suspended: their pieces are runs of pages, and each is one page after a resume.
- * On queues: gpu/random_test.cpp.
+ * On queues: gpu/random_test.cpp. And the events of pages, which recordings have.
  */
+#include <map>
+#include <mutex>
+
+#include <unistd.h>
+
 #include <umf/queue.h>
 #include <umf/reclaim.h>
+#include <umf/record.h>
 #include <umf/suspend.h>
 
 #include "fakes/log_file.h"
 #include "unit/arena.h"
+
+extern "C" {
+#include "object/event.h"
+#include "reader/reader.h"
+}
 
 namespace {
 
@@ -267,4 +278,262 @@ TEST_F(SuspendArena, KeepsContentInRandomPrograms) {
         pool = nullptr, provider = nullptr;
         ASSERT_EQ(RangedVmm::faults(), "");
     }
+}
+
+// --- events of pages -----------------------------------------------------------------------------
+
+namespace {
+
+// What the events say about an arena, and events that contradict each other.
+struct PageStory {
+    std::mutex mutex;
+    umf_memory_pool_handle_t pool = nullptr;
+    std::map<uint64_t, uint64_t> mapped, stale; // address to size
+    uint64_t made = 0, mapped_bytes = 0, stale_bytes = 0, donated = 0;
+    uint64_t pages = 0, spare = 0, sum_stale = 0, sum_donated = 0; // as the last sums say
+    size_t sums = 0, odd = 0;
+    bool knows_stale = true; // else addresses that could not be unmapped are stale, too
+
+    void add(const umf_event_t &event) {
+        std::lock_guard<std::mutex> guard(mutex);
+        if (event.pool != pool) {
+            return;
+        }
+        switch (event.kind) {
+        case UMF_RECORD_PAGE_CREATE:
+            made += event.size;
+            break;
+        case UMF_RECORD_PAGE_DESTROY:
+            odd += made < event.size;
+            made -= event.size;
+            break;
+        case UMF_RECORD_PROVIDER_ALLOC:
+            odd += !mapped.emplace(event.address, event.size).second;
+            mapped_bytes += event.size;
+            break;
+        case UMF_RECORD_PROVIDER_FREE:
+            odd += mapped.count(event.address) == 0 || mapped[event.address] != event.size;
+            mapped.erase(event.address);
+            mapped_bytes -= event.size;
+            break;
+        case UMF_RECORD_PAGE_DONATE:
+            donated += event.size;
+            [[fallthrough]];
+        case UMF_RECORD_PAGE_RETIRE:
+            odd += !stale.emplace(event.address, event.size).second;
+            stale_bytes += event.size;
+            break;
+        case UMF_RECORD_PAGE_UNMAP:
+            odd += knows_stale &&
+                   (stale.count(event.address) == 0 || stale[event.address] != event.size);
+            stale.erase(event.address);
+            stale_bytes -= event.size;
+            break;
+        case UMF_RECORD_PAGES:
+            pages = event.address;
+            spare = event.size;
+            sums++;
+            break;
+        case UMF_RECORD_PAGES_MOVED:
+            sum_stale = event.address;
+            sum_donated = event.size;
+            break;
+        default:
+            break;
+        }
+    }
+};
+
+PageStory *page_story;
+
+void tell_page_story(const umf_event_t *event) {
+    page_story->add(*event);
+}
+
+class RecordedArena : public SuspendArena {
+  protected:
+    PageStory story;
+
+    void TearDown() override {
+        umf_event_listen(nullptr);
+        SuspendArena::TearDown();
+    }
+    void listen() {
+        page_story = &story;
+        story.pool = pool;
+        umf_event_listen(tell_page_story);
+    }
+    // No other thread uses the pool now.
+    void is_told() {
+        EXPECT_EQ(story.pages, counter(pool, "reserved_memory"));
+        EXPECT_EQ(story.spare, counter(pool, "spare_memory"));
+        EXPECT_EQ(story.sum_stale, counter(pool, "stale_memory"));
+        EXPECT_EQ(story.sum_donated, counter(pool, "donated_memory"));
+        EXPECT_EQ(story.donated, story.sum_donated);
+        EXPECT_EQ(story.made, story.pages);
+        EXPECT_EQ(story.odd, 0U);
+        // Others are to be destroyed when they are unmapped.
+        EXPECT_LE(story.mapped_bytes + story.spare, story.pages);
+    }
+    // Of the pool, at the end of a recording.
+    umf_reader_pages_t read(const std::string &path, uint64_t *held) {
+        umf_reader_error_t error = {""};
+        umf_reader_t *reader = umf_reader_open(path.c_str(), &error);
+        EXPECT_NE(reader, nullptr) << error.text;
+        umf_reader_replay_t *replay = umf_reader_replay_begin(reader, &error);
+        EXPECT_TRUE(umf_reader_replay_run(replay, INT64_MAX, &error)) << error.text;
+        umf_reader_pages_t pages = {};
+        for (uint32_t i = 1; i < umf_reader_info(reader)->object_count; i++) {
+            if (umf_reader_object(reader, i)->handle == reinterpret_cast<uintptr_t>(pool)) {
+                pages = umf_reader_replay_object(replay, i)->pages;
+                *held = umf_reader_replay_object(replay, i)->held;
+            }
+        }
+        umf_reader_replay_free(replay);
+        umf_reader_close(reader);
+        return pages;
+    }
+};
+
+} // namespace
+
+TEST_F(RecordedArena, TellsOfPagesThatMove) {
+    make();
+    listen();
+    const std::vector<char *> kept = comb(16);
+    is_told();
+    EXPECT_EQ(story.donated, 0U);
+    char *large = take(8 * MiB - PAGE);
+    is_told();
+    EXPECT_GT(story.donated, 6 * MiB);
+    EXPECT_EQ(story.mapped_bytes, story.pages) << "all pages are in use";
+    free_all({large});
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    is_told();
+    EXPECT_EQ(story.mapped_bytes, 8 * MiB);
+    EXPECT_EQ(story.stale_bytes, 0U);
+    const size_t sums = story.sums;
+    free_all({take(64 * KiB)});
+    free_all({take(64 * KiB)}); // the page stays
+    EXPECT_EQ(story.sums, sums + 1) << "sums that have not changed are not told";
+    free_all(kept);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    pool = nullptr;
+    EXPECT_EQ(story.made, 0U);
+    EXPECT_EQ(story.mapped_bytes, 0U);
+    EXPECT_TRUE(story.mapped.empty() && story.stale.empty());
+    EXPECT_EQ(story.odd, 0U);
+}
+
+TEST_F(RecordedArena, TellsOfOldAddressesUntilTheyAreUnmapped) {
+    make(",donate=trim");
+    listen();
+    const std::vector<char *> kept = comb(16);
+    char *large = take(8 * MiB - PAGE);
+    is_told();
+    EXPECT_GT(story.stale_bytes, 6 * MiB);
+    EXPECT_EQ(story.stale_bytes, story.sum_stale);
+    EXPECT_EQ(umfPoolTrimMemory(pool, SIZE_MAX), OK);
+    is_told();
+    EXPECT_EQ(story.stale_bytes, 0U);
+    free_all(kept);
+    free_all({large});
+}
+
+TEST_F(RecordedArena, HoldsItsPagesWhileItIsSuspended) {
+    make();
+    listen();
+    const std::vector<char *> kept = comb(16);
+    free_all({take(8 * MiB - PAGE)});
+    suspend();
+    is_told();
+    EXPECT_EQ(story.mapped_bytes, story.pages);
+    EXPECT_EQ(umfFree(kept[0]), OK); // perhaps the last block of a piece
+    resume();
+    is_told();
+    EXPECT_EQ(story.mapped_bytes, story.pages);
+    free_all({kept.begin() + 1, kept.end()});
+    suspend(); // of nothing
+    resume();
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    is_told();
+    EXPECT_EQ(story.pages, 0U);
+    EXPECT_TRUE(story.mapped.empty());
+}
+
+TEST_F(RecordedArena, TellsOfRandomProgramsWhoseCallsFail) {
+    ONE_THREAD_ONLY()
+    for (const char *operation : {"page_create", "page_map", "page_unmap", "page_destroy", ""}) {
+        for (size_t n = 1; n <= scaled(200); n++) {
+            SCOPED_TRACE(std::string(operation) + " " + std::to_string(n));
+            make(n % 2 ? ",watermark=0" : "");
+            listen();
+            story.knows_stale = std::string(operation) != "page_unmap";
+            Program program(pool, static_cast<unsigned>(n));
+            RangedVmm::fail(operation, n);
+            for (int i = 0; i < 120; i++) {
+                program.step();
+                is_told();
+            }
+            RangedVmm::fail("", 0);
+            program.end();
+            is_told();
+            ASSERT_EQ(umfPoolDestroy(pool), OK);
+            ASSERT_EQ(umfMemoryProviderDestroy(provider), OK);
+            pool = nullptr, provider = nullptr;
+            EXPECT_EQ(story.made, 0U);
+            EXPECT_TRUE(story.mapped.empty());
+            ASSERT_EQ(story.odd, 0U);
+            story.mapped.clear(), story.stale.clear();
+            story.mapped_bytes = story.stale_bytes = story.donated = 0;
+            story.pages = story.spare = story.sum_stale = story.sum_donated = 0;
+            ASSERT_FALSE(HasFailure());
+        }
+    }
+}
+
+TEST_F(RecordedArena, IsReadFromARecording) {
+    char path[] = "/tmp/umf_arena_XXXXXX";
+    ASSERT_NE(mkdtemp(path), nullptr);
+    const std::string file = std::string(path) + "/run";
+    umf_record_params_t params = UMF_RECORD_PARAMS_INIT;
+    params.path = file.c_str();
+    params.size = 4 * MiB;
+    make();
+    const std::vector<char *> kept = comb(16);
+    uint64_t held_then = 0;
+    for (const bool only_it : {false, true}) {
+        params.pools = only_it ? &pool : nullptr;
+        params.pool_count = only_it;
+        const size_t before = held();
+        ASSERT_EQ(umfRecordStart(&params), OK);
+        ASSERT_EQ(umfRecordStop(), OK);
+        umf_reader_pages_t pages = read(file, &held_then);
+        EXPECT_TRUE(pages.is_known) << "also of a pool that did nothing";
+        EXPECT_EQ(pages.reserved, before);
+        EXPECT_EQ(pages.created, 0U);
+
+        ASSERT_EQ(umfRecordStart(&params), OK);
+        char *large = take(8 * MiB - PAGE);
+        free_all({large});
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        ASSERT_EQ(umfRecordStop(), OK);
+        pages = read(file, &held_then);
+        EXPECT_EQ(pages.reserved, held());
+        EXPECT_GE(pages.reserved_peak, before);
+        EXPECT_EQ(pages.spare, counter(pool, "spare_memory"));
+        EXPECT_EQ(pages.stale, counter(pool, "stale_memory"));
+        EXPECT_EQ(pages.donated, counter(pool, "donated_memory"));
+        EXPECT_EQ(pages.reserved, before + pages.created - pages.destroyed);
+    }
+    ASSERT_EQ(umfRecordStart(&params), OK);
+    free_all(kept);
+    ASSERT_EQ(umfPoolDestroy(pool), OK);
+    ASSERT_EQ(umfRecordStop(), OK);
+    const umf_reader_pages_t pages = read(file, &held_then);
+    EXPECT_TRUE(pages.is_known);
+    EXPECT_EQ(pages.reserved, 0U) << "it was destroyed";
+    pool = nullptr;
+    EXPECT_EQ(unlink(file.c_str()), 0);
+    EXPECT_EQ(rmdir(path), 0);
 }

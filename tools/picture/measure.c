@@ -14,12 +14,16 @@ static void see(picture_t *picture, const umf_reader_live_t *what, bool is_more)
 
 /* Before the first allocation in it. */
 static void before(picture_t *picture, const umf_reader_event_t *event) {
+    picture_object_t *object = &picture->objects[event->object];
     picture->kinds[event->kind]++;
+    object->has_pages |= event->kind >= UMF_RECORD_PAGE_CREATE;
     if (event->kind == UMF_RECORD_PROVIDER_ALLOC &&
         umf_reader_object(picture->reader, event->object)->kind == UMF_RECORD_OBJECT_POOL) {
-        picture_ranges_add(
-            picture, &picture->objects[event->object].ranges,
-            (picture_range_t){.base = event->address, .size = event->size, .is_span = true});
+        picture_ranges_add(picture, &object->ranges,
+                           (picture_range_t){.base = event->address,
+                                             .size = event->size,
+                                             .is_span = true,
+                                             .joins = object->has_pages});
     }
     picture->refused +=
         event->kind == UMF_RECORD_REFUSED ||

@@ -4,7 +4,7 @@
 
 #include "parts.h"
 
-static const char *const kinds[UMF_RECORD_MARK + 1] = {
+static const char *const kinds[UMF_READER_KIND_LAST + 1] = {
     [UMF_RECORD_REFUSED] = "refused", [UMF_RECORD_PROVIDER_REFUSED] = "provider_refused",
     [UMF_RECORD_TRIM] = "trim",       [UMF_RECORD_SUSPEND] = "suspend",
     [UMF_RECORD_RESUME] = "resume",   [UMF_RECORD_MARK] = "mark"};
@@ -245,7 +245,7 @@ void picture_moments_write(picture_t *picture) {
         write_mark(picture, &picture->marks[i]);
     }
     picture_close(out, ']');
-    for (size_t i = 0; i <= UMF_RECORD_MARK; i++) {
+    for (size_t i = 0; i <= UMF_READER_KIND_LAST; i++) {
         seen += picture->seen[i];
     }
     picture_member(out, "marks_left", seen - picture->mark_count);

@@ -29,7 +29,7 @@ typedef struct picture_range_t {
     uint64_t held; /* of a span: from the provider at this time */
     uint32_t flags;
     uint32_t first, cells; /* in the map; 0 cells: not drawn */
-    bool is_span;
+    bool is_span, joins;   /* with those that it touches */
 } picture_range_t;
 
 typedef struct picture_ranges_t {
@@ -43,6 +43,7 @@ typedef struct picture_object_t {
     uint32_t slot;
     bool is_used;      /* something refers to it */
     bool is_suspended; /* at this time */
+    bool has_pages;    /* an arena */
     struct picture_map_t *map;
     picture_ranges_t ranges;
 } picture_object_t;
@@ -109,7 +110,7 @@ typedef struct picture_t {
     bool is_pool_bin_set, is_site_bin_set, has_peak;
     picture_map_t *maps[PICTURE_MAPS];
     uint32_t map_count, next_frame;
-    uint64_t kinds[UMF_RECORD_MARK + 1], seen[UMF_RECORD_MARK + 1];
+    uint64_t kinds[UMF_READER_KIND_LAST + 1], seen[UMF_READER_KIND_LAST + 1];
     uint64_t refused, refused_seen;
     picture_mark_t *marks;
     size_t mark_count;

@@ -58,11 +58,11 @@ static uint64_t end_of(const picture_range_t *range) {
     return range->base + range->size;
 }
 
-/* Makes one of a range and those after it that it covers. */
-static void merge(picture_ranges_t *ranges, size_t at) {
+/* Makes one of a range and those after it that it covers, or joins. */
+static void merge(picture_ranges_t *ranges, size_t at, bool joins) {
     picture_range_t *range = &ranges->list[at];
     size_t next = at + 1;
-    while (next < ranges->count && ranges->list[next].base < end_of(range)) {
+    while (next < ranges->count && ranges->list[next].base < end_of(range) + joins) {
         uint64_t end = end_of(&ranges->list[next]);
         range->size = end > end_of(range) ? end - range->base : range->size;
         range->is_span &= ranges->list[next].is_span;
@@ -86,13 +86,16 @@ void picture_ranges_add(picture_t *picture, picture_ranges_t *ranges, picture_ra
         return;
     }
     size_t at = first_behind(ranges, range.base);
-    if (at < ranges->count && ranges->list[at].base < end_of(&range)) {
+    if (range.joins && at > 0 && end_of(&ranges->list[at - 1]) == range.base) {
+        at--;
+    }
+    if (at < ranges->count && ranges->list[at].base < end_of(&range) + range.joins) {
         picture_range_t *old = &ranges->list[at];
         uint64_t end = end_of(old) > end_of(&range) ? end_of(old) : end_of(&range);
         old->base = old->base < range.base ? old->base : range.base;
         old->size = end - old->base;
         old->is_span &= range.is_span;
-        merge(ranges, at);
+        merge(ranges, at, range.joins);
     } else if (has_room(picture, ranges)) {
         memmove(&ranges->list[at + 1], &ranges->list[at],
                 (ranges->count - at) * sizeof(*ranges->list));

@@ -307,7 +307,7 @@ bool umf_reader_next(umf_reader_cursor_t *cursor, umf_reader_event_t *event) {
         const place_t *place = &cursor->heap[0];
         const umf_record_event_t *from = place->next;
         uint32_t kind = UMF_RECORD_EVENT_KIND(from->what);
-        bool is_known = kind >= UMF_RECORD_ALLOC && kind <= UMF_RECORD_MARK &&
+        bool is_known = kind >= UMF_RECORD_ALLOC && kind <= UMF_READER_KIND_LAST &&
                         is_selected(cursor->reader, from);
         if (is_known) {
             *event = (umf_reader_event_t){.ns = time_of(cursor, from->ticks),

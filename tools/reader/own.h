@@ -99,6 +99,9 @@ bool reader_load_names(umf_reader_t *reader, umf_reader_error_t *error);
 size_t reader_names_of(const umf_reader_t *reader, uint64_t address,
                        const umf_record_name_t **names);
 
+/* Applies an event of the object that has the pages. */
+void reader_pages_apply(umf_reader_pages_t *pages, const umf_reader_event_t *event);
+
 /* The parts of umf_record_event_t::what, in range. */
 uint32_t reader_object_of(const umf_reader_t *reader, uint64_t what);
 uint32_t reader_stack_of(const umf_reader_t *reader, uint64_t what);

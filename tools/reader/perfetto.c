@@ -69,15 +69,21 @@ enum {
     TYPE_INSTANT = 3,
     TYPE_COUNTER = 4,
     UNIT_BYTES = 3,
-    PROCESS_TRACK = 1, /* further tracks: 2 times the number of the pool, and one more */
+    PROCESS_TRACK = 1, /* further tracks: by the number of the pool and the counter */
 };
+
+/* Counters of a pool. Those of pages have a track in recordings of arenas. */
+typedef enum counter_t { LIVE, HELD, RESERVED, SPARE, STALE, DONATED, COUNTERS } counter_t;
+
+static const char *const counter_names[COUNTERS] = {
+    "live", "held", "reserved pages", "spare pages", "stale addresses", "donated pages"};
 
 typedef struct perfetto_t {
     umf_reader_t *reader;
     FILE *out;
     umf_reader_replay_t *replay;
     folded_t folded;
-    uint64_t *last; /* by number of a pool: its live and held bytes when they were written */
+    uint64_t *last; /* by number of a pool and counter: as written */
     message_t packet, part, inner, trace;
     uint64_t profiles;
     bool has_failed;
@@ -148,15 +154,15 @@ static bool is_shown(const perfetto_t *perfetto, uint32_t number) {
            !umf_reader_is_left_out(perfetto->reader, number);
 }
 
-static uint64_t track_of(uint32_t pool, bool is_held) {
-    return PROCESS_TRACK + 1 + 2 * (uint64_t)pool + is_held;
+static uint64_t track_of(uint32_t pool, counter_t counter) {
+    return PROCESS_TRACK + 1 + COUNTERS * (uint64_t)pool + counter;
 }
 
-static void write_counter_track(perfetto_t *perfetto, uint32_t pool, bool is_held) {
-    char label[LABEL], name[LABEL + 8];
+static void write_counter_track(perfetto_t *perfetto, uint32_t pool, counter_t counter) {
+    char label[LABEL], name[LABEL + 20];
     umf_reader_label(perfetto->reader, pool, label, sizeof(label));
-    snprintf(name, sizeof(name), "%s %s", label, is_held ? "held" : "live");
-    put_varint(&perfetto->part, TRACK_ID, track_of(pool, is_held));
+    snprintf(name, sizeof(name), "%s %s", label, counter_names[counter]);
+    put_varint(&perfetto->part, TRACK_ID, track_of(pool, counter));
     put_varint(&perfetto->part, TRACK_PARENT, PROCESS_TRACK);
     put_text(&perfetto->part, TRACK_NAME, name);
     put_varint(&perfetto->inner, COUNTER_UNIT, UNIT_BYTES);
@@ -175,22 +181,25 @@ static void write_tracks(perfetto_t *perfetto) {
     write_packet(perfetto, STATE_NEEDED);
     for (uint32_t i = 1; i < info->object_count; i++) {
         if (is_shown(perfetto, i)) {
-            write_counter_track(perfetto, i, false);
-            write_counter_track(perfetto, i, true);
+            write_counter_track(perfetto, i, LIVE);
+            write_counter_track(perfetto, i, HELD);
         }
     }
 }
 
-static void write_count(perfetto_t *perfetto, int64_t ns, uint32_t pool, bool is_held,
+static void write_count(perfetto_t *perfetto, int64_t ns, uint32_t pool, counter_t counter,
                         uint64_t bytes) {
-    uint64_t *last = &perfetto->last[2 * (size_t)pool + is_held];
+    uint64_t *last = &perfetto->last[COUNTERS * (size_t)pool + counter];
     if (*last == bytes) {
         return;
+    }
+    if (counter > HELD && *last == UINT64_MAX) {
+        write_counter_track(perfetto, pool, counter);
     }
     *last = bytes;
     put_varint(&perfetto->packet, PACKET_TIMESTAMP, time_of(perfetto, ns));
     put_varint(&perfetto->part, EVENT_TYPE, TYPE_COUNTER);
-    put_varint(&perfetto->part, EVENT_TRACK, track_of(pool, is_held));
+    put_varint(&perfetto->part, EVENT_TRACK, track_of(pool, counter));
     put_varint(&perfetto->part, EVENT_VALUE, bytes);
     put_message(&perfetto->packet, PACKET_EVENT, &perfetto->part);
     write_packet(perfetto, STATE_NEEDED);
@@ -200,8 +209,14 @@ static void write_counts(perfetto_t *perfetto, int64_t ns) {
     for (uint32_t i = 1; i < perfetto->reader->info.object_count; i++) {
         const umf_reader_object_use_t *use = umf_reader_replay_object(perfetto->replay, i);
         if (is_shown(perfetto, i)) {
-            write_count(perfetto, ns, i, false, use->use.bytes);
-            write_count(perfetto, ns, i, true, use->held);
+            write_count(perfetto, ns, i, LIVE, use->use.bytes);
+            write_count(perfetto, ns, i, HELD, use->held);
+        }
+        if (is_shown(perfetto, i) && use->pages.is_known) {
+            write_count(perfetto, ns, i, RESERVED, use->pages.reserved);
+            write_count(perfetto, ns, i, SPARE, use->pages.spare);
+            write_count(perfetto, ns, i, STALE, use->pages.stale);
+            write_count(perfetto, ns, i, DONATED, use->pages.donated);
         }
     }
 }
@@ -313,9 +328,10 @@ bool umf_reader_export_perfetto(umf_reader_t *reader, FILE *out, umf_reader_erro
     perfetto_t perfetto = {.reader = reader, .out = out};
     size_t count = reader->info.object_count;
     bool is_written = folded_load(&perfetto.folded, reader, error);
-    perfetto.last = is_written ? reader_memory(reader, 2 * count, sizeof(uint64_t), error) : NULL;
+    perfetto.last =
+        is_written ? reader_memory(reader, COUNTERS * count, sizeof(uint64_t), error) : NULL;
     perfetto.replay = perfetto.last ? umf_reader_replay_begin(reader, error) : NULL;
-    for (size_t i = 0; perfetto.last && i < 2 * count; i++) {
+    for (size_t i = 0; perfetto.last && i < COUNTERS * count; i++) {
         perfetto.last[i] = UINT64_MAX;
     }
     is_written = perfetto.replay && write_file(&perfetto, error);

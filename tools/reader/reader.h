@@ -149,6 +149,9 @@ const char *umf_reader_line_text(const umf_reader_frame_t *frame, char *text, si
 
 /* --- events ----------------------------------------------------------------------------------- */
 
+/* Events of later kinds are not handed out. */
+#define UMF_READER_KIND_LAST UMF_RECORD_PAGES_MOVED
+
 typedef struct umf_reader_event_t {
     int64_t ns;
     uint64_t address, size;
@@ -244,6 +247,16 @@ typedef struct umf_reader_site_t {
     uint64_t ended_count, ended_bytes; /* that lived when the pool was destroyed */
 } umf_reader_site_t;
 
+/* Pages of an arena, in bytes. Sums are known from the first event UMF_RECORD_PAGES on, also after
+ * a loss of events; the other figures are sums of events. */
+typedef struct umf_reader_pages_t {
+    bool is_known;
+    uint64_t reserved, reserved_peak; /* of all pages */
+    uint64_t spare, stale;            /* spare: at most `reserved` */
+    uint64_t donated;                 /* since the pool was created */
+    uint64_t created, destroyed;
+} umf_reader_pages_t;
+
 /* A pool or provider; of a provider only requests of the program count as `use`. */
 typedef struct umf_reader_object_use_t {
     umf_reader_use_t use;
@@ -251,6 +264,7 @@ typedef struct umf_reader_object_use_t {
     int64_t own_peak_ns;
     uint64_t held, held_peak; /* from its provider, by the events */
     bool is_suspended;
+    umf_reader_pages_t pages;
 } umf_reader_object_use_t;
 
 /* The whole; `refusal` is the event of the last refusal, with kind 0 if there was none. */

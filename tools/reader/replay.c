@@ -330,6 +330,7 @@ static void destroy(umf_reader_replay_t *replay, const umf_reader_event_t *event
 static bool apply_other(umf_reader_replay_t *replay, const umf_reader_event_t *event,
                         umf_reader_change_t *change) {
     object_t *object = &replay->objects[event->object];
+    reader_pages_apply(&object->known.pages, event);
     switch (event->kind) {
     case UMF_RECORD_REFUSED:
         refuse(replay, event);

@@ -26,9 +26,16 @@ static uint64_t generations;
 
 /* --- start --- */
 
+static void begin_events(umf_memory_pool_handle_t pool) {
+    umf_recorded_begin(pool);
+    if (pool->fast && pool->fast->recorded) {
+        pool->fast->recorded(pool->self);
+    }
+}
+
 static bool begin_one(umf_memory_pool_handle_t pool, void *arg) {
     umf_record_object_is_requested(arg, pool);
-    umf_recorded_begin(pool);
+    begin_events(pool);
     return true;
 }
 
@@ -47,7 +54,7 @@ static void begin_pools(umf_recording_t *r) {
     atomic_store_explicit(&umf_recording, r, memory_order_release);
     umf_event_listen(umf_record_on_event);
     for (size_t i = 0; i < used.params.pool_count; i++) {
-        umf_recorded_begin(used.params.pools[i]);
+        begin_events(used.params.pools[i]);
     }
     if (!r->has_filter) {
         umf_reclaim_each(begin_one, r);

@@ -194,6 +194,8 @@ typedef struct umf_pool_fast_ops_t {
                                    size_t *size);
     /* Makes a decay pass if one is due. Any thread may call it. NULL: nothing decays. */
     void (*tick)(void *pool);
+    /* A recording of the pool has begun: emits events (object/event.h) of its state. NULL: none. */
+    void (*recorded)(void *pool);
     /* Live allocations, for stats.alloc_count. */
     size_t (*alloc_count)(void *pool);
     /* Bytes of free objects that threads have room for, for stats.thread_cache. NULL: none. */

@@ -25,6 +25,15 @@ static umf_result_t failed(umf_tracked_provider_t *tracked, umf_result_t result)
     return result;
 }
 
+bool umf_tracked_is_recorded(void) {
+    return umf_event_is_enabled();
+}
+
+void umf_tracked_page_event(const umf_tracked_provider_t *tracked, umf_record_event_kind_t kind,
+                            uint64_t address, uint64_t size) {
+    UMF_EVENT(.kind = kind, .pool = umf_tracked_pool(tracked), .address = address, .size = size);
+}
+
 umf_result_t umf_tracked_range_reserve(umf_tracked_provider_t *tracked, size_t *size,
                                        size_t *granularity, void **base) {
     umf_result_t result = tracked->ext->range_reserve(tracked->self, size, granularity, base);
@@ -62,12 +71,14 @@ umf_result_t umf_tracked_page_create(umf_tracked_provider_t *tracked, umf_vm_pag
     umf_result_t result = tracked->ext->page_create(tracked->self, page);
     if (result == UMF_RESULT_SUCCESS) {
         count_unbacked(tracked, 0, page->size);
+        umf_tracked_page_event(tracked, UMF_RECORD_PAGE_CREATE, 0, page->size);
         return result;
     }
     return umf_tracked_alloc_failed(tracked, page->size, result);
 }
 
 void umf_tracked_page_forget(umf_tracked_provider_t *tracked, size_t size) {
+    umf_tracked_page_event(tracked, UMF_RECORD_PAGE_DESTROY, 0, size);
     count_unbacked(tracked, size, 0);
     if (umf_group_of(tracked)) {
         umf_group_give(umf_group_of(tracked), size);
@@ -113,21 +124,15 @@ void umf_tracked_page_freed(umf_tracked_provider_t *tracked, const void *ptr) {
 umf_result_t umf_tracked_page_map(umf_tracked_provider_t *tracked, void *ptr,
                                   const umf_vm_page_t *pages, size_t count) {
     umf_result_t result = tracked->ext->page_map(tracked->self, ptr, pages, count);
-    size_t size = 0;
+    uintptr_t at = (uintptr_t)ptr;
     if (result != UMF_RESULT_SUCCESS) {
         return umf_tracked_alloc_failed(tracked, 0, result);
     }
     for (size_t i = 0; i < count; i++) {
-        size += pages[i].size;
+        umf_tracked_page_event(tracked, UMF_RECORD_PROVIDER_ALLOC, at, pages[i].size);
+        at += pages[i].size;
     }
-    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .pool = umf_tracked_pool(tracked),
-              .address = (uintptr_t)ptr, .size = size);
     return result;
-}
-
-void umf_tracked_page_left(umf_tracked_provider_t *tracked, void *ptr, size_t size) {
-    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = umf_tracked_pool(tracked),
-              .address = (uintptr_t)ptr, .size = size);
 }
 
 umf_result_t umf_tracked_page_unmap(umf_tracked_provider_t *tracked, void *ptr, size_t size) {

@@ -7,6 +7,7 @@
 #define UMF_SRC_OBJECT_PROVIDER_TRACKED_RANGE_H
 
 #include <umf/plugin.h>
+#include <umf/record_format.h>
 #include <umf/registration.h>
 
 #include "object/provider/tracked_provider.h"
@@ -32,7 +33,8 @@ umf_result_t umf_tracked_page_destroy(umf_tracked_provider_t *tracked, const umf
 umf_result_t umf_tracked_page_map(umf_tracked_provider_t *tracked, void *ptr,
                                   const umf_vm_page_t *pages, size_t count);
 umf_result_t umf_tracked_page_unmap(umf_tracked_provider_t *tracked, void *ptr, size_t size);
-/* A page that has no memory, because the pool is suspended, is not the pool's any more. */
+/* A page that has no memory, because the pool is suspended, or that cannot be destroyed, is not the
+ * pool's any more. */
 void umf_tracked_page_forget(umf_tracked_provider_t *tracked, size_t size);
 /* Tells the suspend that a piece, which holds this address, has lost its last block. No lock is
  * held. */
@@ -47,7 +49,10 @@ bool umf_tracked_is_watched(const umf_tracked_provider_t *tracked);
 umf_result_t umf_tracked_page_mapped(const umf_tracked_provider_t *tracked,
                                      const umf_memory_run_t *run);
 void umf_tracked_page_unmapping(const umf_tracked_provider_t *tracked, const umf_memory_run_t *run);
-/* Tells recordings that the memory at these addresses is mapped elsewhere, or released. */
-void umf_tracked_page_left(umf_tracked_provider_t *tracked, void *ptr, size_t size);
+/* Is anything recorded (object/event.h)? */
+bool umf_tracked_is_recorded(void);
+/* An event of the pool. Locks may be held, as object/event.h says. */
+void umf_tracked_page_event(const umf_tracked_provider_t *tracked, umf_record_event_kind_t kind,
+                            uint64_t address, uint64_t size);
 
 #endif

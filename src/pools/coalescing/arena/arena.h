@@ -16,8 +16,8 @@
  * and it alone counts the mappings of pages. Files: take.c serves requests, place.c finds a place
  * and maps what it lacks, pages.c has the pages, donates, and removes stale mappings, pieces.c
  * takes the memory away for a suspend, share.c describes blocks for other processes, callbacks.c
- * calls the program's, queues.c orders queues, trim.c returns memory, pool.c has the other
- * operations, settings.c the counters.
+ * calls the program's, record.c emits sums for recordings, queues.c orders queues, trim.c returns
+ * memory, pool.c has the other operations, settings.c the counters.
  */
 #ifndef UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
 #define UMF_SRC_POOLS_COALESCING_ARENA_ARENA_H
@@ -105,6 +105,11 @@ typedef struct umf_arena_queue_t {
     uint64_t follows[UMF_USES_QUEUES]; /* so far it is in order behind each other queue */
 } umf_arena_queue_t;
 
+/* Bytes of pages, as a recording shows them. */
+typedef struct umf_arena_sums_t {
+    size_t held, spare, stale, donated;
+} umf_arena_sums_t;
+
 typedef struct umf_arena_t {
     umf_coalescing_pool_params_t params; /* first, as fields require. Immutable once sealed */
     bool sealed;
@@ -130,6 +135,7 @@ typedef struct umf_arena_t {
     size_t exported;           /* blocks with descriptions */
     size_t held, held_peak;    /* bytes of pages */
     size_t donated;            /* bytes, so far */
+    umf_arena_sums_t recorded; /* that a recording has */
     uint64_t clock;            /* frees so far */
     umf_arena_piece_t *pieces; /* by address, during a suspend */
     size_t piece_count, piece_room;
@@ -271,6 +277,13 @@ umf_result_t umf_arena_vm_attach(void *self, void *const *bases, size_t count);
 /* Destroys a list of unmapped pages. One that the provider does not take back is lost. Returns the
  * first failure. */
 umf_result_t umf_arena_pages_destroy(umf_arena_t *arena, umf_arena_page_t *pages);
+
+/* --- record.c --- */
+
+/* Tells a recording of sums that have changed. Driver lock held, no other. */
+void umf_arena_record_sums(umf_arena_t *arena);
+/* A recording of the pool begins. */
+void umf_arena_recorded(void *self);
 
 /* --- queues.c --- */
 

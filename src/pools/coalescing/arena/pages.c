@@ -164,6 +164,7 @@ static void leave_locked(umf_arena_t *arena, const donor_t *donor, umf_segment_t
             stale->pages[stale->count++] = page;
             page->uses = run->uses;
             page->is_doomed = doomed;
+            umf_tracked_page_event(arena->tracked, UMF_RECORD_PROVIDER_FREE, at, page->memory.size);
             if (!doomed) {
                 push_spare_locked(arena, page);
             }
@@ -172,7 +173,8 @@ static void leave_locked(umf_arena_t *arena, const donor_t *donor, umf_segment_t
     *arena->stale_end = stale;
     arena->stale_end = &stale->next;
     arena->stale_bytes += run->size;
-    umf_tracked_page_left(arena->tracked, (void *)run->base, run->size);
+    umf_tracked_page_event(arena->tracked, doomed ? UMF_RECORD_PAGE_RETIRE : UMF_RECORD_PAGE_DONATE,
+                           run->base, run->size);
 }
 
 /* Returns the bytes of pages. */
@@ -304,6 +306,7 @@ static bool remove_mapping(umf_arena_t *arena, umf_arena_stale_t *stale) {
         umf_unlock(&arena->lock);
         return false;
     }
+    umf_tracked_page_event(arena->tracked, UMF_RECORD_PAGE_UNMAP, segment->base, size);
     umf_lock(&arena->lock);
     arena->stale_bytes -= size;
     segment->uses = (umf_uses_t){0};
@@ -466,6 +469,8 @@ umf_result_t umf_arena_unmap_all(umf_arena_t *arena) {
             umf_tracked_page_unmap(arena->tracked, (void *)list->home, list->memory.size);
         list->mappings -= unmapped == UMF_RESULT_SUCCESS;
         result = result ? result : unmapped;
+        umf_tracked_page_event(arena->tracked, UMF_RECORD_PROVIDER_FREE, list->home,
+                               list->memory.size);
         page_end(arena, list);
     }
     for (umf_arena_page_t *next; doomed; doomed = next) {

@@ -274,6 +274,7 @@ static void let_go_locked(umf_arena_t *arena, umf_arena_piece_t *piece) {
     umf_segment_set(area, at, UMF_SEGMENT_NONE);
     umf_segment_join(area, at);
     arena->held -= piece->size;
+    umf_tracked_page_event(arena->tracked, UMF_RECORD_PROVIDER_FREE, piece->base, piece->size);
     umf_tracked_page_forget(arena->tracked, piece->size);
     umf_arena_piece_t *end = arena->pieces + arena->piece_count--;
     memmove(piece, piece + 1, (size_t)((char *)end - (char *)(piece + 1)));
@@ -345,6 +346,8 @@ void umf_arena_pieces_fini(umf_arena_t *arena) {
         umf_arena_piece_t *piece = &arena->pieces[i];
         if (!piece->is_attached) {
             umf_arena_pages_destroy(arena, piece->pages);
+            umf_tracked_page_event(arena->tracked, UMF_RECORD_PROVIDER_FREE, piece->base,
+                                   piece->size);
             umf_tracked_page_forget(arena->tracked, piece->size);
         }
     }

@@ -27,7 +27,8 @@ static void set_pages(umf_arena_t *arena, uintptr_t base, umf_arena_page_t *page
     umf_unlock(&arena->lock);
 }
 
-/* Its pages are mapped nowhere, in their order. */
+/* Its pages are mapped nowhere, in their order. A recording has one page in their place as long as
+ * the memory is away, because the pool holds it still. */
 static umf_arena_page_t *unlist_pages_locked(umf_arena_t *arena, umf_arena_piece_t *piece) {
     umf_arena_page_t *pages = NULL, **link = &pages;
     for (uintptr_t at = piece->base; at < umf_arena_piece_end(piece); at += arena->unit) {
@@ -37,8 +38,10 @@ static umf_arena_page_t *unlist_pages_locked(umf_arena_t *arena, umf_arena_piece
             page->next = NULL;
             *link = page;
             link = &page->next;
+            umf_tracked_page_event(arena->tracked, UMF_RECORD_PROVIDER_FREE, at, page->memory.size);
         }
     }
+    umf_tracked_page_event(arena->tracked, UMF_RECORD_PROVIDER_ALLOC, piece->base, piece->size);
     piece->is_attached = false;
     return pages;
 }
@@ -188,9 +191,11 @@ umf_result_t umf_arena_vm_create(void *self, void *const *bases, size_t count, s
 
 static void list_pages_locked(umf_arena_t *arena, umf_arena_piece_t *piece) {
     uintptr_t at = piece->base;
+    umf_tracked_page_event(arena->tracked, UMF_RECORD_PROVIDER_FREE, piece->base, piece->size);
     for (umf_arena_page_t *next, *page = piece->pages; page; page = next) {
         next = page->next;
         umf_arena_enter_locked(arena, page, at);
+        umf_tracked_page_event(arena->tracked, UMF_RECORD_PROVIDER_ALLOC, at, page->memory.size);
         at += page->memory.size;
     }
     piece->pages = NULL;

@@ -363,6 +363,9 @@ static void unmap_steps(umf_arena_t *arena, fill_t *fill, size_t done) {
         size_t size = step->page->memory.size;
         bool is_mapped = i < done && umf_tracked_page_unmap(arena->tracked, (void *)step->at,
                                                             size) != UMF_RESULT_SUCCESS;
+        if (i < done) {
+            umf_tracked_page_event(arena->tracked, UMF_RECORD_PROVIDER_FREE, step->at, size);
+        }
         umf_lock(&arena->lock);
         bool is_kept = !is_mapped || leave_stale_locked(arena, fill, step);
         /* Shared by a callback, which another one has outvoted: it is mapped nowhere again. */

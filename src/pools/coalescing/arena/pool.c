@@ -428,6 +428,7 @@ static const umf_pool_fast_ops_t arena_fast_ops = {
     .free_at = arena_free_at,
     .usable_size_at = arena_usable_size_at,
     .tick = umf_arena_tick,
+    .recorded = umf_arena_recorded,
     .alloc_count = arena_alloc_count,
     .walk = umf_arena_walk,
     .view = &arena_view,

@@ -22,6 +22,7 @@ void umf_arena_driver_lock(umf_arena_t *arena) {
 }
 
 void umf_arena_driver_unlock(umf_arena_t *arena) {
+    umf_arena_record_sums(arena);
     atomic_store(&arena->driver_lock, 0);
 }
 
