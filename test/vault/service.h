@@ -53,7 +53,7 @@ class Vaults : public ::testing::Test {
 
     void TearDown() override {
         umfVaultStop(nullptr, 1);
-        EXPECT_TRUE(until([&] { return processes().empty(); })) << "a process stays";
+        EXPECT_TRUE(until([&] { return has_ended(); })) << "a process stays";
         for (pid_t pid : processes()) {
             kill(pid, SIGKILL);
         }
@@ -77,13 +77,19 @@ class Vaults : public ::testing::Test {
         closedir(proc);
         return found;
     }
+    // Another service can have the place. A process that ends loses its command line before its
+    // lock.
+    bool has_ended() const {
+        int lock = open((place + "/lock").c_str(), O_RDWR | O_CLOEXEC);
+        bool is_free = lock == -1 || flock(lock, LOCK_EX | LOCK_NB) == 0;
+        close(lock);
+        return is_free && processes().empty();
+    }
     pid_t daemon() const {
-        std::vector<pid_t> all = processes("serve");
-        return all.size() == 1 ? all[0] : 0;
+        return the_only("serve");
     }
     pid_t keeper() const {
-        std::vector<pid_t> all = processes("keep");
-        return all.size() == 1 ? all[0] : 0;
+        return the_only("keep");
     }
     // Sends a signal to a process of the service; 0 would be the whole group of this process.
     static void hit(pid_t pid, int number) {
@@ -91,9 +97,22 @@ class Vaults : public ::testing::Test {
         ASSERT_EQ(kill(pid, number), 0);
     }
 
+    static char state_of(pid_t pid) {
+        std::string line = content_of("/proc/" + std::to_string(pid) + "/stat");
+        size_t at = line.rfind(')');
+        return at == std::string::npos || at + 2 >= line.size() ? 'Z' : line[at + 2];
+    }
+
     std::string place;
 
   private:
+    // A child that a process has just forked looks like it for a moment.
+    pid_t the_only(const char *role) const {
+        std::vector<pid_t> all;
+        until([&] { return (all = processes(role)).size() <= 1; });
+        return all.size() == 1 ? all[0] : 0;
+    }
+
     pid_t guard = 0;
     int alive = -1;
 
@@ -124,11 +143,6 @@ class Vaults : public ::testing::Test {
     }
     static std::string command_line(pid_t pid) {
         return content_of("/proc/" + std::to_string(pid) + "/cmdline");
-    }
-    static char state_of(pid_t pid) {
-        std::string line = content_of("/proc/" + std::to_string(pid) + "/stat");
-        size_t at = line.rfind(')');
-        return at == std::string::npos || at + 2 >= line.size() ? 'Z' : line[at + 2];
     }
     // Names of tests are not in the command line of a daemon; its environment has the place.
     bool has_lock(pid_t pid) const {

@@ -167,7 +167,7 @@ class VaultSteps : public Vaults {
 
     void end_service() {
         umfVaultStop(nullptr, 1);
-        ASSERT_TRUE(until([&] { return processes().empty(); }));
+        ASSERT_TRUE(until([&] { return has_ended(); }));
     }
 
     void each_step(const char *who, int number, unsigned stride) {
@@ -350,6 +350,24 @@ TEST_F(VaultSteps, TheDaemonStopsAtEach) {
 
 TEST_F(VaultSteps, TheKeeperStopsAtEach) {
     each_step("keeper", SIGSTOP, 400);
+}
+
+// A keeper that was just started cannot replace a daemon before it has everything.
+TEST_F(VaultSteps, ANewKeeperWaitsForItsDaemon) {
+    Vault vault("model");
+    commit_with_sums(vault, 1);
+    pid_t serving = daemon();
+    order_fault("daemon", SIGSTOP, 1);
+    ASSERT_NO_FATAL_FAILURE(hit(keeper(), SIGKILL));
+    ASSERT_TRUE(until([&] { return state_of(serving) == 'T'; }));
+    std::thread client([] {
+        Vault other("model");
+        EXPECT_EQ(View(other).wrong(3, 1), 0u);
+    });
+    usleep(1500000); // twice as long as a request waits for a daemon otherwise
+    EXPECT_EQ(kill(serving, SIGCONT), 0);
+    client.join();
+    EXPECT_EQ(View(vault).wrong(3, 1), 0u);
 }
 
 TEST_F(VaultSteps, TheWriterEndsAtEach) {

@@ -29,6 +29,9 @@
  * in a row that did not: a busy machine may need the time. */
 #define PATIENCE 700
 #define PATIENCE_MAX 16000
+/* How long a daemon may take to hand over its descriptors to a keeper that it has started. Without
+ * them the keeper cannot start another daemon: both would end. */
+#define PATIENCE_START 60000
 #define QUIET 200 /* how long an answer holds */
 
 typedef struct slot_t {
@@ -39,6 +42,7 @@ typedef struct slot_t {
 static slot_t slots[UMFD_SLOTS];
 static struct pollfd polled[2 + UMFD_LEASES];
 static int daemon_pair = -1;
+static bool has_all; /* every descriptor of the daemon: another daemon can go on with them */
 static uint64_t daemon_starts;
 static volatile sig_atomic_t is_ending;
 
@@ -186,6 +190,8 @@ static bool answer(const umfd_message_t *message, int fd) {
         everything_ends();
     } else if (message->op == UMFD_GIVE) {
         return give_all();
+    } else if (message->op == UMFD_GIVEN) {
+        has_all = true;
     }
     return true;
 }
@@ -204,11 +210,6 @@ static nfds_t fill_polled(bool watches) {
         }
     }
     return count;
-}
-
-static bool is_complete(void) {
-    return slots[UMFD_SLOT_LOCK].fd && slots[UMFD_SLOT_LISTEN].fd && slots[UMFD_SLOT_STATE].fd &&
-           slots[UMFD_SLOT_PROGRAM].fd;
 }
 
 static void on_signal(int number) {
@@ -241,6 +242,7 @@ static void settle_in(void) {
 _Noreturn void umfd_keep(int pair, const char *idle) {
     settle_in();
     daemon_pair = pair;
+    has_all = pair == -1;
     /* `queried`: when the daemon was queried, 0: it is not; `quiet`: until when the daemon is not
      * watched. */
     uint64_t queried = 0, quiet = 0, started = 0, patience = PATIENCE;
@@ -249,7 +251,7 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
             everything_ends();
         }
         if (daemon_pair == -1) {
-            if (!is_complete()) {
+            if (!has_all) {
                 _exit(1); /* the daemon ended while it gave us everything: both have ended */
             }
             if (started && now_ms() - started < 20) { /* one that ends at once is not hurried */
@@ -263,13 +265,14 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
             continue;
         }
         uint64_t now = now_ms();
-        if (queried && now - queried >= patience) {
+        uint64_t limit = has_all ? patience : PATIENCE_START;
+        if (queried && now - queried >= limit) {
             patience = patience * 2 < PATIENCE_MAX ? patience * 2 : PATIENCE_MAX;
             daemon_drop();
             continue;
         }
         bool watches = !queried && now >= quiet;
-        uint64_t until = queried ? queried + patience : quiet;
+        uint64_t until = queried ? queried + limit : quiet;
         nfds_t count = fill_polled(watches);
         if (poll(polled, count, watches ? -1 : (int)(until - now)) <= 0) {
             continue;

@@ -34,7 +34,8 @@ typedef enum umfd_op_t {
     UMFD_HAVE = 1, /* daemon: keep this descriptor. Answered by UMFD_KEPT with slot and cookie */
     UMFD_KEPT,
     UMFD_GIVE,   /* daemon: send all. Answered by a UMFD_HAVE for each, then UMFD_GIVEN */
-    UMFD_GIVEN,  /* cookie: how many times a daemon was started */
+    UMFD_GIVEN,  /* keeper: these were all. cookie: how many times a daemon was started. Daemon: the
+                    new keeper has all */
     UMFD_FORGET, /* daemon: close the descriptor, if slot and cookie are these */
     UMFD_EXIT,   /* either: everything ends */
     UMFD_ALIVE,  /* keeper; the daemon answers with the same */

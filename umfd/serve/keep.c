@@ -15,8 +15,10 @@
 
 #include "serve/serve.h"
 
-/* How long a keeper may take for an answer, in ms. */
+/* How long a keeper may take for an answer, in ms. It doubles with each keeper in a row that did
+ * not answer: a busy machine may need the time. */
 #define PATIENCE 1000
+static int patience = PATIENCE;
 
 typedef union control_t {
     char bytes[CMSG_SPACE(sizeof(int))];
@@ -28,7 +30,7 @@ static bool pair_receive(umfd_t *daemon, umfd_message_t *message, int *fd) {
     struct pollfd wait = {.fd = daemon->pair, .events = POLLIN};
     int count;
     do {
-        count = poll(&wait, 1, PATIENCE);
+        count = poll(&wait, 1, patience);
     } while (count == -1 && errno == EINTR);
     control_t control;
     struct iovec part = {.iov_base = message, .iov_len = sizeof(*message)};
@@ -149,19 +151,22 @@ static bool hand_over_all(umfd_t *daemon) {
         if (daemon->slabs[i] != -1 && atomic_load(&daemon->state->slabs[i].state) != UMFD_FREE) {
             is_kept = hand_over(daemon, UMFD_SLOT_SLAB + i, daemon->state->slabs[i].serial,
                                 daemon->slabs[i]);
+            umfd_step();
         }
     }
-    return is_kept;
+    umfd_message_t all = {.op = UMFD_GIVEN};
+    return is_kept && umfd_pair_send(daemon->pair, &all, -1);
 }
 
 /* false: none can be started now. */
 static bool keeper_replace(umfd_t *daemon) {
-    for (unsigned tries = 0; tries < 5; tries++) {
-        if (keeper_start(daemon) && hand_over_all(daemon)) {
-            return true;
-        }
+    bool is_kept = false;
+    for (unsigned tries = 0; tries < 5 && !is_kept; tries++) {
+        is_kept = keeper_start(daemon) && hand_over_all(daemon);
+        patience *= 2;
     }
-    return false;
+    patience = PATIENCE;
+    return is_kept;
 }
 
 /* --- for the daemon --------------------------------------------------------------------------- */
