@@ -3,7 +3,7 @@
  * how errors are reported.
  */
 #include <stdio.h>
-#include <string.h>
+#include <unistd.h>
 
 #include <umem.h>
 
@@ -19,10 +19,11 @@ static void print(const char *what, uintptr_t adr) {
 }
 
 int main(void) {
-    const char *name = "/tmp/umf_example_umem_host";
+    char name[64];
     const size_t size = COUNT * sizeof(int);
     umemHost host;
     umemFile file;
+    snprintf(name, sizeof(name), "/tmp/umf_example_umem_host_%ld", (long)getpid());
     umemHost_ctor(&host);
     umemFile_ctor(&file, name, "w+b");
 

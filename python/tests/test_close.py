@@ -422,7 +422,6 @@ ends.set()
 thread.join()
 assert job.wait().kept == 64 << 20
 """,
-        timeout=120,
     )
 
 

@@ -242,5 +242,5 @@ def test_another_process(pair):
         "with remote.Remote() as peer, peer.open(handle) as memory:\n"
         "    assert memory.get(0, 3) == b'ooo'; memory.put(b'new')\n"
     )
-    subprocess.run([sys.executable, "-c", code, published.handle.hex()], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, published.handle.hex()], check=True, timeout=600)
     assert bytes(memoryview(buffer)[:4]) == b"newo"

@@ -176,7 +176,7 @@ class BadProvider {
         pid_t child = fork();
         mutex.unlock();
         if (child == 0) {
-            alarm(20);
+            alarm(60);
             use_pool();
             _exit(0);
         }

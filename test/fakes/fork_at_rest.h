@@ -32,11 +32,16 @@ inline bool other_threads_sleep() {
     return sleep;
 }
 
-inline pid_t fork_at_rest() {
-    for (int in_a_row = 0, tries = 0; in_a_row < 2 && tries < 1000; tries++) {
+// A thread that could run does not sleep: one that waits for another has arrived there.
+inline void wait_for_rest() {
+    for (int in_a_row = 0, tries = 0; in_a_row < 3 && tries < 30000; tries++) {
         in_a_row = other_threads_sleep() ? in_a_row + 1 : 0;
         usleep(1000);
     }
+}
+
+inline pid_t fork_at_rest() {
+    wait_for_rest();
     return fork();
 }
 

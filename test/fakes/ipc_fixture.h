@@ -14,6 +14,7 @@
 #include <umf/ipc.h>
 #include <umf/pools/pool_proxy.h>
 
+#include "fakes/fork_at_rest.h"
 #include "fakes/handle.h"
 #include "fakes/ipc_provider.h"
 
@@ -101,8 +102,8 @@ struct FakePool {
     }
 };
 
-// Calls `body` in `count` threads and lets the provider go on only when all of them had time to
-// arrive.
+// Calls `body` in `count` threads and lets the provider go on only when all of them wait for it or
+// for each other.
 inline void in_threads(FakeIpc &fake, int count, const std::function<void(int)> &body) {
     std::atomic<int> started{0};
     std::vector<std::thread> threads;
@@ -116,7 +117,7 @@ inline void in_threads(FakeIpc &fake, int count, const std::function<void(int)> 
     while (started < count) {
         std::this_thread::yield();
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    wait_for_rest();
     fake.hold = false;
     for (std::thread &thread : threads) {
         thread.join();

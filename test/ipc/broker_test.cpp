@@ -223,7 +223,9 @@ class Producer {
     }
 };
 
-const Environment consent = {{"UMF_CONF", "umf.ipc.any_user=yes"}};
+// A process of a busy machine may need its time.
+const char patient[] = "umf.ipc.timeout=60000";
+const Environment consent = {{"UMF_CONF", std::string("umf.ipc.any_user=yes;") + patient}};
 
 Environment transports(const char *words) {
     return {{"UMF_IPC_TRANSPORTS", words}};
@@ -393,6 +395,7 @@ int main(int argc, char **argv) {
     if (argc == 5 && strcmp(argv[1], "--consume") == 0) {
         return consume(argv[2], argv[3], argv[4]);
     }
+    setenv("UMF_CONF", patient, 1); // of the processes that it starts
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

@@ -383,7 +383,7 @@ int live_through(const Feature &feature, int which) {
         return NOT_STARTED;
     }
     std::vector<int> kept = kept_since(before);
-    for (int i = 0; i < 5000 && kept.size() > feature.kept; i++) {
+    for (int i = 0; i < 60000 && kept.size() > feature.kept; i++) {
         usleep(1000); // a thread of the library has one open for a moment
         kept = kept_since(before);
     }

@@ -103,7 +103,7 @@ void fork_and_wait(const Pools &all, size_t n) {
     pid_t pid = fork();
     ASSERT_GE(pid, 0);
     if (pid == 0) {
-        alarm(30);
+        alarm(60);
         _exit(child(all, memory));
     }
     int status = 0;
@@ -194,7 +194,7 @@ TEST(Fork, WhileAddressesAreNew) {
             pid_t pid = fork();
             ASSERT_GE(pid, 0);
             if (pid == 0) {
-                alarm(30);
+                alarm(60);
                 _exit(use_fresh() ? 0 : 1);
             }
             int status = 0;
@@ -214,7 +214,7 @@ TEST(Fork, ChildOfAChild) {
         pid_t pid = fork();
         ASSERT_GE(pid, 0);
         if (pid == 0) {
-            alarm(30);
+            alarm(60);
             for (int depth = 0; depth < 3; depth++) {
                 pid_t inner = fork();
                 if (inner != 0) {
@@ -222,7 +222,7 @@ TEST(Fork, ChildOfAChild) {
                     waitpid(inner, &status, 0);
                     _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 99);
                 }
-                alarm(30);
+                alarm(60);
                 if (int step = child(all, umfPoolMalloc(all.pools[2], 64))) {
                     _exit(step);
                 }
@@ -245,7 +245,7 @@ TEST(Fork, ChildExitsInFull) {
         pid_t pid = fork();
         ASSERT_GE(pid, 0);
         if (pid == 0) {
-            alarm(30);
+            alarm(60);
             exit(use(all.pools[0]) && use(all.pools[2]) ? 0 : 1);
         }
         int status = 0;

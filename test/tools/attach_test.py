@@ -352,7 +352,7 @@ def test_processes_that_do_not_answer(sample):
         for command in (["top", "-n", 1], ["metrics", "--each"]):
             began = time.monotonic()
             text = run(*command)
-            check(time.monotonic() - began < 25, command, time.monotonic() - began)
+            check(time.monotonic() - began < 55, command, time.monotonic() - began)
             check(str(sample.pid) in text and str(unprepared.pid) in text, text)
     for one in silent:
         one.kill()
@@ -557,7 +557,7 @@ def choose(screen, name):
     """Moves down until the pool is the chosen one: opening another says so."""
     for _ in range(20):
         screen.send("\n")
-        for _ in range(200):
+        for _ in range(1200):
             screen.read(0.05)
             if re.search(r"^(\S+) #\d+: \d+ span|choose a pool", screen.text(), re.M):
                 break

@@ -57,7 +57,7 @@ inline size_t threads_of_the_library() {
 
 // The kernel wakes who joins a thread before the thread leaves the list of tasks.
 inline bool all_threads_end() {
-    for (int i = 0; i < 5000 && threads_of_the_library(); i++) {
+    for (int i = 0; i < 60000 && threads_of_the_library(); i++) {
         usleep(1000);
     }
     return threads_of_the_library() == 0;

@@ -614,15 +614,24 @@ TEST_F(Attach, DescriptorsThatComeAlongAreNotTakenIn) {
         ASSERT_GT(sendmsg(warm.fd, &message, MSG_NOSIGNAL), 0);
         ASSERT_TRUE(warm.receive());
     }
+    for (int i = 0; i < 20000 && open_descriptors() != before; i++) {
+        usleep(1000); // an umfctl of another test may visit every process
+    }
     EXPECT_EQ(open_descriptors(), before);
 }
 
 TEST_F(Attach, OnlySoManyAtOnce) {
     Pool pool;
     std::vector<std::unique_ptr<Visit>> visits;
-    for (int i = 0; i < 8; i++) {
-        visits.push_back(std::make_unique<Visit>());
-        ASSERT_EQ(visits.back()->call(UMF_ATTACH_TRIM), UMF_ATTACH_FAILED);
+    for (int tries = 0; visits.size() < 8; tries++) {
+        auto visit = std::make_unique<Visit>();
+        int status = visit->call(UMF_ATTACH_TRIM);
+        ASSERT_TRUE(status == UMF_ATTACH_FAILED || (status == UMF_ATTACH_FULL && tries < 20000));
+        if (status == UMF_ATTACH_FAILED) {
+            visits.push_back(std::move(visit));
+        } else {
+            usleep(1000); // an umfctl of another test may visit every process
+        }
     }
     Visit late;
     ASSERT_TRUE(late.receive());

@@ -82,7 +82,7 @@ bool has_broker_thread() {
 /* A thread gets its name when it runs, and the kernel wakes who joins it before it leaves the list
    of tasks. */
 bool wait_for_broker_thread(bool is_there = true) {
-    for (int i = 0; i < 5000 && has_broker_thread() != is_there; i++) {
+    for (int i = 0; i < 60000 && has_broker_thread() != is_there; i++) {
         usleep(1000);
     }
     return has_broker_thread() == is_there;
@@ -230,7 +230,7 @@ class Producer {
     /* At most `limit` descriptors, as soon as open requests have ended. */
     int descriptors(int limit) {
         int count = order('c');
-        for (int i = 0; i < 200 && count > limit; i++) {
+        for (int i = 0; i < 6000 && count > limit; i++) {
             usleep(10000);
             count = order('c');
         }
@@ -294,7 +294,7 @@ class broker : public testing::Test {
   protected:
     void SetUp() override {
         ASSERT_EQ(umf_transport_set_order("broker"), UMF_RESULT_SUCCESS);
-        ASSERT_EQ(umf_broker_set_timeout(20000), UMF_RESULT_SUCCESS);
+        ASSERT_EQ(umf_broker_set_timeout(60000), UMF_RESULT_SUCCESS);
         ASSERT_EQ(umfInit(), UMF_RESULT_SUCCESS); // links the library's exit handler, too
     }
     void TearDown() override {
@@ -615,7 +615,7 @@ TEST_F(broker, AProcessThatClosesEverythingIsServedAgain) {
     producer.order('a');
     EXPECT_NE(answer_to(producer.ticket), 0) << "the file was closed, too";
     producer.order('n');
-    for (int i = 0; i < 500 && answer_to(producer.ticket) != 0; i++) {
+    for (int i = 0; i < 6000 && answer_to(producer.ticket) != 0; i++) {
         usleep(10000);
         producer.order('p');
     }
@@ -648,7 +648,7 @@ TEST_F(broker, AStoppedProducerIsWaitedForOnlyForAWhile) {
         close(fd);
     }
     kill(producer.pid, SIGCONT);
-    ASSERT_EQ(umf_broker_set_timeout(20000), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_broker_set_timeout(60000), UMF_RESULT_SUCCESS);
     EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_SUCCESS);
 }
 
@@ -685,7 +685,7 @@ TEST_F(broker, WhoIsRefusedPushesNobodyOut) {
                   for (unsigned i = 0; i < places; i++) {
                       int fd = setuid(65534) == 0 ? connect_to(producer.ticket) : -1;
                       umf_broker_reply_t reply = {};
-                      if (umf_socket_wait(fd, umf_socket_now() + 20000) != 0 ||
+                      if (umf_socket_wait(fd, umf_socket_now() + 60000) != 0 ||
                           recv(fd, &reply, sizeof(reply), 0) != sizeof(reply) ||
                           reply.status != UMF_BROKER_DENIED) {
                           return 1;
@@ -709,7 +709,7 @@ TEST_F(broker, SilentPeersAreLeftAfterAWhile) {
     int fd = connect_to(producer.ticket);
     EXPECT_EQ(producer.descriptors(before), before);
     char byte;
-    EXPECT_EQ(umf_socket_wait(fd, umf_socket_now() + 10000), 0);
+    EXPECT_EQ(umf_socket_wait(fd, umf_socket_now() + 60000), 0);
     EXPECT_EQ(recv(fd, &byte, 1, 0), 0);
     close(fd);
 }
@@ -728,7 +728,7 @@ TEST_F(broker, GarbageIsNotAnswered) {
         umf_broker_reply_t reply;
         size_t got = 1;
         int passed = -1;
-        ASSERT_EQ(umf_socket_wait(fd, umf_socket_now() + 20000), 0);
+        ASSERT_EQ(umf_socket_wait(fd, umf_socket_now() + 60000), 0);
         int error = umf_socket_receive(fd, &reply, sizeof(reply), &got, &passed);
         EXPECT_TRUE(error != 0 || got == 0);
         EXPECT_EQ(passed, -1);
@@ -744,7 +744,7 @@ TEST_F(broker, GarbageIsNotAnswered) {
         umf_broker_reply_t reply = {};
         size_t got = 0;
         int passed = -1;
-        ASSERT_EQ(umf_socket_wait(fd, umf_socket_now() + 20000), 0);
+        ASSERT_EQ(umf_socket_wait(fd, umf_socket_now() + 60000), 0);
         int error = umf_socket_receive(fd, &reply, sizeof(reply), &got, &passed);
         EXPECT_EQ(error == 0 && got == sizeof(reply), way == 3);
         EXPECT_EQ(passed != -1, way == 3);
@@ -774,7 +774,7 @@ TEST_F(broker, WaitsWhileTheProducerHasNoDescriptorLeft) {
     ASSERT_EQ(umf_broker_set_timeout(200), UMF_RESULT_SUCCESS);
     EXPECT_EQ(answer_to(producer.ticket), ETIMEDOUT);
     ASSERT_EQ(producer.order('L'), 0);
-    ASSERT_EQ(umf_broker_set_timeout(20000), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umf_broker_set_timeout(60000), UMF_RESULT_SUCCESS);
     EXPECT_EQ(redeem(producer.ticket), UMF_RESULT_SUCCESS);
 }
 

@@ -137,7 +137,7 @@ TEST_F(CopyFork, AChildNeitherEndsNorAwaitsAMarkOfItsParent) {
     }
     pid_t child = fork();
     if (child == 0) {
-        alarm(30); // instead of a wait for ever
+        alarm(60); // instead of a wait for ever
         may_end = true;
         to = umfPoolMalloc(pool, SIZE);
         copy();
@@ -166,7 +166,7 @@ TEST_F(CopyFork, AWaitMayFork) {
     before_end = [] {
         child = fork();
         if (child == 0) {
-            alarm(30); // instead of a wait for ever
+            alarm(60); // instead of a wait for ever
             self->copy();
         }
     };
@@ -222,7 +222,7 @@ TEST(CopyForkUndone, AWaitForAnUndoneQueueMayFork) {
     forks.far.during_wait = [&] {
         child = std::exchange(has_forked, true) ? child : fork();
         if (child == 0) {
-            alarm(30); // instead of a wait for ever
+            alarm(60); // instead of a wait for ever
             other.leave_undone();
             child = getpid();
         }

@@ -247,6 +247,7 @@ TEST(IpcSignals, EndNoOpenByAnyTransport) {
         expect_in_child([&] {
             umf_memory_pool_handle_t pool = shared_pool();
             use_transport(transport);
+            wait_at_most(100000);
             if (open_and_close(pool, producer) != OK) {
                 fprintf(stderr, "%s cannot be used here: skipped\n", transport);
                 return;

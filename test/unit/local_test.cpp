@@ -43,12 +43,17 @@ struct Owner {
     std::atomic<int> exits;
     std::atomic<int> sum;
     int delay_us;
-    int *watched; /* written by thread_exit: gone when the owner is */
+    std::atomic<bool> is_held, is_inside; /* thread_exit waits; it has begun */
+    int *watched;                         /* written by thread_exit: gone when the owner is */
 };
 
 void thread_exit(umf_thread_slot_owner_t *base, umf_thread_slot_t *head) {
     Owner *owner = reinterpret_cast<Owner *>(base);
     Block *block = reinterpret_cast<Block *>(head);
+    owner->is_inside = true;
+    while (owner->is_held) {
+        std::this_thread::yield();
+    }
     if (owner->other) {
         add_value(owner->other, 1);
     }
@@ -559,18 +564,17 @@ TEST(local, child_of_fork_keeps_what_it_needs) {
     umf_fork_register_outer();
     Owner *owner = create_owner(true);
     Owner *slow = create_owner(true);
-    watch(slow, nullptr, 500000);
+    slow->is_held = true;
     add_value(owner, 1);
     worker_t worker;
     worker.run([&] { add_value(owner, 10); });
     std::thread ending([&] { add_value(slow, 1); });
-    while (count_blocks(slow) == 0) {
+    while (!slow->is_inside) {
         std::this_thread::yield();
     }
-    usleep(20000); /* it is inside thread_exit now */
     pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(60);
         bool is_good =
             value_of(owner) == 1 && sum_of_blocks(owner) == 11 && count_blocks(slow) == 1;
         add_value(owner, 100);
@@ -581,6 +585,7 @@ TEST(local, child_of_fork_keeps_what_it_needs) {
         destroy_owner(next);
         _exit(is_good ? 0 : 1);
     }
+    slow->is_held = false;
     int status = -1;
     EXPECT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);

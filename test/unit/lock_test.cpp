@@ -43,7 +43,7 @@ struct lock_t {
 
 /* Exit status of a child, or -1 if it had to be killed. */
 int wait_for(pid_t child) {
-    auto end = steady_clock::now() + seconds(30);
+    auto end = steady_clock::now() + seconds(120);
     int status = -1;
     while (waitpid(child, &status, WNOHANG) == 0) {
         if (steady_clock::now() > end) {
@@ -140,7 +140,7 @@ template <class Condition> bool comes_true(const Condition &condition) {
 
 /* Everything must be free, whole and usable in the child. */
 int child_main(locks_t &locks, unsigned forks) {
-    alarm(20);
+    alarm(60);
     lock_all(locks);
     bool is_whole = locks.value % 2 == 0;
     unlock_all(locks);

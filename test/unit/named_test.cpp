@@ -245,7 +245,7 @@ TEST(Named, OneThatAChildOfItsMakerUsesStays) {
     reap();
     EXPECT_TRUE(exists(name));
     close(fds[1]);
-    for (int i = 0; i < 1000 && exists(name); i++) {
+    for (int i = 0; i < 6000 && exists(name); i++) {
         usleep(10000);
         reap();
     }

@@ -15,7 +15,7 @@ TEST(by_name, pins_are_left_behind_by_fork) {
     umf_memory_pool_handle_t pinned = umf_names_get("a", 0);
     pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(60);
         umf_names_remove(pool.handle);
         _exit(umf_names_count("a") == 0 ? 0 : 1);
     }
@@ -32,7 +32,7 @@ TEST(by_name, a_child_counts_its_own_pins) {
     umf_memory_pool_handle_t pinned = umf_names_get("a", 0);
     pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(60);
         umf_names_put(umf_names_get("a", 0));
         umf_names_remove(pool.handle);
         _exit(umf_names_count("a") == 0 ? 0 : 1);

@@ -1179,7 +1179,7 @@ TEST(os, OrphanIsRefusedAndRemoved) {
      */
     void *ptr = nullptr;
     umf_result_t result;
-    for (int tries = 0; tries < 1000; tries++) {
+    for (int tries = 0; tries < 6000; tries++) {
         result = consumer.open(handle, &ptr);
         if (result != UMF_RESULT_SUCCESS) {
             break;

@@ -164,7 +164,7 @@ TEST_P(QueueFork, AChildAllocatesFreesTrimsAndDestroys) {
         ASSERT_NE(inherited, nullptr);
         pid_t child = fork();
         if (child == 0) {
-            alarm(30); // instead of a wait for ever
+            alarm(60); // instead of a wait for ever
             use(pool, &queues[0], &queues[3], 200);
             bool is_good = !testing::Test::HasFailure() && umfFreeOn(inherited, &queues[1]) == OK;
             umfPoolTrimMemory(pool, 0);
@@ -200,7 +200,7 @@ TEST_P(QueueFork, AChildLeavesAMarkThatAThreadOfItsParentQueries) {
     }
     pid_t child = fork();
     if (child == 0) {
-        alarm(30); // instead of a wait for ever
+        alarm(60); // instead of a wait for ever
         query.is_child = true;
         bool is_good = umfPoolWaitPending(pool, UINT64_MAX, nullptr) == OK;
         is_good = umfPoolDestroy(pool) == OK && is_good;

@@ -817,7 +817,7 @@ TEST_F(Vaults, AServiceManagerStartsIt) {
         EXPECT_EQ(View(model).wrong(3, round), 0u);
         EXPECT_EQ(socket.start(place), 3); // another one has the place
         EXPECT_EQ(umfVaultStop(nullptr, 1), UMF_RESULT_SUCCESS);
-        EXPECT_TRUE(until([&] { return processes().empty(); }));
+        EXPECT_TRUE(until([&] { return has_ended(); }));
         EXPECT_EQ(access(name.c_str(), F_OK), 0);
     }
 }
@@ -855,7 +855,7 @@ TEST_F(Vaults, TheServiceListsAndStops) {
         EXPECT_EQ(names, "first second ");
     }
     EXPECT_EQ(umfVaultStop(nullptr, 1), UMF_RESULT_SUCCESS);
-    EXPECT_TRUE(until([&] { return processes().empty(); }));
+    EXPECT_TRUE(until([&] { return has_ended(); }));
 }
 
 // --- views that change ---------------------------------------------------------------------------
@@ -994,7 +994,7 @@ TEST_F(Vaults, ASuspendedViewOfAServiceThatEnded) {
     View view(vault);
     EXPECT_EQ(umfVaultSuspend(view.handle, nullptr), UMF_RESULT_SUCCESS);
     umfVaultStop(nullptr, 1);
-    ASSERT_TRUE(until([&] { return processes().empty(); }));
+    ASSERT_TRUE(until([&] { return has_ended(); }));
     Vault other;
     write_generation(other, 1, 2); // has its number, and other content
     EXPECT_EQ(umfVaultResume(view.handle), UMF_RESULT_ERROR_INVALID_ARGUMENT);

@@ -8,7 +8,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 deps=${UMF_VM_DEPS:-$root/build/deps/vm}
-limit=${UMF_VM_TIMEOUT:-240}
+limit=${UMF_VM_TIMEOUT:-540}
 
 skip() {
     echo "vm: skipped, $1"
