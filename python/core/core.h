@@ -278,8 +278,15 @@ extern PyMethodDef umf_py_info_functions[], umf_py_suspend_functions[], umf_py_d
     umf_py_ipc_functions[], umf_py_copy_functions[], umf_py_queue_functions[],
     umf_py_record_functions[], umf_py_recording_functions[], umf_py_limit_functions[],
     umf_py_shortage_functions[], umf_py_event_functions[], umf_py_remote_functions[],
-    umf_py_vault_functions[], umf_py_vault_move_functions[], umf_py_vault_fetch_functions[];
+    umf_py_vault_functions[], umf_py_vault_move_functions[], umf_py_vault_fetch_functions[],
+    umf_py_vault_claim_functions[];
 
+/* A call that may wait, in slices that end with `reason`, or with BUSY while another client makes
+ * evicted memory again. Between two of them handlers of signals run; false: one has raised. A slice
+ * takes longer where the service does not answer, or memory is made again (vault.c). */
+typedef umf_result_t (*umf_py_vault_step_t)(void *vault, void *params, void *out);
+bool umf_py_vault_patiently(umf_result_t *result, umf_py_vault_step_t step, void *vault,
+                            void *params, uint64_t *timeout_ms, void *out, umf_reason_t reason);
 /* Opens a vault so that handlers of signals run meanwhile (vault_open.c). */
 PyObject *umf_py_vault_open(PyObject *module, PyObject *args);
 /* Starts a thread that gets no signals; false if there is none (work.c). */

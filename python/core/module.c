@@ -42,6 +42,7 @@ PyMODINIT_FUNC PyInit__core(void) {
         PyModule_AddFunctions(module, umf_py_vault_functions) < 0 ||
         PyModule_AddFunctions(module, umf_py_vault_move_functions) < 0 ||
         PyModule_AddFunctions(module, umf_py_vault_fetch_functions) < 0 ||
+        PyModule_AddFunctions(module, umf_py_vault_claim_functions) < 0 ||
         PyModule_AddStringConstant(module, "VERSION", UMF_VERSION_STRING) < 0 ||
         !umf_py_add_provider(module) || !umf_py_add_pool(module) || !umf_py_add_buffer(module) ||
         !umf_py_add_job(module) || !umf_py_add_counters(module) || !umf_py_add_recording(module) ||

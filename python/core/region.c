@@ -7,7 +7,9 @@ typedef struct hold_t {
     PyObject *uses; /* of the object that has the memory: open until the last region */
     Py_ssize_t exports;
     bool is_over;
-    bool is_away; /* the memory is suspended */
+    bool is_away;     /* the memory is suspended */
+    bool is_own;      /* a child of fork does not have it */
+    unsigned process; /* that has it */
 } hold_t;
 
 typedef struct region_t {
@@ -25,11 +27,12 @@ static bool hold_is_over(const hold_t *hold) {
     return hold->is_over || (hold->outer && hold->outer->is_over);
 }
 
-/* Hold(outer or None, Uses) */
+/* Hold(outer or None, Uses, is it kept from children of fork?) */
 static PyObject *hold_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     PyObject *outer, *uses;
+    int is_own = 0;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "OO:Hold", &outer, &uses) ||
+    if (!PyArg_ParseTuple(args, "OO|p:Hold", &outer, &uses, &is_own) ||
         (outer != Py_None && !umf_py_check(outer, hold_type, "Hold or None"))) {
         return NULL;
     }
@@ -39,6 +42,8 @@ static PyObject *hold_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     }
     Py_INCREF(uses);
     self->uses = uses;
+    self->is_own = is_own;
+    self->process = umf_py_process();
     if (outer != Py_None) {
         Py_INCREF(outer);
         self->outer = (hold_t *)outer;
@@ -148,7 +153,11 @@ static void region_dealloc(PyObject *object) {
 
 static bool region_is_open(const region_t *self) {
     if (hold_is_over(self->hold)) {
-        PyErr_SetString(PyExc_ValueError, "the draft or view of this memory has ended");
+        PyErr_SetString(PyExc_ValueError, "the draft, view or claim of this memory has ended");
+        return false;
+    }
+    if (self->hold->is_own && self->hold->process != umf_py_process()) {
+        PyErr_SetString(PyExc_ValueError, "the memory is that of the parent process");
         return false;
     }
     return true;

@@ -16,13 +16,8 @@ static uint64_t now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* A call that may wait, in slices that end with `reason`, or with BUSY while another client makes
- * evicted memory again. Between two of them handlers of signals run; false: one has raised. A slice
- * takes longer where the service does not answer, or memory is made again. */
-typedef umf_result_t (*step_t)(void *vault, void *params, void *out);
-
-static bool patiently(umf_result_t *result, step_t step, void *vault, void *params,
-                      uint64_t *timeout_ms, void *out, umf_reason_t reason) {
+bool umf_py_vault_patiently(umf_result_t *result, umf_py_vault_step_t step, void *vault,
+                            void *params, uint64_t *timeout_ms, void *out, umf_reason_t reason) {
     uint64_t all = *timeout_ms, start = now_ms();
     for (uint64_t passed = 0;; passed = now_ms() - start) {
         uint64_t left = passed < all ? all - passed : 0;
@@ -67,8 +62,8 @@ static PyObject *vault_begin(PyObject *module, PyObject *args) {
         return NULL;
     }
     params.identity_size = (size_t)size;
-    return patiently(&result, begin_step, vault, &params, &params.timeout_ms, &draft,
-                     UMF_REASON_BUSY)
+    return umf_py_vault_patiently(&result, begin_step, vault, &params, &params.timeout_ms, &draft,
+                                  UMF_REASON_BUSY)
                ? umf_py_number_or_last(result, draft, "a draft cannot begin")
                : NULL;
 }
@@ -220,8 +215,8 @@ static PyObject *vault_attach(PyObject *module, PyObject *args) {
     }
     params.identity_size = (size_t)identity_size;
     umf_result_t result;
-    if (!patiently(&result, attach_step, vault, &params, &params.timeout_ms, &view,
-                   UMF_REASON_TIMEOUT)) {
+    if (!umf_py_vault_patiently(&result, attach_step, vault, &params, &params.timeout_ms, &view,
+                                UMF_REASON_TIMEOUT)) {
         return NULL;
     }
     if (result != UMF_RESULT_SUCCESS) {
@@ -291,13 +286,13 @@ static PyObject *vault_each(PyObject *module, PyObject *args) {
 }
 
 static PyObject *stat_tuple(const umf_vault_stat_t *stat) {
-    return Py_BuildValue("KKKKKKKIIKsKK", (unsigned long long)stat->current,
-                         (unsigned long long)stat->generations, (unsigned long long)stat->bytes,
-                         (unsigned long long)stat->readers, (unsigned long long)stat->limit,
-                         (unsigned long long)stat->restarts, (unsigned long long)stat->event,
-                         (unsigned)stat->writer, (unsigned)stat->devices,
-                         (unsigned long long)stat->device_bytes, stat->device,
-                         (unsigned long long)stat->copy_bytes, (unsigned long long)stat->evicted);
+    return Py_BuildValue(
+        "KKKKKKKIIKsKKI", (unsigned long long)stat->current, (unsigned long long)stat->generations,
+        (unsigned long long)stat->bytes, (unsigned long long)stat->readers,
+        (unsigned long long)stat->limit, (unsigned long long)stat->restarts,
+        (unsigned long long)stat->event, (unsigned)stat->writer, (unsigned)stat->devices,
+        (unsigned long long)stat->device_bytes, stat->device, (unsigned long long)stat->copy_bytes,
+        (unsigned long long)stat->evicted, (unsigned)stat->claims);
 }
 
 /* vault_stat(vault) -> members in the order of umf_vault_stat_t */
@@ -336,7 +331,8 @@ static PyObject *vault_wait(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OO&O&:vault_wait", &number, umf_py_u64, &wait.after, umf_py_u64,
                           &wait.ms) ||
         !umf_py_address(number, &vault) ||
-        !patiently(&result, wait_step, vault, &wait, &wait.ms, &event, UMF_REASON_TIMEOUT)) {
+        !umf_py_vault_patiently(&result, wait_step, vault, &wait, &wait.ms, &event,
+                                UMF_REASON_TIMEOUT)) {
         return NULL;
     }
     if (result == UMF_RESULT_SUCCESS) {

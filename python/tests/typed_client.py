@@ -268,6 +268,23 @@ def memory_that_stays() -> None:
             fetched: int = model.fetch(
                 context, "umfr:a", "umfr:b", keep=True, digest=True, limit=1, in_flight=0, timeout=1.0, progress=print
             )
+        with model.claim("kv", 1 << 20, shared=True, fence="epoch", timeout=1.0) as claim:
+            held: umf.vault.Claim = claim
+            memory: umf.vault.Entry = held.memory
+            values = memory.numpy("int64", (10, 10))
+            about_claim: Tuple[str, int, bool, bytes, bool, bool] = (
+                claim.key, claim.epoch, claim.is_new, claim.note, claim.shared, claim.fenced
+            )
+            claim.commit(b"10 are valid")
+            epoch: int = claim.renew(fence="wait", timeout=1.0)
+            claim.close()
+        for one in model.claims():
+            state_of_claim: umf.vault.ClaimState = one
+            numbers: Tuple[str, int, int, int, int, int, bool] = (
+                one.key, one.nbytes, one.note_nbytes, one.epoch, one.holders, one.process, one.shared
+            )
+        model.forget("kv")
+        keys: int = state.claims
         model.drop(1)
         model.drop_draft()
         number = umf.vault.load_safetensors(model, "folder", identity=None, timeout=0, device="cuda")

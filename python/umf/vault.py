@@ -28,6 +28,7 @@ import operator
 import os
 import threading
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -66,10 +67,23 @@ from ._tensors import (
 if TYPE_CHECKING:
     from .remote import Remote
 
-__all__ = ["Draft", "Entry", "Event", "State", "Vault", "View", "list_vaults", "load_safetensors", "stop"]
+__all__ = [
+    "Claim",
+    "ClaimState",
+    "Draft",
+    "Entry",
+    "Event",
+    "State",
+    "Vault",
+    "View",
+    "list_vaults",
+    "load_safetensors",
+    "stop",
+]
 
 _PRIVATE, _ZERO = 1, 2
 _ALIGNMENT, _ALIGNMENT_OF_GPU = 64, 256
+_FENCES = {"wait": 0, "epoch": 1, "kill": 2}
 _EVENTS = {1: "committed", 2: "dropped", 3: "aborted", 4: "reader_ended", 5: "evicted", 6: "refilled", 7: "unclaimed"}
 _Path = Union[str, "os.PathLike[str]"]
 _HOST = "linux_vmm"
@@ -84,7 +98,7 @@ class State(NamedTuple):
 
     `devices` is how many devices have memory of it, `device_bytes` how much of `bytes` that is, `device` the first
     of them by its UUID, or ""; `copy_bytes` how much of `bytes` are copies of it (`Vault.snapshot`), and `evicted` how
-    many generations have only these.
+    many generations have only these. `claims` is how many keys have writable memory, see `Vault.claims`.
     """
 
     current: int
@@ -100,6 +114,19 @@ class State(NamedTuple):
     device: str
     copy_bytes: int
     evicted: int
+    claims: int
+
+
+class ClaimState(NamedTuple):
+    """Writable memory of a vault: `process` is one of its `holders`, or 0."""
+
+    key: str
+    nbytes: int
+    note_nbytes: int
+    epoch: int
+    holders: int
+    process: int
+    shared: bool
 
 
 class Event(NamedTuple):
@@ -702,6 +729,98 @@ class Draft:
         _core.vault_put(number, _bytes(entry.key), entry.ptr, entry.nbytes, entry.note, entry.flags)
 
 
+class Claim(_Closing):
+    """Writable memory with a key, of the host, which stays in the vault when its holder ends.
+
+    `memory` is the memory, an `Entry` without a type: ``claim.memory.numpy("float32", (8, 1024))``, ``memoryview``, DLPack.
+    `epoch` is the number of this claim, `is_new` whether the memory was made by it, and zero, `note` the last note. A
+    child of fork has none of them. The end of a ``with`` gives it back.
+    """
+
+    __slots__ = ("_hold", "_key", "_lock", "_now", "_process", "_uses", "epoch", "is_new", "key", "memory", "note", "shared")
+
+    def __init__(self, vault: "Vault", key: str, nbytes: int, shared: bool, fence: str, timeout: float) -> None:
+        self.key, self.shared = key, shared
+        self._key = _bytes(key)
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._uses = _core.Uses("claim", partial(_unclaim, vault._claimed, self._key), vault._uses)
+        self._hold = _core.Hold(vault._hold, self._uses, True)
+        with vault._claims_alone(self._key, self._uses), vault._uses as number:
+            found = self._uses.open(_core.vault_claim, number, self._key, nbytes, shared, _fence(fence), _ms(timeout))
+        ptr, size = found[:2]
+        self.epoch: int = found[2]
+        self._now: int = found[3]
+        self.is_new: bool = found[4]
+        self.note: bytes = found[5]
+        self.memory: Entry = Entry._of(self._hold, (self._key, ptr, size, b"", 0, -1), True)
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another client has the memory now: stop writing, and `renew` or close it.
+
+        Read it before each write if claims with the fence "epoch" are made.
+        """
+        with self._call():
+            return _core.vault_epoch(self._now) != self.epoch
+
+    def commit(self, note: bytes) -> None:
+        """Stores a note beside the memory, such as how much of it is valid. The next holder gets the last one, whole.
+
+        Args:
+            note: at most 256 bytes
+
+        Raises:
+            InvalidArgumentError: `reason` is ``UMF_REASON_STALE`` if another client has the memory, or the service has
+                lost it; the note is as it was.
+        """
+        note = bytes(note)
+        with self._call() as number:
+            _core.vault_claim_note(number, self._key, self.epoch, note)
+            self.note = note
+
+    def renew(self, *, fence: str = "wait", timeout: float = 0.0) -> int:
+        """Claims it again after another client has had it, at the same addresses, and returns its epoch.
+
+        `note` is the last note then. Without effect while this claim holds it. Arguments as of `Vault.claim`.
+
+        Raises:
+            InvalidArgumentError: `reason` is ``UMF_REASON_STALE`` if the memory was dropped: close it first.
+        """
+        with self._call() as number:
+            _, found = _core.vault_claim(number, self._key, 0, self.shared, _fence(fence), _ms(timeout))
+            self.epoch, self.note = found[2], found[5]
+            return self.epoch
+
+    def close(self) -> None:
+        """Gives it back: the memory leaves this process and stays in the vault.
+
+        BufferError while arrays or other views of its memory, or calls, are in use. Error: the service has not
+        answered; the memory has left this process, which may still count as its holder until it closes the vault.
+        """
+        self._uses.end(0.0, self._hold, "given back", None)
+
+    @contextmanager
+    def _call(self) -> Iterator[int]:
+        if self._process != os.getpid():
+            raise ValueError("the claim is that of another process")
+        with self._lock, self._uses as number:
+            yield number
+
+
+def _fence(name: str) -> int:
+    if name not in _FENCES:
+        raise ValueError(f"there is no fence {name!r}: it is one of {', '.join(_FENCES)}")
+    return _FENCES[name]
+
+
+def _unclaim(claimed: Dict[bytes, object], key: bytes, number: int) -> None:
+    try:
+        _core.vault_unclaim(number, key)
+    finally:
+        claimed.pop(key, None)
+
+
 class Vault(_Closing):
     """A name, open in this process. Nothing is made before the first draft.
 
@@ -714,7 +833,7 @@ class Vault(_Closing):
         keep: generations before the current one that stay without readers. It counts as `limit`
     """
 
-    __slots__ = ("_hold", "_uses", "name")
+    __slots__ = ("_claimed", "_hold", "_uses", "name")
 
     def __init__(
         self,
@@ -728,6 +847,7 @@ class Vault(_Closing):
     ) -> None:
         self._uses = _core.Uses("vault", _core.vault_close, None)
         self._hold = _core.Hold(None, self._uses)
+        self._claimed: Dict[bytes, object] = {}  # keys that this vault holds
         self.name = name
         self._uses.open(_core.vault_open, name, _path(folder), start, _ms(timeout), limit, keep)
 
@@ -771,6 +891,59 @@ class Vault(_Closing):
                 started. None: NotSupportedError if there is such memory
         """
         return View(self, generation, timeout, identity, devices)
+
+    def claim(
+        self, key: str, nbytes: int = 0, *, shared: bool = False, fence: str = "wait", timeout: float = 0.0
+    ) -> Claim:
+        """Maps memory with a key for writing. The first claim makes it, later ones continue with its content.
+
+        It has no generations, and stays until `forget`, or `drop` of the whole vault.
+
+        Args:
+            key: 1 to 255 bytes
+            nbytes: rounded up to pages; 0: the memory must be there, of any size
+            shared: hold it together with all others that say so
+            fence: how other holders are treated. "wait": they are waited for, until they give it back or their process has
+                ended. "epoch": they lose it at once, and see it in `Claim.fenced`; until then they may go on writing.
+                "kill": their processes are killed and waited for, which no signal interrupts
+            timeout: seconds to wait for them
+
+        Raises:
+            InvalidArgumentError: `reason` is ``UMF_REASON_ABSENT`` if there is no memory and `nbytes` is 0,
+                ``UMF_REASON_IDENTITY`` if it has another size.
+            OutOfResourcesError: `reason` is ``UMF_REASON_BUSY`` if another client has it, or a limit is reached.
+            NotSupportedError: the vault is a folder, or a process cannot be killed.
+            BufferError: this vault has claimed the key already.
+        """
+        return Claim(self, key, nbytes, shared, fence, timeout)
+
+    def claims(self) -> List[ClaimState]:
+        """The writable memory of the vault, held or not."""
+        with self._uses as number:
+            return [ClaimState(_text(found[0]), *found[1:]) for found in _core.vault_claims(number)]
+
+    def forget(self, key: str) -> None:
+        """Ends the memory of a key, if there is any.
+
+        Raises:
+            OutOfResourcesError: another client has it.
+            BufferError: this vault has claimed it: close the claim before.
+        """
+        name = _bytes(key)
+        with self._claims_alone(name, None), self._uses as number:
+            _core.vault_forget(number, name)
+
+    @contextmanager
+    def _claims_alone(self, key: bytes, uses: Optional[_core.Uses]) -> Iterator[None]:
+        """A handle has the memory of a key once: the next claim, or the end of the memory, would take it away."""
+        mine = object()
+        try:
+            if self._claimed.setdefault(key, mine) is not mine:
+                raise BufferError(f"{_text(key)!r} is claimed by this vault already: close that claim before")
+            yield
+        finally:
+            if self._claimed.get(key) is mine and not (uses and uses.is_open):
+                del self._claimed[key]
 
     def fetch(
         self,

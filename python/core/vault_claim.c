@@ -1,0 +1,174 @@
+/* Claims of vaults: writable memory with a key. umf/vault.py lets a vault have each key once. */
+#include "core.h"
+
+#include <umf/vault.h>
+
+typedef struct claiming_t {
+    const char *key;
+    umf_vault_claim_params_t params;
+} claiming_t;
+
+static umf_result_t claim_step(void *vault, void *claiming, void *out) {
+    const claiming_t *of = claiming;
+    return umfVaultClaim(vault, of->key, &of->params, out);
+}
+
+/* With a fence that kills, each call waits for as long as the service may take. */
+static bool claim_now(void *vault, claiming_t *claiming, umf_vault_claim_t *claim,
+                      umf_result_t *result) {
+    if (claiming->params.fence != UMF_VAULT_FENCE_KILL) {
+        return umf_py_vault_patiently(result, claim_step, vault, claiming,
+                                      &claiming->params.timeout_ms, claim, UMF_REASON_BUSY);
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    *result = claim_step(vault, claiming, claim);
+    Py_END_ALLOW_THREADS;
+    return true;
+}
+
+/* vault_claim(vault, key, size, shared, fence, timeout in ms) -> vault, (address, size, epoch,
+ * address of the last epoch, is it new?, note) */
+static PyObject *vault_claim(PyObject *module, PyObject *args) {
+    (void)module;
+    claiming_t claiming = {.params = UMF_VAULT_CLAIM_PARAMS_INIT};
+    umf_vault_claim_t claim = UMF_VAULT_CLAIM_INIT;
+    PyObject *number;
+    uint64_t size;
+    int fence;
+    void *vault;
+    if (!PyArg_ParseTuple(args, "OyO&piO&:vault_claim", &number, &claiming.key, umf_py_u64, &size,
+                          &claiming.params.shared, &fence, umf_py_u64,
+                          &claiming.params.timeout_ms) ||
+        !umf_py_address(number, &vault)) {
+        return NULL;
+    }
+    claiming.params.size = (size_t)size;
+    claiming.params.fence = (umf_vault_fence_t)fence;
+    umf_result_t result;
+    umfLastErrorClear();
+    if (!claim_now(vault, &claiming, &claim, &result)) {
+        return NULL;
+    }
+    if (result != UMF_RESULT_SUCCESS) {
+        return umf_py_raise_last(result, "the memory cannot be claimed");
+    }
+    return Py_BuildValue("O(NnKNNy#)", number, umf_py_number(claim.ptr), (Py_ssize_t)claim.size,
+                         (unsigned long long)claim.epoch, umf_py_number((const void *)claim.now),
+                         PyBool_FromLong(claim.is_new), claim.note ? claim.note : "",
+                         (Py_ssize_t)claim.note_size);
+}
+
+/* vault_epoch(address of the last epoch, of memory that is mapped) -> epoch */
+static PyObject *vault_epoch(PyObject *module, PyObject *number) {
+    (void)module;
+    void *now;
+    return umf_py_address(number, &now)
+               ? PyLong_FromUnsignedLongLong(__atomic_load_n((uint64_t *)now, __ATOMIC_ACQUIRE))
+               : NULL;
+}
+
+/* vault_claim_note(vault, key, epoch, note) */
+static PyObject *vault_claim_note(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *number;
+    const char *key, *note;
+    Py_ssize_t size;
+    uint64_t epoch;
+    void *vault;
+    if (!PyArg_ParseTuple(args, "OyO&y#:vault_claim_note", &number, &key, umf_py_u64, &epoch, &note,
+                          &size) ||
+        !umf_py_address(number, &vault)) {
+        return NULL;
+    }
+    umf_result_t result;
+    umfLastErrorClear();
+    Py_BEGIN_ALLOW_THREADS;
+    result = umfVaultClaimNote(vault, key, epoch, size ? note : NULL, (size_t)size);
+    Py_END_ALLOW_THREADS;
+    return umf_py_none_or_last(result, "the note is not stored");
+}
+
+static PyObject *call_with_key(PyObject *number, const char *key,
+                               umf_result_t (*function)(umf_vault_handle_t, const char *),
+                               const char *what) {
+    void *vault;
+    if (!umf_py_address(number, &vault)) {
+        return NULL;
+    }
+    umf_result_t result;
+    umfLastErrorClear();
+    Py_BEGIN_ALLOW_THREADS;
+    result = function(vault, key);
+    Py_END_ALLOW_THREADS;
+    return umf_py_none_or_last(result, what);
+}
+
+/* vault_unclaim(vault, key): its memory is unmapped, also after a failure */
+static PyObject *vault_unclaim(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *number;
+    const char *key;
+    return PyArg_ParseTuple(args, "Oy:vault_unclaim", &number, &key)
+               ? call_with_key(number, key, umfVaultUnclaim, "the claim is not given back")
+               : NULL;
+}
+
+/* vault_forget(vault, key) */
+static PyObject *vault_forget(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *number;
+    const char *key;
+    return PyArg_ParseTuple(args, "Oy:vault_forget", &number, &key)
+               ? call_with_key(number, key, umfVaultForget, "the memory stays")
+               : NULL;
+}
+
+typedef struct listing_t {
+    PyThreadState *thread;
+    PyObject *list;
+} listing_t;
+
+static int add_claim(const umf_vault_claim_stat_t *stat, void *arg) {
+    listing_t *listing = arg;
+    PyEval_RestoreThread(listing->thread);
+    PyObject *tuple =
+        Py_BuildValue("ynnKIIN", stat->key, (Py_ssize_t)stat->size, (Py_ssize_t)stat->note_size,
+                      (unsigned long long)stat->epoch, (unsigned)stat->holders,
+                      (unsigned)stat->process, PyBool_FromLong(stat->shared));
+    int status = tuple ? PyList_Append(listing->list, tuple) : -1;
+    Py_XDECREF(tuple);
+    listing->thread = PyEval_SaveThread();
+    return status;
+}
+
+/* vault_claims(vault) -> [(key, size, size of the note, epoch, holders, process, is it shared?)] */
+static PyObject *vault_claims(PyObject *module, PyObject *number) {
+    (void)module;
+    listing_t listing = {.list = PyList_New(0)};
+    void *vault;
+    if (!listing.list || !umf_py_address(number, &vault)) {
+        Py_XDECREF(listing.list);
+        return NULL;
+    }
+    umfLastErrorClear();
+    listing.thread = PyEval_SaveThread();
+    umf_result_t result = umfVaultEachClaim(vault, add_claim, &listing);
+    PyEval_RestoreThread(listing.thread);
+    if (result == UMF_RESULT_SUCCESS) {
+        return listing.list;
+    }
+    Py_DECREF(listing.list);
+    return PyErr_Occurred() ? NULL : umf_py_raise_last(result, "the claims cannot be listed");
+}
+
+PyMethodDef umf_py_vault_claim_functions[] = {
+    {"vault_claim", vault_claim, METH_VARARGS,
+     "vault_claim(vault, key, size, shared, fence, timeout_ms, /)\n--\n\n"},
+    {"vault_epoch", vault_epoch, METH_O, "vault_epoch(now, /)\n--\n\n"},
+    {"vault_claim_note", vault_claim_note, METH_VARARGS,
+     "vault_claim_note(vault, key, epoch, note, /)\n--\n\n"},
+    {"vault_unclaim", vault_unclaim, METH_VARARGS, "vault_unclaim(vault, key, /)\n--\n\n"},
+    {"vault_forget", vault_forget, METH_VARARGS, "vault_forget(vault, key, /)\n--\n\n"},
+    {"vault_claims", vault_claims, METH_O, "vault_claims(vault, /)\n--\n\n"},
+    {NULL, NULL, 0, NULL},
+};
