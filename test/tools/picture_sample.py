@@ -5,6 +5,7 @@
             a pool, marks and frames have names that would be run as code if they became part of a page
   lost      the same, where the oldest events are lost and the process died
   snapshot  pools with spans that are live, cached, free, asleep and unknown
+  arena     two pools whose pages move, and a damaged one, whose sums contradict each other
   short     a few events of each kind of the picture, cut off after the last: corpora of fuzz targets are
             made of this and of snapshot
 """
@@ -20,6 +21,7 @@ UNKNOWN = (1 << 64) - 1
 POOL, PROVIDER = 1, 2
 ALLOC, FREE, REFUSED, PROVIDER_ALLOC, PROVIDER_FREE = 1, 2, 4, 5, 6
 TRIM, SUSPEND, RESUME, MARK = 8, 9, 10, 15
+PAGE_CREATE, PAGE_DESTROY, PAGE_DONATE, PAGE_RETIRE, PAGE_UNMAP, PAGES, PAGES_MOVED = range(16, 23)
 MIB = 1 << 20
 HOSTILE = "</script><script>hurt()</script>"
 
@@ -168,6 +170,56 @@ def server(lost):
     return r, {"flags": 1, "dropped": len(r.events)} if lost else {"flags": 5}
 
 
+def sums(r, number, pages, spare, stale, donated):
+    r.event(PAGES, number, pages * MIB, spare * MIB)
+    r.event(PAGES_MOVED, number, stale * MIB, donated * MIB)
+
+
+def grow_arena(r, number, base, count):
+    """`count` pages, each under a block."""
+    for address in range(base, base + count * 2 * MIB, 2 * MIB):
+        r.event(PAGE_CREATE, number, 0, 2 * MIB)
+        r.event(PROVIDER_ALLOC, number, address, 2 * MIB)
+        r.event(ALLOC, number, address, 2 * MIB)
+    sums(r, number, count * 2, 0, 0, 0)
+
+
+def donate(r, number, base, count):
+    for address in range(base, base + count * 2 * MIB, 2 * MIB):
+        r.event(PROVIDER_FREE, number, address, 2 * MIB)
+    r.event(PAGE_DONATE, number, base, count * 2 * MIB)
+
+
+def arena():
+    r = Recording(1)
+    provider = r.object(PROVIDER, 0, "cuda_vmm")
+    activations, weights, damaged = (r.object(POOL, provider, name) for name in ("activations", "weights", HOSTILE))
+    base = 0x7F10_0000_0000
+    sums(r, activations, 0, 0, 0, 0)
+    sums(r, weights, 0, 0, 0, 0)
+    r.now += 100_000_000
+    grow_arena(r, activations, base, 32)
+    grow_arena(r, weights, base << 1, 8)
+    r.now += 200_000_000
+    for page in range(16):
+        r.event(FREE, activations, base + page * 2 * MIB)
+    r.now += 200_000_000
+    donate(r, activations, base, 8)
+    sums(r, activations, 64, 16, 16, 16)
+    for page in range(4):
+        r.event(PROVIDER_ALLOC, activations, base + (32 + page) * 2 * MIB, 2 * MIB)
+    sums(r, activations, 64, 8, 16, 16)
+    r.now += 200_000_000
+    r.event(PAGE_UNMAP, activations, base, 16 * MIB)
+    sums(r, activations, 64, 8, 0, 16)
+    r.event(PAGES, damaged, 5, UNKNOWN)
+    r.event(PAGES_MOVED, damaged, UNKNOWN, 1 << 63)
+    r.event(ALLOC, damaged, base << 2, MIB)
+    r.now += 300_000_000
+    r.event(MARK, address=r.text("end"))
+    return r, {"flags": 5}
+
+
 def short():
     r = Recording(1)
     pool = Pool(r, r.object(PROVIDER, 0, "os"), "pool", 0x7F20_0000_0000, MIB)
@@ -185,6 +237,15 @@ def short():
     r.event(SUSPEND, pool.number, 0, pool.held)
     r.now += 1000
     r.event(RESUME, pool.number, 0, pool.held)
+    sums(r, pool.number, 3, 0, 0, 0)
+    donate(r, pool.number, pool.base, 1)
+    sums(r, pool.number, 3, 1, 1, 1)
+    r.now += 1000
+    r.event(PAGE_UNMAP, pool.number, pool.base, MIB)
+    r.event(PAGE_RETIRE, pool.number, pool.base + MIB, MIB)
+    r.event(PAGE_DESTROY, pool.number, 0, MIB)
+    r.event(PAGE_CREATE, pool.number, 0, MIB)
+    sums(r, pool.number, 3, 2, 0, 1)
     pool.refuse(MIB // 2, stack)
     return r, {"flags": 5}
 
@@ -212,7 +273,7 @@ def snapshot():
 
 def main():
     what = sys.argv[2]
-    recording, how = {"snapshot": snapshot, "short": short}.get(what, lambda: server(what == "lost"))()
+    recording, how = {"snapshot": snapshot, "short": short, "arena": arena}.get(what, lambda: server(what == "lost"))()
     recording.write(sys.argv[1], **how)
     if what == "short":
         with open(sys.argv[1], "rb+") as file:

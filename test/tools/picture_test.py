@@ -291,6 +291,39 @@ def hostile(test, page):
     test.check(test.js("umf.model.marks[0].text.endsWith('</script>\\u2028<!--')"), "the mark, as it is")
 
 
+def pages(test, page, other):
+    """The band of an arena's pages."""
+    test.open(page)
+    left, top, width, height = [float(word) for word in test.js("document.getElementById('pages-chart').dataset.box").split()]
+    test.js("umf.choose(umf.model.length * 0.6)")
+    test.equal(test.text("pages-summary"), "64 MiB of pages: 32 MiB live, 24 MiB free, 8 MiB spare; 2.000 of live memory. "
+               "16 MiB of stale addresses, 16 MiB donated so far.", "the sums")
+    at = [test.point("pages-chart", left + width * 0.65, top + height * (1 - part * 64 / 68)) for part in (0.4, 0.8, 0.95)]
+    test.equal([at[0], at[2]], [BLUE, ORANGE], "live and spare pages")
+    test.check(at[1] not in (BLUE, ORANGE, [255, 255, 255]), "free pages: %s" % at[1])
+    strip = [test.point("pages-chart", left + width * 0.5 + x, top + height + 24 + 15) for x in range(-6, 7)]
+    test.check([0, 0x9E, 0x73] in strip, "the donation: %s" % strip)
+    test.check(all(test.point("pages-chart", left + width * 0.3 + x, top + height + 24 + 15) != [0, 0x9E, 0x73] for x in range(9)),
+               "no donation earlier")
+    test.js("umf.choose(umf.model.length * 0.2)")
+    test.check(test.text("pages-summary").startswith("64 MiB of pages: 64 MiB live, 0 B free"), test.text("pages-summary"))
+    test.js("(() => { const box = document.getElementById('pages-chart').getBoundingClientRect();"
+            "document.getElementById('pages-chart').dispatchEvent(new MouseEvent('click', { clientX: box.left + %f })); })()" %
+            (left + width * 0.75))
+    moment = test.js("umf.state.moment / umf.model.length")
+    test.check(abs(moment - 0.75) < 0.01, "a click chooses the moment: %s" % moment)
+    fragment = test.js(picture_views.WRITTEN % "(() => { const box = document.getElementById('pages-pool'); box.value = 1;"
+                       "box.dispatchEvent(new Event('change')); })()")
+    test.check(test.text("pages-summary").startswith("16 MiB of pages: 16 MiB live"), test.text("pages-summary"))
+    test.open(page, fragment=fragment)
+    test.equal(test.js("umf.state.arena"), 1, "the arena of the address")
+    test.js("umf.change({ arena: 2 }); umf.choose(umf.model.length)")
+    test.check("5 B of pages" in test.text("pages-summary"), "damaged sums: " + test.text("pages-summary"))
+    test.nothing_strange(page)
+    test.open(other)
+    test.check(test.js("document.getElementById('pages').hidden"), "no pages without an arena")
+
+
 def snapshot(test, page):
     test.open(page)
     test.check(test.js("document.getElementById('timeline').hidden"), "no timeline in a snapshot")
@@ -373,8 +406,11 @@ def run(test):
     hostile(test, server)
     picture_views.run(test, server, still)
     snapshot(test, still)
+    arena = test.own("arena")
+    pages(test, arena, server)
     tabs = ("flame", "map", "sites", "allocs")
     test.views("server", server, tabs)
+    test.views("arena", arena, ("flame",))
     test.views("lost", lost, tabs)
     test.views("snapshot", still, tabs)
     for what in ("clean", "died", "overwritten", "tiny"):

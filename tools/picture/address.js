@@ -29,10 +29,11 @@
     }
 
     function read_objects(words, state) {
-        const { maps, refusals } = umf.model;
+        const { arenas, maps, refusals } = umf.model;
         const map = maps.find((one) => String(one.object) === words.get("pool"));
         const hidden = (words.get("hidden") || "").split(",");
         state.pool = map ? map.object : first.pool;
+        state.arena = Math.max(0, arenas.findIndex((one, index) => String(index) === words.get("arena")));
         state.refusal = Math.max(0, refusals.findIndex((one, index) => String(index) === words.get("refusal")));
         state.zoomed = words.getAll("bar"); /* drawn as far as there are such bars */
         state.hidden = new Set(umf.series(state).list.filter((item, index) => hidden.includes(String(index))).map((item) => item.name));
@@ -55,7 +56,7 @@
     function write(state) {
         const words = new URLSearchParams();
         const put = (name, text) => state[name] !== first[name] && words.set(name, text);
-        Object.keys(CHOICES).concat(["search", "pool", "refusal"]).forEach((name) => put(name, state[name]));
+        Object.keys(CHOICES).concat(["search", "arena", "pool", "refusal"]).forEach((name) => put(name, state[name]));
         ["moment", "from", "to"].forEach((name) => put(name, Number(state[name].toFixed(3))));
         const hidden = umf.series(state).list.map((item, index) => (state.hidden.has(item.name) ? index : -1)).filter((index) => index >= 0);
         if (hidden.length > 0) {

@@ -61,6 +61,17 @@
         return { bins: line.bins, list, top: series(line.top, line.bins) };
     }
 
+    /* Pages of pools, in bins as theirs. */
+    function arena_list(data, model) {
+        const line = data.timeline;
+        return line.arenas.map((arena) => {
+            const pool = line.pools[arena.pool];
+            const all = { name: model.name(pool.object), live: series(pool.live, line.bins) };
+            ["reserved", "spare", "stale", "donated"].forEach((name) => (all[name] = series(arena[name], line.bins)));
+            return all;
+        });
+    }
+
     function site_list(data) {
         const line = data.timeline;
         const sites = data.sites.map((site, index) => ({
@@ -175,6 +186,7 @@
             return names.length ? names.slice(0, 4).join(" \u2190 ") : "no stack recorded";
         };
         model.pools = pool_series(data, model);
+        model.arenas = arena_list(data, model);
         model.sites = site_list(data);
         model.series = prepare_series(model);
         return model;
@@ -194,10 +206,10 @@
 
     umf.TABS = ["flame", "map", "sites", "allocs"];
 
-    /* `pool`: the object of the address map, null for the first; `zoomed`: the keys from the root of the flame graph to
+    /* `arena`: the index of that whose pages are shown; `pool`: the object of the address map, null for the first; `zoomed`: the keys from the root of the flame graph to
        the bar that fills the width; `refusal`: the index of the one that is explained. */
     umf.state = { moment: 0, from: 0, to: 1, by: "pool", what: "live", unit: "bytes", search: "", tab: "flame", hidden: new Set(),
-        pool: null, zoomed: [], refusal: 0 };
+        arena: 0, pool: null, zoomed: [], refusal: 0 };
 
     /* The shortest part of the time that is shown. */
     umf.least_span = () => Math.max(umf.model.length / 1e6, 1);

@@ -1,7 +1,7 @@
 # Writes the files of the viewer as C: cmake -DOUT=<file> -DFROM=<folder> -P embed.cmake
 
 # Scripts in the order in which they run.
-set(scripts units data timeline flame map table explain address page)
+set(scripts units data timeline pages flame map table explain address page)
 
 set(text "/* Made by embed.cmake. */\n#include \"files.h\"\n\n")
 

@@ -17,6 +17,7 @@ static void before(picture_t *picture, const umf_reader_event_t *event) {
     picture_object_t *object = &picture->objects[event->object];
     picture->kinds[event->kind]++;
     object->has_pages |= event->kind >= UMF_RECORD_PAGE_CREATE;
+    object->has_sums |= event->kind == UMF_RECORD_PAGES;
     if (event->kind == UMF_RECORD_PROVIDER_ALLOC &&
         umf_reader_object(picture->reader, event->object)->kind == UMF_RECORD_OBJECT_POOL) {
         picture_ranges_add(picture, &object->ranges,

@@ -143,6 +143,7 @@
         umf.start_explain();
         if (model.has_time) {
             umf.start_timeline();
+            umf.start_pages();
         }
         umf.start_flame();
         umf.start_map();

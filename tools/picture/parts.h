@@ -18,6 +18,8 @@
 #define PICTURE_CELLS 4096u  /* of a map */
 #define PICTURE_FRAMES 40u   /* of a map, and one for each refusal */
 #define PICTURE_RANGES 8192u /* of a pool that are known */
+#define PICTURE_ARENAS 8u    /* pools with pages */
+#define PICTURE_SUMS 4u      /* of their pages */
 #define PICTURE_MARKS 300u   /* of a kind */
 #define PICTURE_ALLOCS 2000u
 #define PICTURE_FIRST 6u /* refusals that are listed, the first and */
@@ -43,7 +45,8 @@ typedef struct picture_object_t {
     uint32_t slot;
     bool is_used;      /* something refers to it */
     bool is_suspended; /* at this time */
-    bool has_pages;    /* an arena */
+    bool has_pages;    /* an arena; */
+    bool has_sums;     /* the sums of its pages are known */
     struct picture_map_t *map;
     picture_ranges_t ranges;
 } picture_object_t;
@@ -69,6 +72,13 @@ typedef struct picture_map_t {
     picture_frame_t frames[PICTURE_FRAMES + PICTURE_FIRST + PICTURE_LAST + 3];
     size_t frame_count;
 } picture_map_t;
+
+/* A pool with pages. */
+typedef struct picture_arena_t {
+    uint32_t object, slot;
+    uint64_t now[PICTURE_SUMS];
+    uint64_t *bins; /* a row for each sum */
+} picture_arena_t;
 
 typedef struct picture_mark_t {
     int64_t t;
@@ -108,6 +118,8 @@ typedef struct picture_t {
     uint64_t *pool_bins[2], *site_bins_of[2], *top; /* a row of bins for each slot */
     uint32_t pool_bin, site_bin; /* the bins that are open, and whether they have their values */
     bool is_pool_bin_set, is_site_bin_set, has_peak;
+    picture_arena_t arenas[PICTURE_ARENAS];
+    uint32_t arena_count;
     picture_map_t *maps[PICTURE_MAPS];
     uint32_t map_count, next_frame;
     uint64_t kinds[UMF_READER_KIND_LAST + 1], seen[UMF_READER_KIND_LAST + 1];
@@ -145,6 +157,13 @@ void picture_timeline_after(picture_t *picture);
 void picture_timeline_set(picture_t *picture);
 void picture_timeline_end(picture_t *picture);
 void picture_timeline_write(picture_t *picture);
+
+/* Pages of arenas; their bins are those of pools. */
+void picture_pages_prepare(picture_t *picture);
+void picture_pages_event(picture_t *picture, umf_reader_replay_t *replay,
+                         const umf_reader_event_t *event);
+void picture_pages_set(picture_t *picture, uint32_t bin);
+void picture_pages_write(picture_t *picture);
 
 /* Ranges of addresses. */
 void picture_ranges_add(picture_t *picture, picture_ranges_t *ranges, picture_range_t range);

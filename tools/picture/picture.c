@@ -33,6 +33,7 @@ static void before(picture_t *picture, const umf_reader_event_t *event) {
 static void after(picture_t *picture, umf_reader_replay_t *replay,
                   const umf_reader_event_t *event) {
     picture_timeline_after(picture);
+    picture_pages_event(picture, replay, event);
     picture_maps_event(picture, event);
     picture_moments_event(picture, replay, event);
     if (event->ns == picture->total.peak_ns && !picture->has_peak &&

@@ -12,7 +12,8 @@
  * - sites: [object, stack], where live memory was allocated; -1: none
  * - timeline: `pools`, `site_bytes`, `site_counts`: values at the end of each bin, or at the peak
  * or a refusal in it, as differences, where [n] stands for n times 0 and zeros at the end are left
- * out; `top`: the highest sum within each bin; `rest_*`: sites that are not listed
+ * out; `top`: the highest sum within each bin; `rest_*`: sites that are not listed; `arenas`: sums
+ * of pages, of the pool with that index in `pools`
  * - marks: what happened at one moment
  * - refusals: when pools found no memory, and who had it
  * - maps: for each pool spans [address, size, flags, cells] and frames: levels (a to p, 0 to 15) of

@@ -15,6 +15,7 @@ void picture_timeline_prepare(picture_t *picture) {
     }
     picture->top = rows(picture, 1, PICTURE_BINS);
     picture->pool_bin = picture->site_bin = 0;
+    picture_pages_prepare(picture);
 }
 
 static uint32_t bin_of(const picture_t *picture, int64_t t, uint32_t bins) {
@@ -38,6 +39,7 @@ static void set_pool_bin(picture_t *picture) {
     const uint64_t *now[2] = {picture->pool_now[0], picture->pool_now[1]};
     if (!picture->is_pool_bin_set) {
         fill(picture->pool_bins, PICTURE_BINS, picture->pool_bin, now, picture->pool_count + 1);
+        picture_pages_set(picture, picture->pool_bin);
     }
 }
 
@@ -142,6 +144,7 @@ void picture_timeline_write(picture_t *picture) {
     picture_open(out, '{');
     picture_member(out, "bins", PICTURE_BINS);
     write_pools(picture);
+    picture_pages_write(picture);
     picture_key(out, "top");
     picture_series(out, picture->top, PICTURE_BINS);
     picture_member(out, "site_bins", picture->site_bins);

@@ -50,11 +50,12 @@
         return { chosen, most: chosen.reduce((most, bin) => Math.max(most, total[bin]), 0) };
     }
 
-    /* Draws the areas into a box; returns the value at its top. */
-    function areas(context, box, list, bins, from, to) {
+    /* Draws the areas into a box; returns the value at its top, at least `least`. */
+    function areas(context, box, list, bins, from, to, least) {
         const width = Math.max(1, Math.floor(box.width));
-        const { chosen, most } = columns(list, bins, width, from, to);
-        const scale = most > 0 ? box.height / (most * 1.06) : 0;
+        const { chosen, most: highest } = columns(list, bins, width, from, to);
+        const most = Math.max(highest * 1.06, least || 0);
+        const scale = most > 0 ? box.height / most : 0;
         const below = new Float64Array(width);
         const is_wide = chosen[width - 1] - chosen[0] < width / 3; /* steps are seen, so are edges */
         for (const item of list) {
@@ -70,7 +71,7 @@
                 context.stroke();
             }
         }
-        return most * 1.06;
+        return most;
     }
 
     function area(context, box, lower, upper, scale, colour) {
@@ -431,6 +432,16 @@
             actions[event.key]();
         }
     }
+
+    /* For other charts of the same part of the time, below this one. */
+    umf.plot = {
+        box: (width, height, top, bottom) => ({ left: LEFT, top, width: width - LEFT - RIGHT, height: height - top - bottom }),
+        most: (box, list, bins) => columns(list, bins, Math.max(1, Math.floor(box.width)), umf.state.from, umf.state.to).most * 1.06,
+        areas: (context, box, list, bins, least) => areas(context, box, list, bins, umf.state.from, umf.state.to, least),
+        grid,
+        moment: draw_moment,
+        time: (x) => time_of(clamp(x)),
+    };
 
     umf.start_timeline = function () {
         const canvas = umf.element("chart");
