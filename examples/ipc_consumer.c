@@ -29,7 +29,7 @@ static int connect_to_producer(const char *path) {
     strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
     int producer = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     /* The socket may exist a moment before the producer listens. */
-    for (int tries = 0; tries < 100; tries++) {
+    for (int tries = 0; tries < 1200; tries++) {
         if (connect(producer, (struct sockaddr *)&address, sizeof(address)) == 0) {
             return producer;
         }

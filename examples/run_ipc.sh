@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 
 "$1" "$folder/socket" &
 producer=$!
-for _ in $(seq 100); do
+for _ in $(seq 1200); do
     [ ! -S "$folder/socket" ] || break
     sleep 0.05
 done

@@ -28,6 +28,7 @@
 
 #include "fakes/content.h"
 #include "fakes/descriptors.h"
+#include "fakes/fork_at_rest.h"
 #include "fakes/handle.h"
 #include "fakes/role.h"
 
@@ -229,6 +230,7 @@ class PoolServant {
     umf_result_t serve_process(Request &request, Reply &reply) {
         switch (request.op) {
         case Op::Descriptors:
+            wait_for_rest(); // the broker closes connections that have ended
             reply.value = count_open_descriptors();
             return UMF_RESULT_SUCCESS;
         case Op::Mappings:

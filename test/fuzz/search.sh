@@ -14,7 +14,7 @@ mkdir -p "$work/corpus" "$work/failures"
 export TMPDIR=$work
 cp "$corpus"/* "$work/corpus/" || exit 1
 
-options=(-max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=2048
+options=(-max_total_time="$seconds" -max_len=4096 -timeout=120 -rss_limit_mb=2048
     -artifact_prefix="$work/failures/" -print_final_stats=1
     -close_fd_mask=3) # the log is long, and matters only for an input that fails
 [ ! -e "$dictionary" ] || options+=(-dict="$dictionary")

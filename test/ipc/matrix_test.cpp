@@ -308,7 +308,9 @@ void set_socket_dir(std::string path) {
 
 void enter(Socket &socket, const std::string &where, const std::string &folder) {
     bool any = where.find("any") != std::string::npos;
+    int patience = 60000; // a process of a busy machine may need its time
     umfCtlSet("umf.ipc.any_user", &any, sizeof(any));
+    umfCtlSet("umf.ipc.timeout", &patience, sizeof(patience));
     if (where.find("user,") == 0 || where == "user") {
         enter_user(socket);
     } else if (where == "filter") {

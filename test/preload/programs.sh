@@ -227,7 +227,7 @@ do_redis() {
     fi
     local server=$!
     echo $server >"$work/server"
-    for ((i = 0; i < 200; i++)); do
+    for ((i = 0; i < 1200; i++)); do
         [ "$(redis-cli -s "$socket" ping 2>/dev/null)" != PONG ] || break
         sleep 0.05
     done

@@ -358,7 +358,7 @@ nothing_is_left
 rm -f "$BROKEN_ONCE"
 BROKEN=hang LD_PRELOAD=$broken "$umfctl" check >"$work/out" &
 pid=$!
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     [ ! -e "$BROKEN_ONCE" ] || break
     sleep 0.05
 done

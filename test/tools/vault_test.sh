@@ -135,7 +135,7 @@ expect_status 0 "$umfctl" vault drop model
 expect_status 0 "$umfctl" vault ls
 ! grep -q model "$work/out" || fail "model is still there"
 expect_status 0 "$umfctl" vault stop --drop
-for _ in $(seq 1 200); do
+for _ in $(seq 1 1200); do
     [ -e "$place/vault" ] || break
     sleep 0.05
 done

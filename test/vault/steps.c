@@ -11,6 +11,18 @@
 
 #include "serve/serve.h"
 
+/* Where a daemon started its keeper, its parent may be any process. */
+static int is_keeper(pid_t pid) {
+    char path[64], word[5] = "";
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
+    FILE *file = fopen(path, "r");
+    if (file) {
+        (void)!fread(word, 1, sizeof(word) - 1, file);
+        fclose(file);
+    }
+    return strcmp(word, "umfd") == 0;
+}
+
 void umfd_step(void) {
     static unsigned count;
     static char who[16];
@@ -34,7 +46,7 @@ void umfd_step(void) {
         kill(client, number);
     }
     /* The first keeper is the parent. */
-    if (strcmp(who, "keeper") == 0 || strcmp(who, "both") == 0) {
+    if ((strcmp(who, "keeper") == 0 || strcmp(who, "both") == 0) && is_keeper(getppid())) {
         kill(getppid(), number);
     }
     if (strcmp(who, "daemon") == 0 || strcmp(who, "both") == 0) {
