@@ -26,6 +26,9 @@
 #ifndef SYS_memfd_secret
 #define SYS_memfd_secret 447
 #endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
 
 int umf_os_open(const char *path, int flags, mode_t mode, int *fd) {
     int error = os_fault("open");
@@ -37,6 +40,21 @@ int umf_os_close(int fd) {
     int fault = os_fault("close");
     /* After EINTR the descriptor is closed all the same. */
     return fault != 0 ? fault : (error == EINTR ? 0 : error);
+}
+
+void umf_os_close_many(const int *fds, unsigned count) {
+    for (unsigned i = 0, next; i < count; i = next) {
+        for (next = i + 1; next < count && fds[next] != -1 && fds[next] == fds[next - 1] + 1;) {
+            next++;
+        }
+        if (fds[i] == -1 ||
+            (next > i + 1 && syscall(SYS_close_range, fds[i], fds[next - 1], 0) == 0)) {
+            continue;
+        }
+        for (unsigned n = i; n < next; n++) {
+            close(fds[n]);
+        }
+    }
 }
 
 int umf_os_dup(int fd, int *copy) {

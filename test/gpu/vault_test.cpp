@@ -282,6 +282,34 @@ TEST_F(VaultGpu, FlagsOfEntries) {
     EXPECT_TRUE(has(GpuView(vault).find("own").ptr, pattern(1, 1)));
 }
 
+TEST_F(VaultGpu, AnAttachMakesFewCallsForEachSlab) {
+    NEEDS_FAKE();
+    Vault vault;
+    Draft draft(vault, nullptr, "proxy over cuda_vmm:device=0");
+    for (size_t i = 0; i < 9; i++) {
+        put(draft.handle, draft.pool, key_of(i), pattern(1, 0));
+    }
+    ASSERT_EQ(draft.commit(), OK);
+    GpuView(vault, "cuda_vmm:device=0"); // starts the device
+    auto calls = [](int function) { return driver().control()->calls[function]; };
+    const int once[] = {FAKE_cuMemAddressReserve, FAKE_cuMemSetAccess, FAKE_cuDeviceGetUuid};
+    const int each[] = {FAKE_cuMemImportFromShareableHandle,
+                        FAKE_cuMemGetAllocationPropertiesFromHandle, FAKE_cuMemMap,
+                        FAKE_cuMemRelease};
+    std::map<int, long> before;
+    for (int function : once) {
+        before[function] = calls(function) + 1;
+    }
+    for (int function : each) {
+        before[function] = calls(function) + 9;
+    }
+    GpuView view(vault, "cuda_vmm:device=0");
+    ASSERT_EQ(view.attached, OK);
+    for (auto [function, expected] : before) {
+        EXPECT_EQ(calls(function), expected) << function;
+    }
+}
+
 TEST_F(VaultGpu, AnUpdateOfAPartSharesTheRest) {
     Vault vault;
     write_on_gpu(vault, 6, 1);

@@ -190,6 +190,25 @@ TEST(os, mbind_reads_the_whole_mask) {
     EXPECT_EQ(umf_os_unmap(addr, page), 0);
 }
 
+TEST(os, many_are_closed_at_once) {
+    int fds[7], left;
+    ASSERT_EQ(umf_os_open("/dev/null", O_RDONLY, 0, &left), 0);
+    for (int &fd : fds) {
+        ASSERT_EQ(umf_os_dup(left, &fd), 0);
+    }
+    int kept[] = {fds[2], fds[6]};
+    fds[2] = -1;
+    std::swap(fds[3], fds[5]);
+    umf_os_close_many(fds, 6);
+    umf_os_close_many(fds, 0);
+    for (int i : {0, 1, 3, 4, 5}) {
+        EXPECT_EQ(fcntl(fds[i], F_GETFD), -1) << i;
+    }
+    for (int fd : {kept[0], kept[1], left}) {
+        EXPECT_EQ(umf_os_close(fd), 0);
+    }
+}
+
 TEST(os, open_and_close) {
     int fd = -1;
     EXPECT_EQ(umf_os_open("/no/such/file", O_RDONLY, 0, &fd), ENOENT);

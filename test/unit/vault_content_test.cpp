@@ -1,5 +1,5 @@
-/* ext/vault/table.c, ext/vault/commit.c: tables that lie, and commits whose calls of the system
- * fail. */
+/* ext/vault/table.c, commit.c, view/map.c: tables that lie, commits whose calls of the system fail,
+ * and addresses that are taken. */
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@
 
 extern "C" {
 #include "ext/vault/table.h"
+#include "ext/vault/view/map.h"
+#include "system/os.h"
 }
 
 namespace {
@@ -51,6 +54,42 @@ TEST(VaultContent, AnEntryWithoutContentHasNoSum) {
     EXPECT_EQ(wrong_of(table_of(UMF_VAULT_CLASS_ZERO, UMF_VAULT_ZERO, 0)), nullptr);
     EXPECT_STREQ(wrong_of(table_of(UMF_VAULT_CLASS_ZERO, UMF_VAULT_ZERO, 5)),
                  "an entry without content has a sum");
+}
+
+// Another thread may map something where a slab was about to be.
+TEST(VaultContent, ASlabWhosePlaceIsTakenIsMappedElsewhere) {
+    constexpr size_t large = size_t(4) << 20, huge_page = size_t(2) << 20;
+    umf_table_head_t head = {};
+    umf_vault_slab_t slabs[2] = {};
+    void *bases[2] = {};
+    head.slabs = 2;
+    for (umf_vault_slab_t &slab : slabs) {
+        slab = {1, large, UMF_VAULT_CLASS_SHARED, UMF_VAULT_KIND_HOST, {}};
+    }
+    struct umf_vault_view_t view = {};
+    view.table.head = &head;
+    view.table.slabs = slabs;
+    view.bases = bases;
+    ASSERT_EQ(umf_vault_view_reserve(&view), UMF_RESULT_SUCCESS);
+    void *taken = mmap(view.near, huge_page + large, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(taken, MAP_FAILED);
+    memset(taken, 7, huge_page + large);
+    int fd = memfd_create("slab", MFD_CLOEXEC);
+    ASSERT_EQ(ftruncate(fd, large), 0);
+    EXPECT_EQ(umf_vault_view_map(&view, 0, fd, 0), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umf_vault_view_map(&view, 1, fd, 0), UMF_RESULT_SUCCESS);
+    close(fd);
+    for (void *base : bases) {
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(base) % huge_page, 0u);
+        EXPECT_EQ(static_cast<char *>(base)[large - 1], 0);
+    }
+    EXPECT_NE(bases[0], bases[1]);
+    umf_vault_view_unmap(&view);
+    EXPECT_FALSE(umf_os_is_mapped(reinterpret_cast<uintptr_t>(bases[0]), large));
+    EXPECT_FALSE(umf_os_is_mapped(reinterpret_cast<uintptr_t>(bases[1]), large));
+    EXPECT_EQ(static_cast<char *>(taken)[huge_page + large - 1], 7);
+    munmap(taken, huge_page + large);
 }
 
 TEST(VaultContent, ACommitAfterOneThatLeftMemoryUnmapped) {

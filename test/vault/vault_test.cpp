@@ -490,6 +490,30 @@ TEST_F(Vaults, ThousandsOfSlabs) {
     }
 }
 
+TEST_F(Vaults, AViewLeavesWhatIsMappedBetweenItsSlabs) {
+    Vault vault;
+    size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), huge_page = size_t{2} << 20;
+    Draft draft(vault, nullptr, "proxy over linux_vmm:piece_size=4K");
+    for (const char *key : {"a", "b", "c", "d"}) { // a page and a huge page in turn
+        draft.put(key, *key == 'b' || *key == 'd' ? huge_page : page);
+    }
+    ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    auto view = std::make_unique<View>(vault);
+    ASSERT_EQ(view->attached, UMF_RESULT_SUCCESS);
+    auto *small = static_cast<const char *>(view->find("c").ptr);
+    void *behind = const_cast<char *>(small) + page;
+    void *mine = mmap(behind, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(mine, MAP_FAILED);
+    if (mine != behind) {
+        munmap(mine, page);
+        GTEST_SKIP() << "there is something behind a slab, by chance";
+    }
+    memset(mine, 7, page);
+    view.reset();
+    EXPECT_EQ(*static_cast<char *>(mine), 7);
+    munmap(mine, page);
+}
+
 TEST_F(Vaults, WhatIsNotValidIsRefused) {
     umf_vault_handle_t handle = nullptr;
     std::string too_long(256, 'x');

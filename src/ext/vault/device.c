@@ -350,8 +350,9 @@ static umf_result_t run_show(umf_vault_view_handle_t view, uint32_t *first) {
     umf_result_t result = shown(view, ext_of(part->device)
                                           ->vm_show(self_of(part->device), view->bases[*first], fds,
                                                     sizes, count, part->device->id));
+    umf_os_close_many(fds, count);
     for (uint32_t n = 0; n < count; n++) {
-        place_close(&view->places[indices[n]]);
+        view->places[indices[n]].fd = -1;
         view->places[indices[n]].is_shown = result == UMF_RESULT_SUCCESS;
     }
     return result;

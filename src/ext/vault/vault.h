@@ -73,11 +73,12 @@ struct umf_vault_view_t {
     unsigned forks, epoch;
     bool is_suspended;
     umf_vault_change_t *change; /* NULL: it is attached with addresses of its own */
-    void **bases;               /* by index of the slab in the table */
+    void **bases;               /* by index of the slab in the table; NULL: it is not mapped */
+    void *near;                 /* where the next slab of the host is mapped, if nothing is there */
     umf_vault_place_t *places;  /* by index of the slab; NULL: nothing of devices is mapped */
     umf_vault_part_t *parts;
-    void *table_at, *range;
-    size_t table_size, range_size;
+    void *table_at;
+    size_t table_size;
     umf_vault_view_handle_t next; /* of its vault. Sync: its lock, as prev */
     umf_vault_view_handle_t prev;
 };
@@ -104,13 +105,11 @@ umf_result_t umf_vault_until(umf_vault_handle_t vault, umf_vault_attempt_t *atte
 /* A mark of what happened to a generation, for a recording that runs. */
 void umf_vault_mark(umf_vault_handle_t vault, uint64_t generation, const char *what);
 
-/* --- view.c --- */
+/* --- view/ --- */
 
 void umf_vault_view_end(umf_vault_view_handle_t view);
 /* Ends and frees it; its devices are settled before. */
 void umf_vault_view_delete(umf_vault_view_handle_t view);
-
-/* --- attach.c --- */
 
 /* `reads_table`: of devices nothing is mapped. */
 umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_params_t *params,
@@ -118,9 +117,9 @@ umf_result_t umf_vault_attach(umf_vault_handle_t vault, const umf_vault_attach_p
 /* The result of an attach whose time is over, or that was answered. */
 umf_result_t umf_vault_attach_result(umf_vault_handle_t vault, const umf_vault_message_t *answer,
                                      uint64_t timeout_ms);
-/* Checks the table that is mapped at `table_at` and reserves addresses for its slabs. */
-umf_result_t umf_vault_view_table(umf_vault_view_handle_t view, size_t size);
-/* Maps a slab by its index; one without memory needs no file. */
+/* The view has a table, in which `wrong` is wrong; NULL: nothing. Finds addresses for its slabs. */
+umf_result_t umf_vault_view_table(umf_vault_view_handle_t view, const char *wrong);
+/* Maps a slab by its index, if umf_vault_view_maps; one without memory needs no file. */
 umf_result_t umf_vault_view_map(umf_vault_view_handle_t view, uint32_t i, int fd, uint64_t offset);
 /* The result of a generation that is wrong, logged. */
 umf_result_t umf_vault_view_broken(umf_vault_view_handle_t view, const char *why);
@@ -136,6 +135,10 @@ umf_result_t umf_vault_view_reads(umf_vault_view_handle_t view);
 /* Whether the file behind a descriptor keeps its content and size: it is sealed against all
  * writers. */
 bool umf_vault_is_sealed(int fd, uint64_t size);
+/* Maps a table that the service has sent, and checks all of it. `*wrong`: NULL, or the fault. It is
+ * mapped if `*at` is set. */
+umf_result_t umf_vault_table_map(const umf_vault_slab_t *info, int fd, umf_table_t *table,
+                                 void **at, size_t *size, const char **wrong);
 /* Logs that a step failed with this error of the system. Returns OUT_OF_HOST_MEMORY. */
 umf_result_t umf_vault_no_memory(int error, const char *what);
 /* fill/copies.c: makes evicted memory again, or waits for another client that does. */

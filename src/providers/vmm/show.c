@@ -18,13 +18,13 @@ static umf_result_t refuse(umf_vmm_t *vmm, umf_result_t result, size_t size) {
 }
 
 static umf_result_t map_one(umf_vmm_t *vmm, uintptr_t base, int fd, size_t size,
-                            const unsigned char *id) {
+                            const unsigned char *id, int *number) {
     umf_physical_t physical;
     umf_result_t result = vmm->ops->import(vmm, fd, size, &physical);
     if (result != UMF_RESULT_SUCCESS) {
         return refuse(vmm, result, size);
     }
-    result = id ? vmm->ops->check(vmm, physical, id) : UMF_RESULT_SUCCESS;
+    result = id ? vmm->ops->check(vmm, physical, id, number) : UMF_RESULT_SUCCESS;
     if (result == UMF_RESULT_SUCCESS) {
         result = vmm->ops->map(vmm, base, size, physical);
         result = result ? refuse(vmm, result, size) : result;
@@ -38,6 +38,7 @@ umf_result_t umf_vmm_show(void *provider, void *at, const int *fds, const size_t
     umf_vmm_t *vmm = provider;
     uintptr_t base = (uintptr_t)at, end = base;
     umf_result_t result = UMF_RESULT_SUCCESS;
+    int number = -1;
     for (size_t i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
         if (sizes[i] == 0 || sizes[i] % vmm->carve.page_size != 0) {
             UMF_LOG_ERROR("memory of %zu bytes is no multiple of the granularity, %zu", sizes[i],
@@ -45,7 +46,7 @@ umf_result_t umf_vmm_show(void *provider, void *at, const int *fds, const size_t
             result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
             break;
         }
-        result = map_one(vmm, end, fds[i], sizes[i], id);
+        result = map_one(vmm, end, fds[i], sizes[i], id, &number);
         end += result == UMF_RESULT_SUCCESS ? sizes[i] : 0;
     }
     if (result == UMF_RESULT_SUCCESS && end != base) {

@@ -79,9 +79,11 @@ typedef struct umf_vmm_backend_t {
     /* NULL, or maps the memory behind a descriptor read-only, where addresses are reserved. */
     umf_result_t (*show)(void *backend, uintptr_t base, size_t size, int fd);
     /* Of devices, without show: as allow, for reading only; and whether physical memory is of the
-     * device with this id. INVALID_ARGUMENT: it is not. */
+     * device with this id. INVALID_ARGUMENT: it is not. `number`: of the device of memory that was;
+     * -1: none was yet. */
     umf_result_t (*allow_read)(void *backend, uintptr_t base, size_t size);
-    umf_result_t (*check)(void *backend, umf_physical_t physical, const unsigned char *id);
+    umf_result_t (*check)(void *backend, umf_physical_t physical, const unsigned char *id,
+                          int *number);
     /* NULL, or sharing by tokens instead of descriptors: bytes that name physical memory. */
     umf_result_t (*export_token)(void *backend, umf_physical_t physical, unsigned char *token);
     umf_result_t (*import_token)(void *backend, const unsigned char *token, size_t size,

@@ -15,21 +15,12 @@
 /* --- a generation ----------------------------------------------------------------------------- */
 
 static umf_result_t table_map(umf_fill_t *fill, const umf_vault_slab_t *info, int fd) {
-    void *at;
-    if (fill->table_at) {
-        return UMF_RESULT_SUCCESS;
-    }
-    if (!umf_vault_is_sealed(fd, info->size) || info->size > SIZE_MAX / 2) {
-        return umf_fill_broken(fill, "its table is not sealed");
-    }
-    int error = umf_os_map(&at, (size_t)info->size, PROT_READ, MAP_SHARED, fd, 0);
-    if (error != 0) {
-        return umf_vault_no_memory(error, "mapping the table of a generation");
-    }
-    fill->table_at = at;
-    fill->table_size = (size_t)info->size;
-    const char *wrong = umf_table_check(at, fill->table_size, &fill->table);
-    return wrong ? umf_fill_broken(fill, wrong) : UMF_RESULT_SUCCESS;
+    const char *wrong = NULL;
+    umf_result_t result = fill->table_at
+                              ? UMF_RESULT_SUCCESS
+                              : umf_vault_table_map(info, fd, &fill->table, &fill->table_at,
+                                                    &fill->table_size, &wrong);
+    return wrong ? umf_fill_broken(fill, wrong) : result;
 }
 
 /* The slab as the table has it. NULL: it has none. */

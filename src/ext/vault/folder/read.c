@@ -28,7 +28,7 @@ static umf_result_t read_table(umf_vault_view_handle_t view, int fd, uint64_t si
         error = umf_os_protect(at, view->table_size, PROT_READ);
     }
     return error ? umf_folder_failed(view->vault, error, "reading the table of a generation")
-                 : umf_vault_view_table(view, (size_t)size);
+                 : umf_vault_view_table(view, umf_table_check(at, (size_t)size, &view->table));
 }
 
 static umf_result_t map_all(umf_vault_view_handle_t view, int fd, const umf_folder_head_t *head) {

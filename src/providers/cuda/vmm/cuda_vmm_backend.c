@@ -165,8 +165,8 @@ static umf_result_t cuda_vmm_import(void *backend, int fd, size_t size, umf_phys
 }
 
 /* If the driver does not report the device of memory, the access of the device decides. */
-static umf_result_t cuda_vmm_check(void *backend, umf_physical_t physical,
-                                   const unsigned char *id) {
+static umf_result_t cuda_vmm_check(void *backend, umf_physical_t physical, const unsigned char *id,
+                                   int *number) {
     const umf_cuda_vmm_t *cuda = backend;
     const umf_cuda_driver_t *driver = cuda->context.driver;
     CUmemAllocationProp properties = {0};
@@ -183,13 +183,16 @@ static umf_result_t cuda_vmm_check(void *backend, umf_physical_t physical,
         return UMF_RESULT_SUCCESS;
     }
     bool is_it = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-                 driver->cuDeviceGetUuid(&uuid, properties.location.id) == CUDA_SUCCESS &&
-                 memcmp(&uuid, id, sizeof(uuid)) == 0;
+                 (properties.location.id == *number ||
+                  (driver->cuDeviceGetUuid(&uuid, properties.location.id) == CUDA_SUCCESS &&
+                   memcmp(&uuid, id, sizeof(uuid)) == 0));
     if (!is_it) {
         UMF_LOG_ERROR("memory is of device %d (type %d), not of the one that was said",
                       properties.location.id, (int)properties.location.type);
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    return is_it ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    *number = properties.location.id;
+    return UMF_RESULT_SUCCESS;
 }
 
 umf_result_t umf_cuda_vmm_device(void *provider, unsigned char id[16], int *number) {

@@ -1,23 +1,14 @@
 /* Views: generations that are mapped read-only: their entries, and their end. */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/vault/device.h"
+#include "ext/vault/view/map.h"
 #include "system/os.h"
 
 const umf_handle_kind_t umf_vault_view_kind = {.name = "a view of a vault"};
-
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
-
-bool umf_vault_is_sealed(int fd, uint64_t size) {
-    uint64_t dev, ino, real;
-    int seals = fcntl(fd, F_GET_SEALS);
-    return seals != -1 && (seals & SEALS) == SEALS && umf_os_file_id(fd, &dev, &ino, &real) == 0 &&
-           real == size;
-}
 
 umf_result_t umf_vault_no_memory(int error, const char *what) {
     errno = error;
@@ -51,9 +42,7 @@ void umf_vault_release(umf_vault_handle_t vault, uint64_t generation, unsigned e
 }
 
 static void view_unmap(umf_vault_view_handle_t view) {
-    if (view->range_size) {
-        umf_os_unmap(view->range, view->range_size);
-    }
+    umf_vault_view_unmap(view);
     umf_vault_parts_end(view);
     umf_meta_free(view->bases, view->bases ? view->table.head->slabs * sizeof(void *) + 1 : 0);
     if (view->table_at) {

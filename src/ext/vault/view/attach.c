@@ -1,22 +1,14 @@
 /* Attach: a generation is mapped into this process. */
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "base/aligned_map.h"
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/vault/device.h"
 #include "ext/vault/folder/folder.h"
+#include "ext/vault/view/map.h"
 #include "system/os.h"
-
-#define HUGE_PAGE ((size_t)2 << 20)
-
-static size_t rounded(uint64_t size) {
-    size_t page = umf_os_page_size();
-    return ((size_t)size + page - 1) & ~(page - 1);
-}
 
 /* --- mapping ---------------------------------------------------------------------------------- */
 
@@ -24,55 +16,6 @@ umf_result_t umf_vault_view_broken(umf_vault_view_handle_t view, const char *why
     return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
                     "generation %llu of vault %s is broken: %s",
                     (unsigned long long)view->generation, view->vault->link.name, why);
-}
-
-/* The addresses of all slabs, one after the other; large ones begin at a huge page. */
-static umf_result_t reserve(umf_vault_view_handle_t view) {
-    const umf_table_t *table = &view->table;
-    size_t size = 0, alignment = umf_os_page_size();
-    for (uint32_t pass = 0; pass < 2; pass++) {
-        size_t at = 0;
-        for (uint32_t i = 0; i < table->head->slabs; i++) {
-            if (table->slabs[i].kind != UMF_VAULT_KIND_HOST) {
-                continue;
-            }
-            size_t needed = rounded(table->slabs[i].size);
-            if (needed >= HUGE_PAGE) {
-                at = (at + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-                alignment = HUGE_PAGE;
-            }
-            if (needed > ((size_t)1 << 47) || at > ((size_t)1 << 47)) {
-                return umf_vault_view_broken(
-                    view, "its slabs are larger than the addresses of a process");
-            }
-            view->bases[i] = pass ? (char *)view->range + at : NULL;
-            at += needed;
-        }
-        size = at;
-        if (pass == 0 && size > 0) {
-            int error = umf_os_reserve_aligned(size, alignment, &view->range);
-            if (error != 0) {
-                return umf_vault_no_memory(error, "reserving the addresses of a view");
-            }
-            view->range_size = size;
-        }
-    }
-    return UMF_RESULT_SUCCESS;
-}
-
-umf_result_t umf_vault_view_map(umf_vault_view_handle_t view, uint32_t i, int fd, uint64_t offset) {
-    if (!umf_vault_view_maps(view, i)) {
-        return UMF_RESULT_SUCCESS;
-    }
-    const umf_vault_slab_t *slab = &view->table.slabs[i];
-    bool is_zero = slab->role == UMF_VAULT_CLASS_ZERO;
-    int prot = slab->role == UMF_VAULT_CLASS_SHARED ? PROT_READ : PROT_READ | PROT_WRITE;
-    int flags = slab->role == UMF_VAULT_CLASS_SHARED ? MAP_SHARED : MAP_PRIVATE | MAP_NORESERVE;
-    void *base = view->bases[i];
-    int error = umf_os_map(&base, rounded(slab->size), prot,
-                           flags | MAP_FIXED | (is_zero ? MAP_ANONYMOUS : 0), is_zero ? -1 : fd,
-                           is_zero ? 0 : (size_t)offset);
-    return error ? umf_vault_no_memory(error, "mapping a slab of a vault") : UMF_RESULT_SUCCESS;
 }
 
 /* The slabs of a table that are mapped. */
@@ -145,8 +88,7 @@ bool umf_vault_view_maps(umf_vault_view_handle_t view, uint32_t i) {
            (role == UMF_VAULT_CLASS_PRIVATE && !view->change->is_resume);
 }
 
-umf_result_t umf_vault_view_table(umf_vault_view_handle_t view, size_t size) {
-    const char *wrong = umf_table_check(view->table_at, size, &view->table);
+umf_result_t umf_vault_view_table(umf_vault_view_handle_t view, const char *wrong) {
     if (wrong) {
         return umf_vault_view_broken(view, wrong);
     }
@@ -159,22 +101,8 @@ umf_result_t umf_vault_view_table(umf_vault_view_handle_t view, size_t size) {
         }
     }
     view->bases = umf_meta_alloc(view->table.head->slabs * sizeof(void *) + 1);
-    return view->bases ? reserve(view) : umf_vault_no_memory(ENOMEM, "remembering slabs");
-}
-
-static umf_result_t map_table(umf_vault_view_handle_t view, const umf_vault_slab_t *info, int fd) {
-    view->table_at = NULL;
-    if (!umf_vault_is_sealed(fd, info->size) || info->size > SIZE_MAX / 2) {
-        return umf_vault_view_broken(view, "its table is not sealed");
-    }
-    size_t size = (size_t)info->size;
-    int error = umf_os_map(&view->table_at, rounded(size), PROT_READ, MAP_SHARED, fd, 0);
-    if (error != 0) {
-        view->table_at = NULL;
-        return umf_vault_no_memory(error, "mapping the table of a generation");
-    }
-    view->table_size = rounded(size);
-    return umf_vault_view_table(view, size);
+    return view->bases ? umf_vault_view_reserve(view)
+                       : umf_vault_no_memory(ENOMEM, "remembering slabs");
 }
 
 /* The slabs of one answer. */
@@ -270,21 +198,20 @@ static bool body_is_right(const attach_t *attach) {
 }
 
 static void attach_close(attach_t *attach) {
-    for (unsigned i = 0; i < attach->call.passed_count; i++) {
-        if (attach->fds[i] != -1) {
-            umf_os_close(attach->fds[i]);
-        }
-    }
+    umf_os_close_many(attach->fds, attach->call.passed_count);
     attach->call.passed_count = 0;
 }
 
 static umf_result_t map_answers(umf_vault_view_handle_t view, attach_t *attach) {
     umf_vault_slab_t info;
+    const char *wrong;
     if (!body_is_right(attach) || attach->call.passed_count == 0) {
         return umf_vault_view_broken(view, "the service sends no table");
     }
     memcpy(&info, attach->body, sizeof(info));
-    umf_result_t result = map_table(view, &info, attach->fds[0]);
+    umf_result_t result = umf_vault_table_map(&info, attach->fds[0], &view->table, &view->table_at,
+                                              &view->table_size, &wrong);
+    result = result ? result : umf_vault_view_table(view, wrong);
     if (result == UMF_RESULT_SUCCESS && !attach->reads_table && !view->change) {
         result = umf_vault_parts_reserve(view, attach->devices);
     }
@@ -386,26 +313,23 @@ static umf_result_t attach_by_service(umf_vault_view_handle_t made,
                                       const umf_vault_attach_params_t *params, bool reads_table,
                                       bool *is_attached) {
     umf_vault_handle_t vault = made->vault;
-    attach_t *attach = umf_meta_alloc(sizeof(*attach));
-    if (!attach) {
-        return umf_vault_no_memory(ENOMEM, "a view");
-    }
-    attach->vault = vault;
-    attach->view = made;
-    attach->generation = params->generation;
-    attach->devices = params->devices;
-    attach->reads_table = reads_table;
     umf_vault_message_t answer;
-    umf_result_t result = attach_ready(attach, params, &answer);
+    attach_t attach;
+    attach.vault = vault;
+    attach.view = made;
+    attach.generation = params->generation;
+    attach.devices = params->devices;
+    attach.reads_table = reads_table;
+    attach.call.passed_count = 0;
+    umf_result_t result = attach_ready(&attach, params, &answer);
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_vault_attach_result(vault, &answer, params->timeout_ms);
     }
     *is_attached = result == UMF_RESULT_SUCCESS;
     if (*is_attached) {
-        result = map_answers(made, attach);
+        result = map_answers(made, &attach);
     }
-    attach_close(attach);
-    umf_meta_free(attach, sizeof(*attach));
+    attach_close(&attach);
     return result;
 }
 

@@ -1,13 +1,9 @@
 /* Views whose memory goes away, comes back, or becomes that of another generation, at the same
  * addresses. */
-#include <errno.h>
-#include <string.h>
-#include <sys/mman.h>
-
 #include "base/last_error.h"
 #include "base/log.h"
 #include "ext/vault/device.h"
-#include "system/os.h"
+#include "ext/vault/view/map.h"
 
 umf_result_t umf_vault_view_reads(umf_vault_view_handle_t view) {
     if (view->is_suspended) {
@@ -30,23 +26,9 @@ umf_result_t umf_vault_slab_reads(umf_vault_view_handle_t view, uint32_t slab) {
 
 /* Shared slabs lose their pages; the addresses stay reserved. */
 static umf_result_t view_hide(umf_vault_view_handle_t view) {
-    umf_result_t first = umf_vault_parts_hide(view);
-    size_t page = umf_os_page_size();
-    for (uint32_t i = 0; i < view->table.head->slabs; i++) {
-        const umf_vault_slab_t *slab = &view->table.slabs[i];
-        if (slab->kind != UMF_VAULT_KIND_HOST || slab->role != UMF_VAULT_CLASS_SHARED) {
-            continue;
-        }
-        void *at = view->bases[i];
-        int error = umf_os_map(&at, ((size_t)slab->size + page - 1) & ~(page - 1), PROT_NONE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-        if (error != 0) {
-            errno = error;
-            UMF_LOG_PERROR("unmapping a slab of a vault");
-            first = first ? first : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-        }
-    }
-    return first;
+    umf_result_t hidden = umf_vault_parts_hide(view);
+    umf_result_t of_host = umf_vault_view_hide(view);
+    return hidden ? hidden : of_host;
 }
 
 /* Maps a generation over the view. After a failure in the middle the view is suspended. */
