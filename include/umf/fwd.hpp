@@ -41,6 +41,7 @@ class queues;
 class suspend_scope;
 
 class vault;
+class vault_claim;
 class vault_draft;
 class vault_view;
 

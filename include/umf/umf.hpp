@@ -41,6 +41,7 @@
 #include <umf/cpp/queue.hpp>
 #include <umf/cpp/suspend.hpp>
 #include <umf/cpp/vault.hpp>
+#include <umf/cpp/vault_claim.hpp>
 #include <umf/fwd.hpp>
 
 #endif /* UMF_UMF_HPP */

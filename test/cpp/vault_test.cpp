@@ -1,5 +1,5 @@
-// Vaults: a folder needs no service, so this tests objects and results; the memory of GPUs and the
-// service have tests of their own (test/gpu/vault_test.cpp, test/vault).
+// Vaults: a folder needs no service, so this tests objects and results; claims have one. The memory
+// of GPUs and the service have tests of their own (test/gpu/vault_test.cpp, test/vault).
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -9,10 +9,15 @@
 #include <gtest/gtest.h>
 
 #include "cpp/heap.h"
+#ifdef UMF_TEST_UMFD
+#include "vault/service.h"
+#endif
 
 static_assert(!std::is_copy_constructible_v<umf::vault> && std::is_move_assignable_v<umf::vault>);
 static_assert(!std::is_copy_constructible_v<umf::vault_draft> &&
               !std::is_copy_constructible_v<umf::vault_view>);
+static_assert(!std::is_copy_constructible_v<umf::vault_claim> &&
+              std::is_nothrow_move_assignable_v<umf::vault_claim>);
 
 namespace {
 
@@ -119,3 +124,90 @@ TEST_F(CppVault, ADraftThatIsLeftIsAborted) {
     EXPECT_TRUE(vault.close());
     EXPECT_THROW(umf::vault(""), umf::exception);
 }
+
+TEST_F(CppVault, AFolderHasNoClaims) {
+    umf::vault vault(name.c_str());
+    EXPECT_EQ(vault.claim("a").code(), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(vault.forget("a").code(), UMF_RESULT_ERROR_NOT_SUPPORTED);
+    size_t count = 0;
+    EXPECT_TRUE(vault.for_each_claim([&](const umf_vault_claim_stat_t &) { count++; }));
+    EXPECT_EQ(count, 0u);
+}
+
+#ifdef UMF_TEST_UMFD
+
+class CppClaim : public Vaults {
+  protected:
+    umf_vault_claim_params_t params = UMF_VAULT_CLAIM_PARAMS_INIT;
+
+    CppClaim() {
+        params.size = size;
+    }
+    static uint32_t holders(const umf::vault &vault) {
+        uint32_t count = 0;
+        vault.for_each_claim([&](const umf_vault_claim_stat_t &stat) { count += stat.holders; })
+            .value();
+        return count;
+    }
+};
+
+TEST_F(CppClaim, TheNextHolderContinues) {
+    umf::vault vault("model"), other("model");
+    EXPECT_EQ(vault.claim("table").code(), UMF_RESULT_ERROR_INVALID_ARGUMENT); // there is none
+    {
+        umf::vault_claim claim = vault.claim("table", params).value();
+        EXPECT_TRUE(claim.is_new());
+        EXPECT_GE(claim.size(), size);
+        EXPECT_EQ(claim.epoch(), 1u);
+        EXPECT_EQ(claim.note(), "");
+        std::memset(claim.data(), 'a', size);
+        ASSERT_TRUE(claim.commit("all"));
+        EXPECT_FALSE(claim.commit(std::string(257, 'x')));
+        EXPECT_FALSE(other.claim("table")); // one at a time
+        EXPECT_EQ(holders(vault), 1u);
+    }
+    EXPECT_EQ(holders(vault), 0u);
+    umf::vault_claim claim = other.claim("table").value();
+    EXPECT_FALSE(claim.is_new());
+    EXPECT_EQ(claim.note(), "all");
+    EXPECT_EQ(static_cast<char *>(claim.data())[size - 1], 'a');
+    EXPECT_EQ(vault.forget("table").code(), UMF_RESULT_ERROR_OUT_OF_RESOURCES); // it is held
+    EXPECT_TRUE(claim.unclaim());
+    EXPECT_TRUE(claim.unclaim()); // nothing
+    EXPECT_TRUE(!claim && !claim.data() && claim.size() == 0 && claim.is_fenced());
+    EXPECT_FALSE(claim.commit("late"));
+    EXPECT_FALSE(claim.renew());
+    EXPECT_TRUE(vault.forget("table"));
+    EXPECT_EQ(vault.stat().value().claims, 0u);
+}
+
+TEST_F(CppClaim, AFencedOneIsRenewed) {
+    umf::vault vault("model"), other("model");
+    umf::vault_claim claim = vault.claim("table", params).value();
+    void *at = claim.data();
+    params.fence = UMF_VAULT_FENCE_EPOCH;
+    {
+        EXPECT_FALSE(claim.is_fenced());
+        umf::vault_claim taken = other.claim("table", params).value();
+        EXPECT_TRUE(claim.is_fenced());
+        EXPECT_FALSE(claim.commit("late"));
+        EXPECT_EQ(umfLastReason(), UMF_REASON_STALE);
+        ASSERT_TRUE(taken.commit("taken"));
+        EXPECT_FALSE(claim.renew());
+    }
+    ASSERT_TRUE(claim.renew());
+    EXPECT_FALSE(claim.is_fenced());
+    EXPECT_EQ(claim.data(), at);
+    EXPECT_EQ(claim.note(), "taken");
+    EXPECT_GT(claim.epoch(), 2u);
+    EXPECT_TRUE(claim.commit("mine"));
+    umf::vault_claim moved = std::move(claim);
+    EXPECT_FALSE(claim);
+    EXPECT_TRUE(moved.commit("moved"));
+    moved = vault.claim("second", params).value(); // gives the first one back
+    EXPECT_EQ(holders(vault), 1u);
+    EXPECT_EQ(other.claim("table").value().note(), "moved");
+    EXPECT_EQ(vault.claim("").code(), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+#endif

@@ -26,7 +26,8 @@
  * }
  * @endcode
  *
- * A vault ends after its drafts and views. The objects are used by threads as their handles are.
+ * A vault ends after its drafts, views and claims (umf/cpp/vault_claim.hpp). The objects are used
+ * by threads as their handles are.
  */
 #ifndef UMF_CPP_VAULT_HPP
 #define UMF_CPP_VAULT_HPP 1
@@ -39,6 +40,7 @@
 #include <umf/cpp/error.hpp>
 #include <umf/cpp/pool.hpp>
 #include <umf/cpp/queue.hpp>
+#include <umf/cpp/vault_claim.hpp>
 #include <umf/vault.h>
 
 UMF_CPP_BEGIN
@@ -345,6 +347,40 @@ class [[nodiscard]] vault {
             return detail::failure(code, "attaching a generation");
         }
         return result<vault_view>(vault_view(made));
+    }
+
+    /// @brief Claims memory that has a key, for writing. The first claim makes it.
+    /// @param key 1 to 255 bytes, which this object does not hold
+    /// @param params see ::umf_vault_claim_params_t; without a size the memory must be there
+    /// @return the memory, or why there is none: see ::umfVaultClaim
+    result<vault_claim>
+    claim(const char *key,
+          const umf_vault_claim_params_t &params = UMF_VAULT_CLAIM_PARAMS_INIT) const {
+        vault_claim made(key ? key : "", params.shared);
+        umf_result_t code = made.take(handle_, params);
+        if (code != UMF_RESULT_SUCCESS) {
+            return detail::failure(code, "claiming " + made.key_);
+        }
+        return result<vault_claim>(std::move(made));
+    }
+
+    /// @brief Ends the memory of a key, which no client may hold.
+    /// @param key of the memory
+    /// @return success, or why not: see ::umfVaultForget
+    result<void> forget(const char *key) const {
+        return detail::checked(umfVaultForget(handle_, key), "ending the memory of a key");
+    }
+
+    /// @brief Calls a function with each claim, held or not. An exception must not leave it.
+    /// @param function gets a const umf_vault_claim_stat_t &
+    /// @return success, or why not: see ::umfVaultEachClaim
+    template <class Function> result<void> for_each_claim(Function function) const {
+        auto visit = [](const umf_vault_claim_stat_t *stat, void *arg) {
+            (*static_cast<Function *>(arg))(*stat);
+            return 0;
+        };
+        return detail::checked(umfVaultEachClaim(handle_, visit, &function),
+                               "visiting the claims of a vault");
     }
 
     /// @brief Its state.
