@@ -28,9 +28,8 @@
  * range has another generation. One operation of each peer then fails as stale, and the next one
  * works with the new content.
  *
- * Every operation has a deadline. When it passes, or the other process ends, the connection is
- * closed by force and all operations on it fail, as soon as UCX has stopped using their buffers
- * (which UCX 1.13, in rare cases, does only when a stopped owner goes on); the memory must then be
+ * Every operation has a deadline, and no call waits longer. When it passes, or the other process
+ * ends, the connection is closed by force and all operations on it fail; the memory must then be
  * opened again. The buffer of a failed get, and the range of a failed put, are undefined; nothing
  * is written to them after the operation has ended.
  *

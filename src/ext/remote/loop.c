@@ -1,4 +1,4 @@
-/* The thread of a context, which alone calls UCX; endpoints, and messages on them. */
+/* The thread of a context, which alone calls UCX. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -25,138 +25,7 @@ void umf_remote_wake(umf_remote_handle_t remote) {
     }
 }
 
-/* --- endpoints -------------------------------------------------------------------------------- */
-
-static void link_failed(void *arg, void *endpoint, umf_ucs_status_t status) {
-    remote_link_t *link = arg;
-    (void)endpoint;
-    link->has_failed = true;
-    link->status = status;
-}
-
-bool umf_remote_link_open(umf_remote_handle_t remote, remote_link_t *link, const void *address) {
-    umf_ucx_endpoint_params_t params = {
-        .mask = UMF_UCX_ENDPOINT_ADDRESS | UMF_UCX_ENDPOINT_ERROR_MODE | UMF_UCX_ENDPOINT_FAILED,
-        .address = address,
-        .error_mode = UMF_UCX_ERROR_MODE_PEER,
-        .failed = link_failed,
-        .failed_arg = link,
-    };
-    *link = (remote_link_t){.remote = remote};
-    umf_ucs_status_t status = remote->ucx.ucp_ep_create(remote->worker, &params, &link->endpoint);
-    if (status != UMF_UCS_OK) {
-        UMF_LOG_ERROR("no connection to another process: %s",
-                      remote->ucx.ucs_status_string(status));
-        link->endpoint = NULL;
-    }
-    return status == UMF_UCS_OK;
-}
-
-void umf_remote_link_close(remote_link_t *link) {
-    umf_ucx_request_params_t params = {.mask = UMF_UCX_REQUEST_FLAGS, .flags = UMF_UCX_CLOSE_FORCE};
-    if (link->is_local) {
-        umf_remote_local_close(link);
-        return;
-    }
-    if (!link->endpoint) {
-        return;
-    }
-    const umf_ucx_t *ucx = &link->remote->ucx;
-    umf_ucx_request_t request = ucx->ucp_ep_close_nbx(link->endpoint, &params);
-    if (umf_ucx_is_request(request)) {
-        ucx->ucp_request_free(request);
-    }
-    link->endpoint = NULL;
-}
-
 /* --- messages --------------------------------------------------------------------------------- */
-
-/* A message on its way, or data that is received. */
-typedef struct transit_t {
-    umf_remote_handle_t remote;
-    remote_sent_t call;
-    void *arg;
-    remote_message_t message;
-} transit_t;
-
-static void transit_end(transit_t *transit, umf_ucs_status_t status) {
-    if (transit->call) {
-        transit->call(transit->remote, transit->arg, status);
-    }
-    umf_meta_free(transit, sizeof(*transit));
-}
-
-static void transit_sent(void *request, umf_ucs_status_t status, void *arg) {
-    transit_t *transit = arg;
-    transit->remote->ucx.ucp_request_free(request);
-    transit_end(transit, status);
-}
-
-static void transit_received(void *request, umf_ucs_status_t status, size_t length, void *arg) {
-    (void)length;
-    transit_sent(request, status, arg);
-}
-
-static transit_t *transit_make(umf_remote_handle_t remote, remote_sent_t call, void *arg) {
-    transit_t *transit = umf_meta_alloc(sizeof(*transit));
-    if (!transit) {
-        UMF_LOG_ERROR("no memory for a message");
-        return NULL;
-    }
-    *transit = (transit_t){.remote = remote, .call = call, .arg = arg};
-    return transit;
-}
-
-void umf_remote_send(remote_link_t *link, const remote_message_t *message, const void *data,
-                     size_t length, remote_sent_t sent, void *arg) {
-    umf_remote_handle_t remote = link->remote;
-    if (link->is_local) {
-        umf_remote_local_send(link, message, data, length, sent, arg);
-        return;
-    }
-    transit_t *transit = link->endpoint ? transit_make(remote, sent, arg) : NULL;
-    if (!transit) {
-        if (sent) {
-            sent(remote, arg, UMF_UCS_CONNECTION_RESET);
-        }
-        return;
-    }
-    transit->message = *message;
-    transit->message.magic = REMOTE_MAGIC;
-    transit->message.version = REMOTE_VERSION;
-    umf_ucx_request_params_t params = {.mask = UMF_UCX_REQUEST_CALL | UMF_UCX_REQUEST_ARG,
-                                       .call.sent = transit_sent,
-                                       .arg = transit};
-    umf_ucx_request_t request =
-        remote->ucx.ucp_am_send_nbx(link->endpoint, 1, &transit->message, sizeof(*message),
-                                    length ? data : NULL, length, &params);
-    if (!umf_ucx_is_request(request)) {
-        transit_end(transit, umf_ucx_status(request));
-    }
-}
-
-umf_ucs_status_t umf_remote_receive(umf_remote_handle_t remote, const remote_data_t *from, void *to,
-                                    remote_sent_t received, void *arg) {
-    transit_t *transit = from->is_rendezvous ? transit_make(remote, received, arg) : NULL;
-    if (!from->is_rendezvous) {
-        memcpy(to, from->data, from->length);
-        received(remote, arg, UMF_UCS_OK);
-        return UMF_UCS_OK;
-    }
-    if (!transit) {
-        received(remote, arg, UMF_UCS_CONNECTION_RESET);
-        return UMF_UCS_OK;
-    }
-    umf_ucx_request_params_t params = {.mask = UMF_UCX_REQUEST_CALL | UMF_UCX_REQUEST_ARG,
-                                       .call.received = transit_received,
-                                       .arg = transit};
-    umf_ucx_request_t request =
-        remote->ucx.ucp_am_recv_data_nbx(remote->worker, from->data, to, from->length, &params);
-    if (!umf_ucx_is_request(request)) {
-        transit_end(transit, umf_ucx_status(request));
-    }
-    return UMF_UCS_INPROGRESS; /* the description is UCX's own again */
-}
 
 umf_ucs_status_t umf_remote_deliver(umf_remote_handle_t remote, const remote_message_t *message,
                                     const remote_data_t *data) {
@@ -175,19 +44,6 @@ umf_ucs_status_t umf_remote_deliver(umf_remote_handle_t remote, const remote_mes
     default:
         return umf_remote_peer_gets(remote, message, data);
     }
-}
-
-static umf_ucs_status_t arrived(void *arg, const void *header, size_t header_length, void *data,
-                                size_t length, const umf_ucx_message_t *about) {
-    remote_message_t message;
-    if (header_length != sizeof(message)) {
-        return UMF_UCS_OK;
-    }
-    memcpy(&message, header, sizeof(message));
-    remote_data_t from = {.data = data,
-                          .length = length,
-                          .is_rendezvous = about->attributes & UMF_UCX_MESSAGE_RENDEZVOUS};
-    return umf_remote_deliver(arg, &message, &from);
 }
 
 /* --- the thread ------------------------------------------------------------------------------- */
@@ -231,20 +87,21 @@ static void advance(umf_remote_handle_t remote) {
 }
 
 static void wait_for_event(umf_remote_handle_t remote) {
-    struct pollfd polled[2 + 1 + REMOTE_LOCALS_MAX] = {{.fd = remote->efd, .events = POLLIN},
-                                                       {.fd = wake_read(remote), .events = POLLIN}};
+    struct pollfd polled[1 + 1 + REMOTE_LOCALS_MAX + 1 + REMOTE_CONNECTIONS_MAX] = {
+        {.fd = wake_read(remote), .events = POLLIN}};
     remote_link_t *links[1 + REMOTE_LOCALS_MAX];
     char bytes[64];
-    unsigned locals = umf_remote_local_fill(remote, polled + 2, links);
-    bool may_sleep = remote->ucx.ucp_worker_arm(remote->worker) == UMF_UCS_OK;
-    if (poll(polled, 2 + locals, may_sleep ? sleep_for(remote) : 0) <= 0) {
+    bool may_sleep = true;
+    unsigned locals = umf_remote_local_fill(remote, polled + 1, links);
+    unsigned workers = umf_remote_workers_fill(remote, polled + 1 + locals, &may_sleep);
+    if (poll(polled, 1 + locals + workers, may_sleep ? sleep_for(remote) : 0) <= 0) {
         return;
     }
-    if (polled[1].revents) {
-        ssize_t got = wake_read(remote) != -1 ? read(polled[1].fd, bytes, sizeof(bytes)) : 0;
+    if (polled[0].revents) {
+        ssize_t got = wake_read(remote) != -1 ? read(polled[0].fd, bytes, sizeof(bytes)) : 0;
         (void)got; /* it does not block, and may have been read */
     }
-    umf_remote_local_serve(remote, polled + 2, links, locals);
+    umf_remote_local_serve(remote, polled + 1, links, locals);
 }
 
 /* Closes all, and waits for what UCX still does with memory: at most the deadline. */
@@ -253,12 +110,12 @@ static void drain(umf_remote_handle_t remote) {
     umf_remote_peer_end(remote);
     umf_remote_owner_end(remote);
     while (!is_idle(remote) && umf_remote_now() < end) {
-        if (!remote->ucx.ucp_worker_progress(remote->worker)) {
+        if (!umf_remote_workers_progress(remote, 1)) {
             advance(remote);
         }
     }
-    for (int i = 0; i < 1000 && remote->ucx.ucp_worker_progress(remote->worker); i++) {
-    }
+    umf_remote_workers_end(remote);
+    advance(remote); /* what that has ended */
 }
 
 static void *run(void *arg) {
@@ -266,8 +123,7 @@ static void *run(void *arg) {
     umf_os_own_thread_begins();
     while (!atomic_load_explicit(&remote->stops, memory_order_acquire) &&
            !umf_os_is_last_thread()) {
-        for (int i = 0; i < 64 && remote->ucx.ucp_worker_progress(remote->worker); i++) {
-        }
+        umf_remote_workers_progress(remote, 64);
         advance(remote);
         wait_for_event(remote);
     }
@@ -282,15 +138,6 @@ static void *run(void *arg) {
 }
 
 int umf_remote_start(umf_remote_handle_t remote) {
-    umf_ucx_handler_params_t handler = {
-        .mask = UMF_UCX_HANDLER_ID | UMF_UCX_HANDLER_CALL | UMF_UCX_HANDLER_ARG,
-        .id = 1,
-        .call = arrived,
-        .arg = remote,
-    };
-    if (remote->ucx.ucp_worker_set_am_recv_handler(remote->worker, &handler) != UMF_UCS_OK) {
-        return EINVAL;
-    }
     sigset_t all, before;
     sigfillset(&all); /* signals belong to the program */
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -98,10 +98,22 @@ typedef struct remote_handle_bytes_t {
 
 /* --- objects ---------------------------------------------------------------------------------- */
 
+/* A worker of UCX: of those who connect, or of one connection. The thread's. */
+typedef struct remote_worker_t {
+    umf_list_t link; /* of all */
+    umf_remote_handle_t remote;
+    void *worker; /* NULL: none, or it has ended */
+    int efd;
+    umf_list_t transits; /* messages and data that UCX has not ended */
+    size_t address_length;
+    unsigned char address[REMOTE_ADDRESS_MAX];
+} remote_worker_t;
+
 /* The way to another process: an endpoint of UCX, or a socket and a window. The thread's. */
 typedef struct remote_link_t {
     umf_remote_handle_t remote;
-    void *endpoint; /* NULL: closed, or local */
+    remote_worker_t *worker; /* NULL: local */
+    void *endpoint;          /* NULL: closed, or local */
     bool has_failed;
     umf_ucs_status_t status; /* of the failure */
     bool is_local;           /* The rest is for local ones */
@@ -115,7 +127,8 @@ typedef struct remote_link_t {
 /* A window: shared memory of both sides, in slots. */
 #define REMOTE_SLOTS 4u
 #define REMOTE_SLOT ((size_t)1 << 20)
-#define REMOTE_LOCALS_MAX 320u /* local links of a context */
+#define REMOTE_LOCALS_MAX 320u      /* local links of a context */
+#define REMOTE_CONNECTIONS_MAX 256u /* that it makes by UCX */
 
 struct umf_remote_export_t {
     umf_list_t link; /* Sync: the context's lock, as all without a note */
@@ -166,6 +179,7 @@ typedef enum remote_state_t { REMOTE_CONNECTING, REMOTE_READY, REMOTE_BROKEN } r
 typedef struct remote_connection_t {
     umf_list_t link;
     remote_link_t endpoint;
+    remote_worker_t worker; /* of UCX; none for a local one */
     remote_state_t state;
     uint64_t number;
     uint64_t session;
@@ -243,8 +257,10 @@ struct umf_remote_t {
     umf_kept_fd_t listener;    /* local.c. The thread's, as the next two */
     uint64_t accept_after;     /* ms: not before, since descriptors were used up */
     umf_list_t locals;
-    void *context, *worker; /* the thread's after the start */
-    int efd;
+    void *context;          /* of UCX. The thread's after the start, as the next three */
+    remote_worker_t server; /* for those who connect */
+    umf_list_t workers;
+    unsigned workers_count;
     umf_kept_fd_t page; /* page.c. Sync: lock, as the next two */
     char devices[64];
     size_t peers;           /* sessions */
@@ -256,8 +272,6 @@ struct umf_remote_t {
     bool has_key;
     umf_remote_key_t key;
     unsigned char id[REMOTE_ID];
-    size_t address_length;
-    unsigned char address[REMOTE_ADDRESS_MAX];
     pthread_t thread;
     _Atomic(bool) stops;
     uint64_t next; /* numbers of parts, connections. The thread's, as all below */
@@ -273,7 +287,37 @@ void umf_remote_wake(umf_remote_handle_t remote);
 uint64_t umf_remote_now(void); /* ms */
 
 /* Of the thread: */
-bool umf_remote_link_open(umf_remote_handle_t remote, remote_link_t *link, const void *address);
+/* A message that a link has brought. */
+typedef struct remote_data_t {
+    void *data;
+    size_t length;
+    bool is_rendezvous;
+    const remote_link_t *by;       /* the local link that it came by. NULL: by UCX */
+    const remote_worker_t *worker; /* that received it, by UCX */
+    const void *reply;             /* the endpoint that it came by; NULL: not known */
+} remote_data_t;
+/* A message of one process does not count where another one is expected. */
+static inline bool umf_remote_is_by(const remote_link_t *link, const remote_data_t *data) {
+    return link->is_local ? data->by == link : !data->by && data->worker == link->worker;
+}
+umf_ucs_status_t umf_remote_deliver(umf_remote_handle_t remote, const remote_message_t *message,
+                                    const remote_data_t *data);
+
+/* --- worker.c: UCX. Of the thread --------------------------------------------------------------
+ */
+
+/* false: UCX refuses, or there are too many. Logs. */
+bool umf_remote_worker_make(umf_remote_handle_t remote, remote_worker_t *worker);
+/* UCX uses no memory of its messages any more; these end. Not to be called by UCX. */
+void umf_remote_worker_end(remote_worker_t *worker);
+void umf_remote_workers_end(umf_remote_handle_t remote);
+/* Lets each take so many steps, as long as there is something to do. Returns how many were. */
+unsigned umf_remote_workers_progress(umf_remote_handle_t remote, int times);
+/* Fills the descriptors to poll, at most REMOTE_CONNECTIONS_MAX + 1. Returns their number. */
+unsigned umf_remote_workers_fill(umf_remote_handle_t remote, struct pollfd *polled,
+                                 bool *may_sleep);
+
+bool umf_remote_link_open(remote_worker_t *worker, remote_link_t *link, const void *address);
 /* By force: its transfers end soon, canceled. */
 void umf_remote_link_close(remote_link_t *link);
 /* `sent` is called with `arg` when the data is no longer in use, now or later, once. */
@@ -281,21 +325,8 @@ typedef void (*remote_sent_t)(umf_remote_handle_t remote, void *arg, umf_ucs_sta
 void umf_remote_send(remote_link_t *link, const remote_message_t *message, const void *data,
                      size_t length, remote_sent_t sent, void *arg);
 /* Receives the data of a message into memory, with the same `sent`. */
-typedef struct remote_data_t {
-    void *data;
-    size_t length;
-    bool is_rendezvous;
-    const remote_link_t *by; /* the local link that it came by. NULL: by UCX */
-} remote_data_t;
-/* A message of one process does not count where another one is expected. */
-static inline bool umf_remote_is_by(const remote_link_t *link, const remote_data_t *data) {
-    return data->by == (link->is_local ? link : NULL);
-}
-umf_ucs_status_t umf_remote_receive(umf_remote_handle_t remote, const remote_data_t *from, void *to,
+umf_ucs_status_t umf_remote_receive(remote_link_t *link, const remote_data_t *from, void *to,
                                     remote_sent_t received, void *arg);
-
-umf_ucs_status_t umf_remote_deliver(umf_remote_handle_t remote, const remote_message_t *message,
-                                    const remote_data_t *data);
 
 /* --- local.c: links to processes of this machine, without UCX. Of the thread, but for listen ---
  */
@@ -341,6 +372,25 @@ umf_ucs_status_t umf_remote_peer_gets(umf_remote_handle_t remote, const remote_m
 void umf_remote_peer_advance(umf_remote_handle_t remote, uint64_t now);
 bool umf_remote_peer_is_idle(umf_remote_handle_t remote);
 void umf_remote_peer_end(umf_remote_handle_t remote);
+
+/* --- connection.c ------------------------------------------------------------------------------
+ */
+
+remote_connection_t *umf_remote_connection_find(umf_remote_handle_t remote,
+                                                const remote_handle_bytes_t *handle);
+/* NULL: no memory, or no way to the owner. */
+remote_connection_t *umf_remote_connection_make(umf_remote_handle_t remote,
+                                                umf_remote_memory_handle_t memory);
+/* An owner that does not take a process at its socket, as for lack of descriptors, may by UCX. */
+bool umf_remote_connect_by_ucx(umf_remote_handle_t remote, remote_connection_t *connection);
+/* A challenge, or a welcome. */
+void umf_remote_connection_gets(umf_remote_handle_t remote, const remote_message_t *message,
+                                const remote_data_t *data);
+/* Not to be called by UCX. */
+void umf_remote_connection_end(remote_connection_t *connection);
+/* Of peer.c: its parts fail. */
+void umf_remote_connection_break(umf_remote_handle_t remote, remote_connection_t *connection,
+                                 remote_answer_t answer);
 
 /* --- page.c: the report for other processes ----------------------------------------------------
  */

@@ -183,7 +183,7 @@ static umf_ucs_status_t serve_push(umf_remote_handle_t remote, remote_session_t 
         return UMF_UCS_OK;
     }
     transfer->is_active = true;
-    return umf_remote_receive(remote, data, transfer->base, push_received, transfer);
+    return umf_remote_receive(&session->endpoint, data, transfer->base, push_received, transfer);
 }
 
 /* Tells the generation of now. A new one begins where the memory is another. */
@@ -344,13 +344,13 @@ remote_link_t *umf_remote_owner_accepts(umf_remote_handle_t remote) {
 /* A process that connects by UCX sends its address. NULL: it is refused. */
 static remote_session_t *session_by_ucx(umf_remote_handle_t remote, const remote_data_t *data) {
     unsigned char address[REMOTE_ADDRESS_MAX] = {0};
-    if (data->is_rendezvous || data->length == 0 || data->length > REMOTE_ADDRESS_MAX ||
-        is_full(remote)) {
+    if (data->worker != &remote->server || data->is_rendezvous || data->length == 0 ||
+        data->length > REMOTE_ADDRESS_MAX || is_full(remote)) {
         return NULL;
     }
     remote_session_t *session = session_make();
     memcpy(address, data->data, data->length);
-    if (session && !umf_remote_link_open(remote, &session->endpoint, address)) {
+    if (session && !umf_remote_link_open(&remote->server, &session->endpoint, address)) {
         umf_meta_free(session, sizeof(*session));
         session = NULL;
     }

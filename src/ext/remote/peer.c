@@ -1,4 +1,5 @@
-/* The peer's side, in the thread: connections to owners, and parts of transfers. */
+/* The peer's side, in the thread: parts of transfers, and deadlines. connection.c has the
+ * connections to owners. */
 #include <string.h>
 
 #include "base/log.h"
@@ -130,8 +131,8 @@ static bool part_begin(umf_remote_handle_t remote, umf_remote_op_handle_t op, re
 
 /* --- connections ------------------------------------------------------------------------------ */
 
-static void connection_break(umf_remote_handle_t remote, remote_connection_t *connection,
-                             remote_answer_t answer) {
+void umf_remote_connection_break(umf_remote_handle_t remote, remote_connection_t *connection,
+                                 remote_answer_t answer) {
     connection->state = REMOTE_BROKEN;
     connection->answer = answer;
     umf_remote_link_close(&connection->endpoint);
@@ -143,7 +144,7 @@ static void connection_break(umf_remote_handle_t remote, remote_connection_t *co
         }
         part_lost(part);
         part->is_answered = true;
-        if (!part->is_active) { /* else UCX ends it soon */
+        if (!part->is_active) { /* else with the worker */
             part_end(part);
         }
     }
@@ -158,128 +159,6 @@ static bool is_used(umf_remote_handle_t remote, const remote_connection_t *conne
     return false;
 }
 
-/* The owner may not notice by itself that an endpoint is closed. */
-static void connection_end(remote_connection_t *connection) {
-    if (connection->state == REMOTE_READY) {
-        remote_message_t bye = {.kind = REMOTE_BYE, .session = connection->session};
-        umf_remote_send(&connection->endpoint, &bye, NULL, 0, NULL, NULL);
-    }
-    umf_list_remove(&connection->link);
-    umf_remote_link_close(&connection->endpoint);
-    umf_meta_free(connection, sizeof(*connection));
-}
-
-static remote_connection_t *connection_find(umf_remote_handle_t remote,
-                                            const remote_handle_bytes_t *handle) {
-    for (umf_list_t *at = remote->connections.next; at != &remote->connections; at = at->next) {
-        remote_connection_t *connection = UMF_CONTAINER_OF(at, remote_connection_t, link);
-        if (connection->state != REMOTE_BROKEN &&
-            memcmp(connection->owner, handle->owner, REMOTE_ID) == 0) {
-            return connection;
-        }
-    }
-    return NULL;
-}
-
-static void greet(umf_remote_handle_t remote, remote_connection_t *connection) {
-    remote_message_t hello = {.kind = REMOTE_HELLO, .number = connection->number};
-    bool is_local = connection->endpoint.is_local; /* else the owner needs the address */
-    memcpy(hello.id, connection->owner, REMOTE_ID);
-    memcpy(hello.nonce, connection->nonce, REMOTE_ID);
-    connection->progress = umf_remote_now();
-    umf_remote_send(&connection->endpoint, &hello, is_local ? NULL : remote->address,
-                    is_local ? 0 : remote->address_length, NULL, NULL);
-}
-
-/* NULL: no memory, or UCX refuses the address. */
-static remote_connection_t *connection_make(umf_remote_handle_t remote,
-                                            umf_remote_memory_handle_t memory) {
-    remote_connection_t *made = umf_meta_alloc(sizeof(*made));
-    if (!made || umf_os_random(&made->number, sizeof(made->number)) != 0 ||
-        umf_os_random(made->nonce, REMOTE_ID) != 0 ||
-        (!umf_remote_local_connect(remote, &made->endpoint, &memory->handle) &&
-         !umf_remote_link_open(remote, &made->endpoint, memory->address))) {
-        umf_meta_free(made, sizeof(*made));
-        return NULL;
-    }
-    made->state = REMOTE_CONNECTING;
-    memcpy(made->owner, memory->handle.owner, REMOTE_ID);
-    memcpy(made->address, memory->address, sizeof(made->address));
-    umf_list_add(&remote->connections, &made->link);
-    greet(remote, made);
-    return made;
-}
-
-/* An owner that does not take a process at its socket, as for lack of descriptors, may by UCX. */
-static bool connect_by_ucx(umf_remote_handle_t remote, remote_connection_t *connection) {
-    if (!connection->endpoint.is_local || connection->state != REMOTE_CONNECTING) {
-        return false;
-    }
-    umf_remote_local_close(&connection->endpoint);
-    if (!umf_remote_link_open(remote, &connection->endpoint, connection->address)) {
-        return false;
-    }
-    connection->is_proven = false;
-    greet(remote, connection);
-    return true;
-}
-
-static remote_connection_t *connection_of(umf_remote_handle_t remote,
-                                          const remote_message_t *message,
-                                          const remote_data_t *data) {
-    for (umf_list_t *at = remote->connections.next; at != &remote->connections; at = at->next) {
-        remote_connection_t *connection = UMF_CONTAINER_OF(at, remote_connection_t, link);
-        if (connection->number == message->number && connection->state == REMOTE_CONNECTING &&
-            umf_remote_is_by(&connection->endpoint, data)) {
-            return connection;
-        }
-    }
-    return NULL;
-}
-
-static bool prove_as(umf_remote_handle_t remote, const remote_connection_t *connection,
-                     const remote_message_t *challenge, char side, unsigned char *proof) {
-    unsigned char data[1 + 3 * REMOTE_ID + sizeof(challenge->session)];
-    data[0] = (unsigned char)side;
-    memcpy(data + 1, connection->nonce, REMOTE_ID);
-    memcpy(data + 1 + REMOTE_ID, challenge->id, REMOTE_ID);
-    memcpy(data + 1 + 2 * REMOTE_ID, connection->owner, REMOTE_ID);
-    memcpy(data + 1 + 3 * REMOTE_ID, &challenge->session, sizeof(challenge->session));
-    return umf_remote_prove(&remote->key, data, sizeof(data), proof);
-}
-
-static void challenged(umf_remote_handle_t remote, remote_connection_t *connection,
-                       const remote_message_t *challenge) {
-    remote_message_t reply = {
-        .kind = REMOTE_PROVE, .number = connection->number, .session = challenge->session};
-    unsigned char proof[UMF_REMOTE_PROOF];
-    if (!remote->has_key || !prove_as(remote, connection, challenge, 'o', proof) ||
-        !umf_remote_is_equal(proof, challenge->proof, UMF_REMOTE_PROOF) ||
-        !prove_as(remote, connection, challenge, 'p', reply.proof)) {
-        connection_break(remote, connection, REMOTE_DENIED);
-        return;
-    }
-    connection->is_proven = true;
-    umf_remote_send(&connection->endpoint, &reply, NULL, 0, NULL, NULL);
-}
-
-static void welcomed(umf_remote_handle_t remote, remote_connection_t *connection,
-                     const remote_message_t *message) {
-    if (message->answer != REMOTE_FINE || (remote->has_key && !connection->is_proven)) {
-        connection_break(remote, connection,
-                         message->answer == REMOTE_STALE ? REMOTE_STALE : REMOTE_DENIED);
-        return;
-    }
-    if (message->length == 0 || (connection->endpoint.is_local && !connection->endpoint.window)) {
-        connection_break(remote, connection, REMOTE_FAILED); /* parts of 0 bytes would not end */
-        return;
-    }
-    connection->state = REMOTE_READY;
-    connection->session = message->session;
-    connection->limit = message->length < remote->limit ? (size_t)message->length : remote->limit;
-    connection->progress = umf_remote_now();
-}
-
 /* --- messages --------------------------------------------------------------------------------- */
 
 static void data_received(umf_remote_handle_t remote, void *arg, umf_ucs_status_t status) {
@@ -291,8 +170,8 @@ static void data_received(umf_remote_handle_t remote, void *arg, umf_ucs_status_
     part_end(part);
 }
 
-static umf_ucs_status_t take_data(umf_remote_handle_t remote, remote_part_t *part,
-                                  const remote_message_t *message, const remote_data_t *data) {
+static umf_ucs_status_t take_data(remote_part_t *part, const remote_message_t *message,
+                                  const remote_data_t *data) {
     if (message->answer != REMOTE_FINE || data->length != part->size ||
         part->op->task != REMOTE_TASK_GET || part->is_renewal) {
         part_answered(part, message->answer ? (remote_answer_t)message->answer : REMOTE_FAILED);
@@ -300,7 +179,8 @@ static umf_ucs_status_t take_data(umf_remote_handle_t remote, remote_part_t *par
     }
     part->is_answered = true;
     part->is_active = true;
-    return umf_remote_receive(remote, data, part->op->data + part->offset, data_received, part);
+    return umf_remote_receive(&part->connection->endpoint, data, part->op->data + part->offset,
+                              data_received, part);
 }
 
 static void pushed(umf_remote_handle_t remote, void *arg, umf_ucs_status_t status) {
@@ -343,12 +223,7 @@ static void renewed(remote_part_t *part, const remote_message_t *message) {
 umf_ucs_status_t umf_remote_peer_gets(umf_remote_handle_t remote, const remote_message_t *message,
                                       const remote_data_t *data) {
     if (message->kind == REMOTE_CHALLENGE || message->kind == REMOTE_WELCOME) {
-        remote_connection_t *connection = connection_of(remote, message, data);
-        if (connection && message->kind == REMOTE_CHALLENGE) {
-            challenged(remote, connection, message);
-        } else if (connection) {
-            welcomed(remote, connection, message);
-        }
+        umf_remote_connection_gets(remote, message, data);
         return UMF_UCS_OK;
     }
     remote_part_t *part = part_find(remote, message, data);
@@ -356,7 +231,7 @@ umf_ucs_status_t umf_remote_peer_gets(umf_remote_handle_t remote, const remote_m
         return UMF_UCS_OK;
     }
     if (message->kind == REMOTE_DATA) {
-        return take_data(remote, part, message, data);
+        return take_data(part, message, data);
     }
     if (message->kind == REMOTE_GO) {
         push(part, message);
@@ -406,9 +281,9 @@ static void op_broken(umf_remote_op_handle_t op) {
 }
 
 static void op_connect(umf_remote_handle_t remote, umf_remote_memory_handle_t memory) {
-    memory->connection = connection_find(remote, &memory->handle);
+    memory->connection = umf_remote_connection_find(remote, &memory->handle);
     if (!memory->connection) {
-        memory->connection = connection_make(remote, memory);
+        memory->connection = umf_remote_connection_make(remote, memory);
     }
     if (memory->connection) {
         memory->connection->memories++;
@@ -462,19 +337,22 @@ static void connection_advance(umf_remote_handle_t remote, remote_connection_t *
                                uint64_t now) {
     bool waits = connection->state == REMOTE_CONNECTING || is_used(remote, connection);
     if (connection->state != REMOTE_BROKEN && connection->endpoint.has_failed) {
-        if (connect_by_ucx(remote, connection)) {
+        if (umf_remote_connect_by_ucx(remote, connection)) {
             return;
         }
         UMF_LOG_INFO("a connection has ended: %s",
                      remote->ucx.ucs_status_string(connection->endpoint.status));
-        connection_break(remote, connection, REMOTE_GONE);
+        umf_remote_connection_break(remote, connection, REMOTE_GONE);
     } else if (connection->state != REMOTE_BROKEN && waits &&
                now >= connection->progress + remote->deadline) {
         connection->is_late = true;
-        connection_break(remote, connection, REMOTE_GONE);
+        umf_remote_connection_break(remote, connection, REMOTE_GONE);
+    }
+    if (connection->state == REMOTE_BROKEN) { /* here, since UCX may call connection_break */
+        umf_remote_worker_end(&connection->worker);
     }
     if (connection->memories == 0 && !is_used(remote, connection)) {
-        connection_end(connection);
+        umf_remote_connection_end(connection);
     }
 }
 
@@ -495,6 +373,7 @@ bool umf_remote_peer_is_idle(umf_remote_handle_t remote) {
 
 void umf_remote_peer_end(umf_remote_handle_t remote) {
     for (umf_list_t *at = remote->connections.next; at != &remote->connections; at = at->next) {
-        connection_break(remote, UMF_CONTAINER_OF(at, remote_connection_t, link), REMOTE_GONE);
+        umf_remote_connection_break(remote, UMF_CONTAINER_OF(at, remote_connection_t, link),
+                                    REMOTE_GONE);
     }
 }

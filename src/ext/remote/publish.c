@@ -121,7 +121,7 @@ UMF_API_EXT_1_3 umf_result_t umfRemoteGetHandle(umf_remote_export_handle_t publi
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_remote_handle_t remote = published->remote;
-    size_t length = sizeof(remote_handle_bytes_t) + remote->address_length;
+    size_t length = sizeof(remote_handle_bytes_t) + remote->server.address_length;
     if (!size || (!bytes && *size > 0) || (bytes && *size < length)) {
         UMF_LOG_ERROR("the handle has %zu bytes", length);
         if (size) {
@@ -143,12 +143,12 @@ UMF_API_EXT_1_3 umf_result_t umfRemoteGetHandle(umf_remote_export_handle_t publi
                                   .generation = published->generation,
                                   .size = published->size,
                                   .rights = published->rights,
-                                  .address_length = (uint32_t)remote->address_length};
+                                  .address_length = (uint32_t)remote->server.address_length};
     umf_unlock(&remote->lock);
     memcpy(head.owner, remote->id, REMOTE_ID);
     memcpy(head.secret, published->secret, REMOTE_ID);
     memcpy(made, &head, sizeof(head));
-    memcpy(made + sizeof(head), remote->address, remote->address_length);
+    memcpy(made + sizeof(head), remote->server.address, remote->server.address_length);
     head.check = umf_sum(made, length);
     memcpy(made, &head, sizeof(head));
     memcpy(bytes, made, length);

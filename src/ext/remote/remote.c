@@ -72,8 +72,6 @@ static umf_result_t context_make(umf_remote_handle_t remote, const char *devices
     void *config = NULL;
     umf_ucx_context_params_t params = {.mask = UMF_UCX_PARAM_FEATURES,
                                        .features = UMF_UCX_FEATURE_AM | UMF_UCX_FEATURE_WAKEUP};
-    umf_ucx_worker_params_t worker = {.mask = UMF_UCX_WORKER_THREAD_MODE,
-                                      .thread_mode = UMF_UCX_THREAD_SINGLE};
     umf_ucs_status_t status = configure(remote, devices, &config);
     if (status == UMF_UCS_OK) {
         status = remote->ucx.ucp_init_version(1, 13, &params, config, &remote->context);
@@ -85,38 +83,12 @@ static umf_result_t context_make(umf_remote_handle_t remote, const char *devices
         remote->context = NULL;
         return ucx_fail(remote, devices, status);
     }
-    status = remote->ucx.ucp_worker_create(remote->context, &worker, &remote->worker);
-    if (status != UMF_UCS_OK) {
-        remote->worker = NULL;
-        return ucx_fail(remote, "a worker", status);
-    }
-    status = remote->ucx.ucp_worker_get_efd(remote->worker, &remote->efd);
-    return status == UMF_UCS_OK ? UMF_RESULT_SUCCESS : ucx_fail(remote, "a descriptor", status);
-}
-
-static umf_result_t address_take(umf_remote_handle_t remote) {
-    void *address = NULL;
-    size_t length = 0;
-    umf_ucs_status_t status = remote->ucx.ucp_worker_get_address(remote->worker, &address, &length);
-    if (status != UMF_UCS_OK) {
-        return ucx_fail(remote, "an address", status);
-    }
-    if (length <= REMOTE_ADDRESS_MAX) {
-        memcpy(remote->address, address, length);
-        remote->address_length = length;
-    }
-    remote->ucx.ucp_worker_release_address(remote->worker, address);
-    if (length > REMOTE_ADDRESS_MAX) {
-        UMF_LOG_ERROR("the address has %zu bytes: name fewer devices", length);
-        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-    }
-    return UMF_RESULT_SUCCESS;
+    return umf_remote_worker_make(remote, &remote->server) ? UMF_RESULT_SUCCESS
+                                                           : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
 }
 
 static void remote_delete(umf_remote_handle_t remote) {
-    if (remote->worker) {
-        remote->ucx.ucp_worker_destroy(remote->worker);
-    }
+    umf_remote_workers_end(remote);
     if (remote->context) {
         remote->ucx.ucp_cleanup(remote->context);
     }
@@ -182,7 +154,6 @@ static umf_result_t remote_fill(umf_remote_handle_t remote, const umf_remote_par
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     result = context_make(remote, params->devices ? params->devices : "lo");
-    result = result == UMF_RESULT_SUCCESS ? address_take(remote) : result;
     if (result == UMF_RESULT_SUCCESS && remote->is_local) {
         umf_remote_local_listen(remote);
     }
@@ -215,7 +186,7 @@ UMF_API_EXT_1_3 umf_result_t umfRemoteCreate(const umf_remote_params_t *params,
     umf_list_t *lists[] = {&remote->commands,  &remote->exports,     &remote->ops,
                            &remote->parts,     &remote->connections, &remote->sessions,
                            &remote->transfers, &remote->all,         &remote->memories,
-                           &remote->locals};
+                           &remote->locals,    &remote->workers};
     for (size_t i = 0; i < UMF_COUNT_OF(lists); i++) {
         umf_list_init(lists[i]);
     }

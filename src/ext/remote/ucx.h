@@ -17,6 +17,7 @@ enum {
     UMF_UCS_OK = 0,
     UMF_UCS_INPROGRESS = 1,
     UMF_UCS_CONNECTION_RESET = -25,
+    UMF_UCS_NO_RESOURCE = -2,
     UMF_UCS_BUSY = -15,
     UMF_UCS_LAST = -100,
 };
@@ -80,11 +81,13 @@ typedef struct umf_ucx_request_params_t {
 #define UMF_UCX_REQUEST_ARG 4u
 #define UMF_UCX_REQUEST_FLAGS 0x10u
 #define UMF_UCX_CLOSE_FORCE 1u
+#define UMF_UCX_SEND_REPLY 1u /* the receiver learns of the endpoint */
 
 typedef struct umf_ucx_message_t {
     uint64_t attributes;
     void *reply_endpoint;
 } umf_ucx_message_t;
+#define UMF_UCX_MESSAGE_REPLY 1u
 #define UMF_UCX_MESSAGE_RENDEZVOUS 0x20000u /* the data is to be received */
 
 typedef umf_ucs_status_t (*umf_ucx_arrived_t)(void *arg, const void *header, size_t header_length,
