@@ -519,12 +519,14 @@ TEST_P(Remote, KeysOfAGroup) {
     }
 }
 
-// Numbers of the pipes of this process.
+// Numbers of the pipes of this process. Not with fstat: ThreadSanitizer takes it for a use of
+// descriptors that the thread of a context opens and closes.
 std::vector<int> pipes() {
     std::vector<int> found;
     for (int fd = 3; fd < 1024; fd++) {
-        struct stat file;
-        if (fstat(fd, &file) == 0 && S_ISFIFO(file.st_mode)) {
+        char target[8] = "";
+        std::string path = "/proc/self/fd/" + std::to_string(fd);
+        if (readlink(path.c_str(), target, 5) == 5 && strcmp(target, "pipe:") == 0) {
             found.push_back(fd);
         }
     }
