@@ -135,6 +135,8 @@ static void source_failed(umf_fetch_transfer_t *transfer, umf_fetch_source_t *so
         transfer->result = umf_fetch_source_open(source);
         if (transfer->result == UMF_RESULT_SUCCESS &&
             umf_fetch_table_equals(transfer->table, &source->table)) {
+            UMF_LOG_WARN("a server was opened again: %zu of %zu pieces are missing",
+                         transfer->missing, transfer->count);
             return;
         }
         reason = umfLastReason();
