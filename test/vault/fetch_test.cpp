@@ -933,7 +933,7 @@ TEST_F(Fetch, ProgressIsReportedAndEndsIt) {
     EXPECT_EQ(reports.seen.back(), std::make_pair(size, size));
     // One piece is copied, one travels; another client writes meanwhile.
     fake.entries[0].content[0] ^= 1;
-    store(fake.entries[0].block, fake.entries[0].content.data(), 1);
+    write_shared(fake.entries[0].block, fake.entries[0].content.data(), 1);
     fake.make_table(2);
     fake.show(2);
     {
