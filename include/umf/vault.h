@@ -149,7 +149,9 @@ typedef struct umf_vault_commit_params_t {
     uint32_t group_count;
     /// How long to wait for the others of the group, in ms. After that the group ends.
     uint64_t timeout_ms;
-    /// 1: a sum of 64 bits is kept of each entry, for ::umfVaultVerify. All content is read for it.
+    /// 1: a sum of 64 bits is kept of each entry, for ::umfVaultVerify. All content is read for it,
+    /// except for entries of ::umfVaultKeep that have a sum. Memory of devices whose entries have
+    /// none is mapped for that time, after it was made again if it was evicted.
     int digest;
 } umf_vault_commit_params_t;
 
@@ -297,7 +299,8 @@ typedef enum umf_vault_event_type_t {
     /// Memory of devices was made again.
     UMF_VAULT_EVENT_REFILLED = 6,
     /// A client no longer holds a claim: it gave it back, its process has ended, or another client
-    /// has taken it. The generation of the event is the epoch that it had.
+    /// has taken it. The generation of the event is the epoch that it had; 0: a client that had
+    /// lost its claim to a fence before no longer has the memory mapped.
     UMF_VAULT_EVENT_UNCLAIMED = 7,
 } umf_vault_event_type_t;
 

@@ -417,6 +417,28 @@ TEST_F(VaultGpu, SumsOfItsContent) {
     }
 }
 
+TEST_F(VaultGpu, SumsOfContentThatIsKept) {
+    Vault vault;
+    umf_vault_draft_params_t from = UMF_VAULT_DRAFT_PARAMS_INIT;
+    umf_vault_commit_params_t params = UMF_VAULT_COMMIT_PARAMS_INIT;
+    params.digest = 1;
+    from.from = write_on_gpu(vault, 3, 4);
+    {
+        Draft draft(vault, &from, on_gpu);
+        put(draft.handle, draft.pool, "new", pattern(5, 5));
+        ASSERT_EQ(umfVaultKeep(draft.handle, key_of(1).c_str()), OK);
+        ASSERT_EQ(draft.commit(nullptr, &params), OK) << umfLastErrorText();
+    }
+    GpuView view(vault);
+    EXPECT_EQ(umfVaultVerify(view.handle, key_of(1).c_str()), OK);
+    EXPECT_EQ(umfVaultVerify(view.handle, "new"), OK);
+    if (!driver().is_real) { // memory of the software driver can be written past it
+        static_cast<unsigned char *>(view.find(key_of(1)).ptr)[100] ^= 1;
+        EXPECT_EQ(umfVaultVerify(view.handle, key_of(1).c_str()), BAD);
+        EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN);
+    }
+}
+
 // --- views that change ---------------------------------------------------------------------------
 
 TEST_F(VaultGpu, AViewIsSuspendedAndResumed) {

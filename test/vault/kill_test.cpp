@@ -577,6 +577,18 @@ TEST_F(VaultClaims, AClaimThatIsFreedIsGivenToTheOneThatWaits) {
     EXPECT_EQ(event.generation, 1u);
 }
 
+TEST_F(VaultClaims, AFencedClientThatLeavesIsAnEvent) {
+    Vault one, two;
+    umf_vault_event_t event = UMF_VAULT_EVENT_INIT;
+    ASSERT_TRUE(Claim(one).is_right());
+    ASSERT_TRUE(Claim(two, UMF_VAULT_FENCE_EPOCH).is_right());
+    event.number = two.stat().event;
+    EXPECT_EQ(umfVaultUnclaim(one.handle, "kv"), UMF_RESULT_SUCCESS);
+    ASSERT_EQ(umfVaultWait(two.handle, event.number, 20000, &event), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(event.type, UMF_VAULT_EVENT_UNCLAIMED);
+    EXPECT_EQ(event.generation, 0u);
+}
+
 TEST_F(VaultClaims, AHolderThatIsKilledLeavesItsMemory) {
     Vault vault;
     Holder holder(steps_of_holder());

@@ -45,10 +45,11 @@ bool umfd_claims_have(const umfd_state_t *state, uint32_t lease) {
     return false;
 }
 
+/* One that was fenced has lost its epoch before, but it was in the way until now. */
 static void leave(umfd_state_t *state, umfd_claim_t *claim, uint32_t lease) {
-    if (umfd_clients_have(&claim->holders, lease)) {
-        umfd_emit(state, state->vaults[claim->vault].name, UMF_VAULT_EVENT_UNCLAIMED, claim->epoch);
-    }
+    bool holds = umfd_clients_have(&claim->holders, lease);
+    umfd_emit(state, state->vaults[claim->vault].name, UMF_VAULT_EVENT_UNCLAIMED,
+              holds ? claim->epoch : 0);
     umfd_clients_remove(&claim->holders, lease);
     umfd_step();
     umfd_clients_remove(&claim->mapped, lease);

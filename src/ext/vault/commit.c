@@ -386,7 +386,7 @@ static umf_result_t commit_steps(umf_vault_draft_handle_t draft, umf_vault_conte
         result = keep_all(draft);
     }
     if (result == UMF_RESULT_SUCCESS) {
-        result = params->digest ? umf_vault_content_sum(content) : result;
+        result = params->digest ? umf_vault_content_sum(draft, content) : result;
     }
     if (result == UMF_RESULT_SUCCESS) {
         result = table_give(draft, content, params->digest != 0);

@@ -45,8 +45,7 @@ static umf_result_t content_sort(umf_vault_draft_handle_t draft, umf_vault_conte
                                           .slab = entry->slab,
                                           .note_size = entry->note_size,
                                           .key_size = entry->key_size,
-                                          .flags = entry->flags,
-                                          .is_kept = entry->is_kept},
+                                          .flags = entry->flags},
                                .order = entry->is_kept ? 0 : i + 1};
     }
     qsort(sorted, count, sizeof(*sorted), sorted_compare);
@@ -115,13 +114,36 @@ static umf_result_t entry_sum(const umf_vault_content_t *content, umf_table_sour
     return UMF_RESULT_SUCCESS;
 }
 
-umf_result_t umf_vault_content_sum(const umf_vault_content_t *content) {
+/* Of an entry of `from` whose memory of a device the draft has not mapped. `*view` has it. */
+static umf_result_t kept_sum(umf_vault_draft_handle_t draft, umf_table_source_t *entry,
+                             umf_vault_view_handle_t *view) {
+    umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
+    params.generation = draft->from->generation;
+    params.devices = UMF_VAULT_DEVICES;
+    umf_result_t result =
+        *view ? UMF_RESULT_SUCCESS : umf_vault_attach(draft->vault, &params, false, view);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    uint32_t i = umf_table_find(&(*view)->table, entry->key, entry->key_size);
+    return i == UINT32_MAX
+               ? umf_vault_view_broken(*view, "an entry that is kept is missing in its table")
+               : umf_vault_view_digest(*view, i, &entry->digest);
+}
+
+umf_result_t umf_vault_content_sum(umf_vault_draft_handle_t draft,
+                                   const umf_vault_content_t *content) {
+    umf_vault_view_handle_t view = NULL;
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (uint32_t i = 0; i < content->count && result == UMF_RESULT_SUCCESS; i++) {
         umf_table_source_t *entry = &content->entries[i];
-        if (entry->digest == 0 && !(entry->flags & UMF_VAULT_ZERO) && !entry->is_kept) {
-            result = entry_sum(content, entry);
+        if (entry->digest == 0 && !(entry->flags & UMF_VAULT_ZERO)) {
+            result = content->bases[entry->slab] ? entry_sum(content, entry)
+                                                 : kept_sum(draft, entry, &view);
         }
+    }
+    if (view) {
+        umf_vault_view_delete(view);
     }
     return result;
 }

@@ -19,8 +19,8 @@ typedef struct umf_vault_content_t {
  * failure there is something to fini, too. */
 umf_result_t umf_vault_content_init(umf_vault_draft_handle_t draft, umf_vault_content_t *content);
 void umf_vault_content_fini(umf_vault_content_t *content);
-/* The sums of the content as it is now. Those of `from` stay: private memory of it may differ here.
- */
-umf_result_t umf_vault_content_sum(const umf_vault_content_t *content);
+/* The sums of the content as it is now. Those of `from` stay. */
+umf_result_t umf_vault_content_sum(umf_vault_draft_handle_t draft,
+                                   const umf_vault_content_t *content);
 
 #endif

@@ -58,7 +58,6 @@ typedef struct umf_table_source_t {
     uint32_t slab;
     uint16_t note_size;
     uint8_t key_size, flags;
-    bool is_kept; /* of another generation, with its digest */
 } umf_table_source_t;
 
 /* The sum of an entry's content; never 0. */

@@ -384,7 +384,7 @@ umf_result_t umf_vault_folder_commit(umf_vault_draft_handle_t draft, umf_vault_c
     if (!write.places) {
         return umf_folder_failed(draft->vault, ENOMEM, "remembering slabs");
     }
-    umf_result_t result = umf_vault_content_sum(content);
+    umf_result_t result = umf_vault_content_sum(draft, content);
     if (result == UMF_RESULT_SUCCESS) {
         result = plan(draft, &write);
     }
