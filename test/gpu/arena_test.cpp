@@ -252,6 +252,51 @@ TEST_F(GpuArena, KeepsTheNumberOfAnEndedQueueThatABlockNames) {
     CU(cuStreamDestroy(next));
 }
 
+// Each round needs the numbers of all queues of the round before, whose blocks have named them.
+TEST_F(GpuArena, GivesNumbersToOtherQueuesAfterBlocksThatNameThemAreFreed) {
+    NEEDS_FAKE()
+    constexpr size_t size = MiB / 2;
+    enum { TWICE, SEVERAL, HOST_WAITS, SMALLER, STILL_LIVE, ROUNDS };
+    std::vector<CUstream> all;
+    std::vector<void *> kept;
+    make("");
+    for (int round = 0; round <= ROUNDS; round++) {
+        SCOPED_TRACE(round);
+        std::vector<CUstream> streams(62);
+        for (CUstream &stream : streams) {
+            CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+            void *block = take(size, stream);
+            ASSERT_NE(block, nullptr);
+            EXPECT_EQ(umfUseOn(block, stream), OK);
+            EXPECT_EQ(umfUseOn(block, round == SEVERAL ? streams[0] : stream), OK);
+            if (round == SMALLER) {
+                CU(cuStreamSynchronize(stream));
+                driver().given_back(block, size);
+                EXPECT_EQ(umfPoolRealloc(pool, block, size / 2), block);
+                driver().handed_out(block, size / 2, stream);
+                EXPECT_EQ(umfUseOn(block, stream), OK);
+            }
+            if (round == STILL_LIVE) {
+                kept.push_back(block);
+            } else if (round == HOST_WAITS) {
+                CU(cuStreamSynchronize(stream));
+                driver().given_back(block, size);
+                EXPECT_EQ(umfFree(block), OK);
+            } else {
+                drop(block, round == SMALLER ? size / 2 : size, stream);
+            }
+        }
+        all.insert(all.end(), streams.begin(), streams.end());
+    }
+    for (size_t i = 0; i < kept.size(); i++) {
+        drop(kept[i], size, all[STILL_LIVE * 62 + i]);
+    }
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    for (CUstream stream : all) {
+        CU(cuStreamDestroy(stream));
+    }
+}
+
 // However far the host is ahead: each block that the second stream takes needs a mark of its own.
 TEST_F(GpuArena, IsFarAheadOfTheDeviceWithoutAWait) {
     NEEDS_FAKE()

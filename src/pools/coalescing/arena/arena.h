@@ -100,6 +100,7 @@ typedef struct umf_arena_queue_t {
     uint64_t freed;          /* the count of its last free */
     uint64_t passed;         /* so far it has come */
     unsigned pins;           /* calls that use the number */
+    size_t named;            /* live blocks that name it: it may use them until they are freed */
     umf_arena_mark_t *marks; /* oldest first. Sync: driver lock, as the next two */
     unsigned mark_count, mark_room;
     uint64_t follows[UMF_USES_QUEUES]; /* so far it is in order behind each other queue */
@@ -291,6 +292,10 @@ void umf_arena_recorded(void *self);
  * Errors are logged. */
 umf_result_t umf_arena_queue(umf_arena_t *arena, void *handle, unsigned *queue, bool *is_captured);
 void umf_arena_unpin(umf_arena_t *arena, unsigned queue);
+/* A live block names the queue, until its free. Only these functions change what it names: a block
+ * that is allocated names none. */
+void umf_arena_name_locked(umf_arena_t *arena, umf_segment_t *block, unsigned queue);
+void umf_arena_unname_locked(umf_arena_t *arena, const umf_segment_t *block);
 /* Has all work of these queues completed? */
 bool umf_arena_is_idle_locked(const umf_arena_t *arena, const umf_uses_t *uses);
 /* Asks how far these queues are, and marks them if `marks`. `waits`: until they have come as far.

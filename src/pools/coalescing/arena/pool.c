@@ -50,6 +50,9 @@ static umf_result_t put(umf_arena_t *arena, const void *ptr, unsigned queue, boo
     if (umf_likely(block != NULL)) {
         uint64_t count = ++arena->clock;
         end = arena->claimed ? umf_segment_end(block) : 0;
+        if (umf_unlikely(block->uses.exact)) {
+            umf_arena_unname_locked(arena, block);
+        }
         if (queue == UMF_USES_DEVICE && !block->is_last) {
             block->uses = (umf_uses_t){0};
         }
@@ -201,7 +204,7 @@ static umf_result_t use_on(umf_arena_t *arena, const void *ptr, void *queue, boo
     umf_lock(&arena->lock);
     umf_segment_t *block = block_locked(arena, ptr);
     if (block) {
-        umf_uses_add(&block->uses, index, 0);
+        umf_arena_name_locked(arena, block, index);
         /* Another queue gets the number only when the work queued until now has completed. */
         arena->queues[index].freed = ++arena->clock;
         block->is_last |= is_last;

@@ -271,21 +271,30 @@ static void open_locked(umf_arena_t *arena, unsigned index, const facts_t *facts
     }
 }
 
-/* Live blocks may be used by the queue until they are freed. `renames`: they name UMF_USES_REST
- * then. Returns whether there was one. */
-static bool is_named_locked(umf_arena_t *arena, unsigned index, bool renames) {
-    bool is_named = false;
-    for (size_t i = 0; i < UMF_ARENA_AREAS; i++) {
-        for (umf_segment_t *at = arena->areas[i].first; at; at = at->next) {
+void umf_arena_name_locked(umf_arena_t *arena, umf_segment_t *block, unsigned queue) {
+    arena->queues[queue].named += !umf_uses_has(&block->uses, queue);
+    umf_uses_add(&block->uses, queue, 0);
+}
+
+void umf_arena_unname_locked(umf_arena_t *arena, const umf_segment_t *block) {
+    unsigned at = 0, queue;
+    for (uint64_t count; umf_uses_next(&block->uses, &at, &queue, &count);) {
+        arena->queues[queue].named--;
+    }
+}
+
+/* Live blocks that name the queue name UMF_USES_REST from now on. */
+static void rename_locked(umf_arena_t *arena, unsigned index) {
+    for (size_t i = 0; i < UMF_ARENA_AREAS && arena->queues[index].named; i++) {
+        umf_segment_t *at = arena->areas[i].first;
+        for (; at && arena->queues[index].named; at = at->next) {
             if (at->kind == UMF_SEGMENT_LIVE && umf_uses_has(&at->uses, index)) {
-                is_named = true;
-                if (renames) {
-                    umf_uses_rename(&at->uses, index);
-                }
+                arena->queues[UMF_USES_REST].named += !umf_uses_has(&at->uses, UMF_USES_REST);
+                arena->queues[index].named--;
+                umf_uses_rename(&at->uses, index);
             }
         }
     }
-    return is_named;
 }
 
 /* A number that no queue has, or whose queue has ended, has come as far as its last free, and is
@@ -295,7 +304,7 @@ static unsigned unused_locked(umf_arena_t *arena) {
         const umf_arena_queue_t *queue = &arena->queues[i];
         if (queue->state == UMF_ARENA_QUEUE_UNUSED ||
             (queue->state != UMF_ARENA_QUEUE_OPEN && queue->passed >= queue->freed &&
-             queue->mark_count == 0 && queue->pins == 0 && !is_named_locked(arena, i, false))) {
+             queue->mark_count == 0 && queue->pins == 0 && queue->named == 0)) {
             return i;
         }
     }
@@ -306,7 +315,7 @@ static bool try_close(umf_arena_t *arena, unsigned index, bool renames) {
     umf_arena_queue_t *queue = &arena->queues[index];
     umf_lock(&arena->lock);
     uint64_t count = queue->freed;
-    bool is_meant = renames || !is_named_locked(arena, index, false);
+    bool is_meant = renames || queue->named == 0;
     umf_unlock(&arena->lock);
     if (!is_meant) {
         return false;
@@ -317,9 +326,10 @@ static bool try_close(umf_arena_t *arena, unsigned index, bool renames) {
     look_at(arena, queue, UINT64_MAX);
     umf_lock(&arena->lock);
     bool is_closed = queue->passed >= queue->freed && queue->mark_count == 0 && queue->pins == 0;
-    if (is_closed && is_named_locked(arena, index, renames)) {
-        is_closed = renames;
+    if (is_closed && renames) {
+        rename_locked(arena, index);
     }
+    is_closed = is_closed && queue->named == 0;
     queue->state = is_closed ? UMF_ARENA_QUEUE_ENDED : queue->state;
     umf_unlock(&arena->lock);
     return is_closed;
