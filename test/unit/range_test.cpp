@@ -573,6 +573,96 @@ TEST(range, TicketsEnd) {
     umf_range_destroy(range);
 }
 
+TEST(range, AHeldPieceIsNobodysWhileReserved) {
+    umf_range_t *range = umf_range_create();
+    uintptr_t a, b, c;
+    uint32_t hold = UMF_RANGE_HOLD_NONE, other = UMF_RANGE_HOLD_NONE;
+    ASSERT_EQ(umf_range_add(range, 1 * MiB, 64 * KiB), UMF_RESULT_SUCCESS);
+    for (uintptr_t *base : {&a, &b, &c}) {
+        ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, base), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(umf_range_hold(range, a + 1, 1, SIZE_MAX, &hold), 0u);
+    EXPECT_EQ(umf_range_hold(range, b, 1, 8 * KiB - 1, &hold), 0u);
+    EXPECT_EQ(umf_range_hold(range, b, 8 * KiB + 1, SIZE_MAX, &hold), 0u);
+    EXPECT_EQ(hold, UMF_RANGE_HOLD_NONE);
+    umf_range_lease_t lease = umf_range_lease(range, b);
+    EXPECT_EQ(umf_range_hold(range, b, 8 * KiB, 8 * KiB, &hold), 8 * KiB);
+    EXPECT_FALSE(umf_range_reserve(&lease)) << "it is void";
+    EXPECT_FALSE(umf_range_hold_reserve(&hold));
+    EXPECT_EQ(umf_range_hold(range, b, 1, SIZE_MAX, &other), 0u);
+    EXPECT_EQ(umf_range_used_size(range, b), 0u);
+    EXPECT_EQ(umf_range_free(range, b, 0, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_split(range, b, 8 * KiB, 1 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_merge(range, a, b, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_merge(range, b, c, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_lease(range, b).generation, nullptr);
+    umf_range_piece_t pieces[3];
+    bool is_last;
+    ASSERT_EQ(umf_range_pieces(range, 1 * MiB, c, pieces, 3, &is_last), 2u);
+    EXPECT_EQ(pieces[0].use, UMF_RANGE_IS_RESERVED);
+    EXPECT_EQ(pieces[1].use, UMF_RANGE_IS_USED);
+
+    EXPECT_TRUE(umf_range_hold_take(&hold));
+    EXPECT_FALSE(umf_range_hold_take(&hold));
+    EXPECT_EQ(umf_range_used_size(range, b), 8 * KiB);
+    EXPECT_FALSE(umf_range_hold_reclaim(range, b, &hold)) << "used";
+    EXPECT_TRUE(umf_range_hold_reserve(&hold));
+    EXPECT_EQ(umf_range_reclaim(range), 0u) << "the range does not know it";
+    EXPECT_EQ(umf_range_used_bytes(range), 24 * KiB);
+    EXPECT_TRUE(umf_range_hold_reclaim(range, b, &hold));
+    EXPECT_EQ(umf_range_used_bytes(range), 16 * KiB);
+    EXPECT_FALSE(umf_range_hold_take(&hold));
+    EXPECT_FALSE(umf_range_hold_reclaim(range, b, &hold));
+    EXPECT_TRUE(umf_range_is_valid(range));
+    umf_range_destroy(range);
+}
+
+/* A hold ends with its segment, and is free for another one then. */
+TEST(range, HoldsEnd) {
+    umf_range_t *range = umf_range_create();
+    uintptr_t a, b;
+    uint32_t hold = UMF_RANGE_HOLD_NONE;
+    ASSERT_EQ(umf_range_add(range, 1 * MiB, 64 * KiB), UMF_RESULT_SUCCESS);
+    for (int how = 0; how < 6; how++) {
+        ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, &a), UMF_RESULT_SUCCESS);
+        ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, &b), UMF_RESULT_SUCCESS);
+        ASSERT_EQ(umf_range_hold(range, a, 1, SIZE_MAX, &hold), 8 * KiB);
+        ASSERT_TRUE(how == 4 || umf_range_hold_take(&hold));
+        size_t size = 8 * KiB;
+        if (how == 0) {
+            size = 0;
+            ASSERT_EQ(umf_range_free(range, a, 0, nullptr), UMF_RESULT_SUCCESS);
+        } else if (how == 1) {
+            ASSERT_EQ(umf_range_split(range, a, 8 * KiB, 4 * KiB), UMF_RESULT_SUCCESS);
+            ASSERT_EQ(umf_range_free(range, a + 4 * KiB, 4 * KiB, nullptr), UMF_RESULT_SUCCESS);
+            size = 4 * KiB;
+        } else if (how == 2) {
+            ASSERT_EQ(umf_range_merge(range, a, b, 16 * KiB), UMF_RESULT_SUCCESS);
+            size = 16 * KiB;
+        } else if (how == 3) {
+            EXPECT_FALSE(umf_range_hold_end(range, a, &hold)) << "used";
+        } else if (how == 4) {
+            EXPECT_TRUE(umf_range_hold_end(range, a, &hold));
+            size = 0;
+        } else {
+            EXPECT_NE(umf_range_lease(range, a).generation, nullptr);
+        }
+        EXPECT_EQ(hold, UMF_RANGE_HOLD_NONE) << how;
+        EXPECT_FALSE(umf_range_hold_reserve(&hold));
+        EXPECT_FALSE(umf_range_hold_end(range, a, &hold));
+        EXPECT_EQ(umf_range_used_size(range, a), size);
+        ASSERT_TRUE(umf_range_is_valid(range));
+        if (size) {
+            ASSERT_EQ(umf_range_free(range, a, size, nullptr), UMF_RESULT_SUCCESS);
+        }
+        if (size != 16 * KiB) {
+            ASSERT_EQ(umf_range_free(range, b, 0, nullptr), UMF_RESULT_SUCCESS);
+        }
+        EXPECT_EQ(umf_range_used_bytes(range), 0u);
+    }
+    umf_range_destroy(range);
+}
+
 /* Whatever fails for want of memory leaves the set as it was. */
 TEST(range, WithoutMemoryNothingChanges) {
     size_t before = umf_meta_used();
