@@ -4,6 +4,7 @@
 
 #include <umf.h>
 #include <umf/experimental/ctl.h>
+#include <umf/record.h>
 #include <umf/text.h>
 
 #include <algorithm>
@@ -153,6 +154,7 @@ bool run_replay(const std::string &path, const std::string &over) {
     bool good = true;
     Course course(trace);
     for (const char *kind : {"coalescing", "coalescing:arena=yes", "disjoint", "jemalloc"}) {
+        umfRecordMark(kind); // for the picture of docs/guide/peak.md
         const Held held = measure(trace, std::string(kind) + " over " + over);
         const bool is_judged = std::string(kind) == "coalescing";
         print_held(kind, trace, held);
