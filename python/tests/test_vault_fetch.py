@@ -37,9 +37,9 @@ def served(tmp_path):
                 server.kill()
 
 
-@pytest.fixture
-def context():
-    with remote.Remote(deadline=60) as made:
+@pytest.fixture(params=[True, False], ids=["ucx", "socket"])
+def context(request):
+    with remote.Remote(deadline=60, network_only=request.param) as made:
         yield made
 
 

@@ -208,7 +208,7 @@ async def main() -> None:
 
 async def other_machines(pool: umf.Pool) -> None:
     found, text = umf.remote.probe()
-    with umf.remote.Remote(devices=None, key_file=None, deadline=1.5, limit_in_flight=1 << 20) as owner:
+    with umf.remote.Remote(devices=None, key_file=None, deadline=1.5, limit_in_flight=1 << 20, network_only=True) as owner:
         published: umf.remote.Published = owner.publish(pool.allocate(100), get=True, put=True)
         handle: bytes = published.handle
         size: int = published.buffer.nbytes

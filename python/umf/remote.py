@@ -164,6 +164,7 @@ class Remote(_Closing):
         key_file: a file of 32 random bytes, mode 0600, the same on all machines
         deadline: seconds without progress until a transfer fails
         limit_in_flight: bytes in transfer at once in each direction; 0: 64 MiB
+        network_only: processes of this machine use UCX, too, and not a socket and shared memory
     """
 
     __slots__ = ("_uses",)
@@ -174,10 +175,11 @@ class Remote(_Closing):
         key_file: Optional[str] = None,
         deadline: float = 10.0,
         limit_in_flight: int = 0,
+        network_only: bool = False,
     ) -> None:
         self._uses = _core.Uses("context", _core.remote_destroy, None)
         milliseconds = int(min(max(0.001, deadline), 1e15) * 1000)
-        self._uses.open(_core.remote_create, devices, key_file, milliseconds, limit_in_flight)
+        self._uses.open(_core.remote_create, devices, key_file, milliseconds, limit_in_flight, network_only)
 
     @property
     def is_open(self) -> bool:
