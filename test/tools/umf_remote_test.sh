@@ -83,8 +83,8 @@ done
 if [ "$way" = inside ]; then
     ! (fetch_options=(--devices umf1) && fetch --of model copy "@$folder/model.umfr") 2>/dev/null || fail "a fetch without a key"
 fi
-[ "$(fetch --digest --of model copy "@$folder/model.umfr")" = "copy generation 1" ] || fail "the first fetch"
-[ "$(fetch --of model copy "@$folder/model.umfr")" = "copy generation 1" ] || fail "a fetch without a change"
+[ "$(fetch --deadline 60000 --digest --of model copy "@$folder/model.umfr")" = "copy generation 1" ] || fail "the first fetch"
+[ "$(fetch --deadline 60000 --of model copy "@$folder/model.umfr")" = "copy generation 1" ] || fail "a fetch without a change"
 "$umfctl" vault verify copy --dir "$here" >/dev/null || fail "the sums differ"
 "$umfctl" vault stat copy --dir "$here" | grep -q "first" || fail "an entry is missing"
 if [ "$way" = loopback ]; then

@@ -170,8 +170,10 @@ class Producer {
                 answer.number = fork();
                 if (answer.number == 0) {
                     close(from_child[1]);
+                    (void)!write(none[1], "", 1); // the fork has closed its copy of the socket
                     pause();
                 }
+                EXPECT_EQ(read(none[0], &order, 1), 1);
                 break;
             }
             case 'l': // no descriptor is left
