@@ -96,8 +96,8 @@ static figures_t figures_of(trace_t *trace, uint32_t number) {
                            UMF_RECORD_UNKNOWN};
     }
     /* An older pool has memory whose events are not in the recording. */
-    uint64_t held =
-        trace->is_created[number] || has_older(trace->reader) ? use->held : UMF_RECORD_UNKNOWN;
+    bool is_known = trace->is_created[number] || has_older(trace->reader) || use->pages.is_known;
+    uint64_t held = is_known ? use->held : UMF_RECORD_UNKNOWN;
     return (figures_t){use->own_peak, use->use.bytes, use->use.count, held,
                        use->allocs,   use->frees,     use->refused};
 }

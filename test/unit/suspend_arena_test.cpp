@@ -511,6 +511,7 @@ TEST_F(RecordedArena, IsReadFromARecording) {
         umf_reader_pages_t pages = read(file, &held_then);
         EXPECT_TRUE(pages.is_known) << "also of a pool that did nothing";
         EXPECT_EQ(pages.reserved, before);
+        EXPECT_EQ(held_then, before);
         EXPECT_EQ(pages.created, 0U);
 
         ASSERT_EQ(umfRecordStart(&params), OK);
@@ -520,6 +521,7 @@ TEST_F(RecordedArena, IsReadFromARecording) {
         ASSERT_EQ(umfRecordStop(), OK);
         pages = read(file, &held_then);
         EXPECT_EQ(pages.reserved, held());
+        EXPECT_EQ(held_then, pages.reserved - pages.spare);
         EXPECT_GE(pages.reserved_peak, before);
         EXPECT_EQ(pages.spare, counter(pool, "spare_memory"));
         EXPECT_EQ(pages.stale, counter(pool, "stale_memory"));

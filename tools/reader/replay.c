@@ -268,10 +268,25 @@ static bool restore(umf_reader_replay_t *replay, const umf_reader_event_t *event
 
 /* --- the others ------------------------------------------------------------------------------- */
 
-static void lift_held(object_t *object, uint64_t bytes) {
-    object->known.held += bytes;
-    if (object->known.held > object->known.held_peak) {
-        object->known.held_peak = object->known.held;
+static void set_held(object_t *object, uint64_t bytes) {
+    object->known.held = bytes;
+    if (bytes > object->known.held_peak) {
+        object->known.held_peak = bytes;
+    }
+}
+
+/* Where the sums of pages are known they are right also without earlier events. */
+static void change_held(object_t *object, uint64_t bytes) {
+    if (!object->known.pages.is_known) {
+        set_held(object, object->known.held + bytes);
+    }
+}
+
+static void apply_pages(object_t *object, const umf_reader_event_t *event) {
+    umf_reader_pages_t *pages = &object->known.pages;
+    reader_pages_apply(pages, event);
+    if (pages->is_known) {
+        set_held(object, pages->reserved - pages->spare);
     }
 }
 
@@ -282,7 +297,7 @@ static void provider_release(umf_reader_replay_t *replay, const umf_reader_event
     slot = slot ? slot : live_table_find(&replay->provided, event->address, 0);
     if (slot) {
         object_t *object = &replay->objects[slot->object];
-        object->known.held -= slot->size;
+        change_held(object, -slot->size);
         live_table_remove(&replay->provided, slot);
     }
 }
@@ -290,7 +305,7 @@ static void provider_release(umf_reader_replay_t *replay, const umf_reader_event
 static bool provider_allocate(umf_reader_replay_t *replay, const umf_reader_event_t *event) {
     provider_release(replay, event);
     umf_reader_live_t what = live_of(event);
-    lift_held(&replay->objects[event->object], event->size);
+    change_held(&replay->objects[event->object], event->size);
     return event->address == 0 || live_table_add(&replay->provided, &what);
 }
 
@@ -330,7 +345,7 @@ static void destroy(umf_reader_replay_t *replay, const umf_reader_event_t *event
 static bool apply_other(umf_reader_replay_t *replay, const umf_reader_event_t *event,
                         umf_reader_change_t *change) {
     object_t *object = &replay->objects[event->object];
-    reader_pages_apply(&object->known.pages, event);
+    apply_pages(object, event);
     switch (event->kind) {
     case UMF_RECORD_REFUSED:
         refuse(replay, event);
