@@ -681,6 +681,28 @@ TEST_F(VaultGpuCopies, AnEvictedGenerationComesBackAtTheNextAttach) {
     EXPECT_EQ(objects(), before);
 }
 
+TEST_F(VaultGpuCopies, SumsOfEvictedContentThatIsKept) {
+    Vault vault;
+    umf_vault_draft_params_t from = UMF_VAULT_DRAFT_PARAMS_INIT;
+    umf_vault_commit_params_t params = UMF_VAULT_COMMIT_PARAMS_INIT;
+    params.digest = 1;
+    {
+        Vault writer;
+        from.from = write_on_gpu(writer, count, 1);
+        ASSERT_EQ(umfVaultSnapshot(writer.handle, 0, nullptr), OK);
+        ASSERT_EQ(umfVaultEvict(writer.handle, 0), OK);
+    }
+    Draft draft(vault, &from, on_gpu);
+    ASSERT_EQ(umfVaultKeep(draft.handle, ""), OK);
+    ASSERT_EQ(draft.commit(nullptr, &params), OK) << umfLastErrorText();
+    EXPECT_EQ(vault.stat().evicted, 0u);
+    GpuView view(vault);
+    EXPECT_EQ(view.wrong(count, 1), 0u);
+    for (size_t i = 0; i < count; i++) {
+        EXPECT_EQ(umfVaultVerify(view.handle, key_of(i).c_str()), OK);
+    }
+}
+
 TEST_F(VaultGpuCopies, TheDeviceHasItsMemoryBack) {
     NEEDS_FAKE()
     write(false);
