@@ -90,6 +90,18 @@ fi
 if [ "$way" = loopback ]; then
     UMF_VAULT_DIR=$here "$example" "$folder/model.umfr" model example | grep -q "9000000 bytes" || fail "the example"
 fi
+if [ "$way" = inside ]; then
+    # The link is cut before a fetch, and in the middle of one, which may be over before.
+    ip link set umf0 down
+    ! fetch --deadline 300 --of model cut "@$folder/model.umfr" 2>/dev/null || fail "a fetch over a link that is cut"
+    ip link set umf0 up
+    fetch --deadline 300 --of model cut "@$folder/model.umfr" >/dev/null 2>&1 &
+    ip link set umf0 down
+    wait $! || true
+    ip link set umf0 up
+    [ "$(fetch --of model cut "@$folder/model.umfr")" = "cut generation 1" ] || fail "the fetch after a cut"
+    ! "$umfctl" vault stat cut --dir "$here" | grep "writes" || fail "a draft stays"
+fi
 kill "$server"
 wait "$server" || fail "umf-remote ended with $?"
 server=
