@@ -1106,7 +1106,7 @@ class FetchMatrix : public Fetch, public ::testing::WithParamInterface<std::tupl
         return first;
     }
 
-    void strike(Row row) {
+    void strike(Row row, bool is_midway) {
         switch (row.strike) {
         case Row::Kill:
             Fetch::stop(server, SIGKILL);
@@ -1115,7 +1115,8 @@ class FetchMatrix : public Fetch, public ::testing::WithParamInterface<std::tupl
             ::stop(server);
             break;
         case Row::End:
-            EXPECT_EQ(Fetch::stop(server, SIGTERM), 0);
+            // UCX 1.13, in rare cases, aborts a server that closes a connection while it is made.
+            EXPECT_TRUE(Fetch::stop(server, SIGTERM) == 0 || is_midway);
             break;
         case Row::Drop:
             EXPECT_EQ(umfVaultDrop(model->handle, 0), OK);
@@ -1134,7 +1135,7 @@ class FetchMatrix : public Fetch, public ::testing::WithParamInterface<std::tupl
         });
         EXPECT_TRUE(until([&] { return is_over || copy->stat().writer != 0; }));
         std::this_thread::sleep_for(std::chrono::milliseconds(round % 8)); // another moment
-        strike(row);
+        strike(row, true);
         thread.join();
         return outcome;
     }
@@ -1202,7 +1203,7 @@ TEST_P(FetchMatrix, Case) {
         if (is_midway) {
             outcome = strike_midway(row, used, round / 2);
         } else {
-            strike(row);
+            strike(row, false);
             outcome = fetch_all(used);
         }
         check(row, is_midway, before, value_before, outcome);
@@ -1229,5 +1230,6 @@ INSTANTIATE_TEST_SUITE_P(Of, FetchMatrix,
 } // namespace
 
 int main(int argc, char **argv) {
+    keep_from_own_ports();
     return run_role_or_tests(argc, argv, roles);
 }
