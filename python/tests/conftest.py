@@ -6,10 +6,6 @@ import tempfile
 
 import pytest
 
-# UCX listens outside of the ports of those that connect: a connection to the port of a process that has ended may come
-# back to the process itself, and UCX 1.13 ends it by an assertion.
-os.environ.setdefault("UCX_TCP_PORT_RANGE", "10000-32000")
-
 
 @pytest.fixture(scope="session", autouse=True)
 def place_of_vaults():

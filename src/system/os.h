@@ -222,6 +222,8 @@ int umf_os_start_time(int pid, uint64_t *ticks);
 /* A number derived from the kernel's boot id: it differs between boots and between machines. 0: the
  * id cannot be read. */
 uint64_t umf_os_boot_id(void);
+/* The TCP ports from which the kernel chooses that of a process which connects. false: unknown. */
+bool umf_os_connecting_ports(unsigned *low, unsigned *high);
 /* Whether this process runs under a system call filter. A refused call may be recorded, or end the
  * process. */
 bool umf_os_has_filter(void);

@@ -76,6 +76,12 @@ static bool os_knows_all_users(void) {
            count == UINT32_MAX;
 }
 
+bool umf_os_connecting_ports(unsigned *low, unsigned *high) {
+    char text[32];
+    return umf_os_read_text("/proc/sys/net/ipv4/ip_local_port_range", text, sizeof(text)) == 0 &&
+           sscanf(text, "%u %u", low, high) == 2;
+}
+
 bool umf_os_is_own_user(uint32_t uid) {
     return uid == umf_os_user() && os_fault("is_own_user") == 0 &&
            (uid != os_overflow_user() || os_knows_all_users());

@@ -57,18 +57,10 @@ inline void stop(pid_t child) {
     ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED), 0);
 }
 
-// UCX listens outside of the range from which the system takes ports of those that connect. There a
-// connection to the port of an owner that has ended may come back to the process itself, and
-// UCX 1.13 ends it by an assertion.
-inline void keep_from_own_ports() {
-    setenv("UCX_TCP_PORT_RANGE", "10000-32000", 1);
-}
-
 inline int run_remote_tests(int argc, char **argv, const Roles &roles) {
     int status;
     setenv("UCX_HANDLE_ERRORS", "none", 1); // its signal handlers
     setenv("UCX_LOG_LEVEL", "fatal", 1);
-    keep_from_own_ports();
     if (run_role(argc, argv, roles, &status)) {
         return status;
     }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -386,6 +387,47 @@ TEST_P(Remote, ASuspendUnderAThousandGets) {
         EXPECT_EQ(get(0, &bytes[0]), OK);
     }
     EXPECT_TRUE(is_all(bytes[0], 'b'));
+}
+
+// The ports on which this process listens.
+std::vector<unsigned> listening_ports() {
+    std::vector<unsigned> ports;
+    std::set<unsigned long> own;
+    for (int fd = 0; fd < 1024; fd++) {
+        struct stat file;
+        if (fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode)) {
+            own.insert(file.st_ino);
+        }
+    }
+    for (const char *table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+        std::ifstream lines(table);
+        for (std::string line; std::getline(lines, line);) {
+            unsigned port, state;
+            unsigned long file;
+            if (sscanf(line.c_str(), "%*s %*[^:]:%x %*s %x %*s %*s %*s %*s %*s %lu", &port, &state,
+                       &file) == 3 &&
+                state == 0x0a && own.count(file) > 0) {
+                ports.push_back(port);
+            }
+        }
+    }
+    return ports;
+}
+
+// Else a connection to an owner that has ended may come back to the process that makes it.
+TEST_P(Remote, ListensOnNoPortOfThoseThatConnect) {
+    unsigned low = 0, high = 0;
+    std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> low >> high;
+    if (getenv("UCX_TCP_PORT_RANGE") || (low < 13000 && high > 63000)) {
+        GTEST_SKIP() << "the ports are chosen by the environment";
+    }
+    start("proxy over os", MiB, UMF_REMOTE_GET);
+    open();
+    const std::vector<unsigned> ports = listening_ports();
+    EXPECT_FALSE(ports.empty());
+    for (unsigned port : ports) {
+        EXPECT_TRUE(port < low || port > high) << port;
+    }
 }
 
 TEST_P(Remote, TheOwnerIsKilled) {

@@ -1230,6 +1230,5 @@ INSTANTIATE_TEST_SUITE_P(Of, FetchMatrix,
 } // namespace
 
 int main(int argc, char **argv) {
-    keep_from_own_ports();
     return run_role_or_tests(argc, argv, roles);
 }

@@ -53,14 +53,18 @@ static umf_result_t ucx_fail(umf_remote_handle_t remote, const char *what,
 }
 
 /* Transports whose peers' ends are noticed, on these devices: the program's settings do not count.
- * Without the last one UCX 1.22 writes what a peer puts over TCP, although the context has no
- * one-sided access. UCX 1.13 drops that, and prints a warning about the setting. */
+ * Without TCP_PUT_ENABLE=n UCX writes what a peer puts over TCP, although the context has no
+ * one-sided access. Before 1.17 a setting of a transport has no prefix. */
 static umf_ucs_status_t configure(umf_remote_handle_t remote, const char *devices, void **config) {
-    const char *const settings[][2] = {
-        {"NET_DEVICES", devices}, {"TLS", "tcp"}, {"TCP_PUT_ENABLE", "n"}};
     unsigned major, minor, release;
+    char ports[32];
     remote->ucx.ucp_get_version(&major, &minor, &release);
-    size_t count = UMF_COUNT_OF(settings) - (major == 1 && minor == 13);
+    size_t prefix = major == 1 && minor < 17 ? strlen("TCP_") : 0;
+    const char *const settings[][2] = {{"NET_DEVICES", devices},
+                                       {"TLS", "tcp"},
+                                       {&"TCP_PUT_ENABLE"[prefix], "n"},
+                                       {&"TCP_PORT_RANGE"[prefix], ports}};
+    size_t count = UMF_COUNT_OF(settings) - (umf_ucx_listen_range(ports, sizeof(ports)) ? 0 : 1);
     umf_ucs_status_t status = remote->ucx.ucp_config_read(NULL, NULL, config);
     for (size_t i = 0; i < count && status == UMF_UCS_OK; i++) {
         status = remote->ucx.ucp_config_modify(*config, settings[i][0], settings[i][1]);

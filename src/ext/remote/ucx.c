@@ -2,12 +2,19 @@
 #include "ext/remote/ucx.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/dl.h"
 #include "system/common.h"
+#include "system/os.h"
 
 #define UCX_LIBRARY "libucp.so.0"
 #define UCX_LEAST_MINOR 13u
+
+/* Ports of programs without rights, and how many are enough for workers. */
+#define PORT_LEAST 10000u
+#define PORT_MOST 65535u
+#define PORTS_LEAST 2000u
 
 #define SYMBOL(name)                                                                               \
     { #name, offsetof(umf_ucx_t, name), false }
@@ -67,4 +74,19 @@ umf_result_t umf_ucx_load(const char *library, umf_ucx_t *ucx, char *why, size_t
     }
     snprintf(why, why_size, "UCX %s, %s", ucx->ucp_get_version_string(), name);
     return UMF_RESULT_SUCCESS;
+}
+
+bool umf_ucx_listen_range(char *text, size_t size) {
+    unsigned low, high;
+    if (getenv("UCX_TCP_PORT_RANGE") || !umf_os_connecting_ports(&low, &high)) {
+        return false;
+    }
+    if (low > PORT_LEAST + PORTS_LEAST) {
+        snprintf(text, size, "%u-%u", PORT_LEAST, low - 1);
+    } else if (high < PORT_MOST - PORTS_LEAST) {
+        snprintf(text, size, "%u-%u", high + 1, PORT_MOST);
+    } else {
+        return false;
+    }
+    return true;
 }

@@ -142,4 +142,10 @@ typedef struct umf_ucx_t {
  * is missing. */
 umf_result_t umf_ucx_load(const char *library, umf_ucx_t *ucx, char *why, size_t why_size);
 
+/* Ports on which workers should listen: none of those from which the system chooses the own port of
+ * a connection. With one of these, a process that connects to a worker that has ended may connect
+ * to itself, which ends it in an assertion of UCX 1.13. false: the environment chooses, or nothing
+ * is left. */
+bool umf_ucx_listen_range(char *text, size_t size);
+
 #endif
