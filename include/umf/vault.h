@@ -209,9 +209,8 @@ typedef struct umf_vault_entry_t {
 #define UMF_VAULT_ENTRY_INIT                                                                       \
     { sizeof(umf_vault_entry_t), NULL, 0, NULL, 0, 0, NULL, -1 }
 
-/// @brief Called by ::umfVaultFetch in its thread, about every 100 ms, and when all content is
-/// here,
-///        before the commit. Returns 0 to go on.
+/// @brief Called by ::umfVaultFetch in its thread: about every 100 ms, and before the commit, when
+///        all content is here. Returns 0 to go on.
 ///
 /// `done` of `size` bytes of content are here; `size` is 0 until a server has answered. Both begin
 /// again if the servers have another generation meanwhile. It must not close the vault or destroy
@@ -469,7 +468,9 @@ umf_result_t umfVaultFetch(umf_vault_handle_t hVault, umf_remote_handle_t remote
 ///         by ::umfVaultDrop or its group;
 ///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if another process has memory of it mapped writable,
 ///         if a limit is reached, or the others of the group did not come in time;
-///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; otherwise as ::umfVaultOpen
+///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; otherwise as ::umfVaultOpen, and as
+///         ::umfVaultAttach if umf_vault_commit_params_t::digest reads memory of devices that is
+///         kept
 umf_result_t umfVaultCommit(umf_vault_draft_handle_t hDraft,
                             const umf_vault_commit_params_t *params, uint64_t *generation);
 

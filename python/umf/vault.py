@@ -132,7 +132,8 @@ class ClaimState(NamedTuple):
 class Event(NamedTuple):
     """An event: `committed`, `dropped`, `aborted`, `reader_ended`, `evicted`, `refilled` or `unclaimed`.
 
-    Of `unclaimed`, `generation` is the epoch of the claim.
+    Of `unclaimed`, `generation` is the epoch that the client had; 0: one that had lost its claim to a
+    fence before no longer has the memory mapped.
     """
 
     number: int

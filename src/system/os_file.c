@@ -45,12 +45,16 @@ int umf_os_close(int fd) {
 
 void umf_os_close_many(const int *fds, unsigned count) {
     for (unsigned i = 0, next; i < count; i = next) {
-        for (next = i + 1; next < count && fds[next] != -1 && fds[next] == fds[next - 1] + 1;) {
+        next = i + 1;
+        if (fds[i] == -1) { /* 0 may be behind it, and is not adjacent */
+            continue;
+        }
+        while (next < count && fds[next] == fds[next - 1] + 1) {
             next++;
         }
         /* ThreadSanitizer does not see this call: it would report the next use of the numbers. */
-        if (fds[i] == -1 || (!UMF_IS_TSAN && next > i + 1 &&
-                             syscall(SYS_close_range, fds[i], fds[next - 1], 0) == 0)) {
+        if (!UMF_IS_TSAN && next > i + 1 &&
+            syscall(SYS_close_range, fds[i], fds[next - 1], 0) == 0) {
             continue;
         }
         for (unsigned n = i; n < next; n++) {

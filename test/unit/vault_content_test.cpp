@@ -74,6 +74,7 @@ TEST(VaultContent, ASlabWhosePlaceIsTakenIsMappedElsewhere) {
     void *taken = mmap(view.near, huge_page + large, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(taken, MAP_FAILED);
+    ASSERT_EQ(taken, view.near);
     memset(taken, 7, huge_page + large);
     int fd = memfd_create("slab", MFD_CLOEXEC);
     ASSERT_EQ(ftruncate(fd, large), 0);

@@ -352,22 +352,42 @@ TEST_F(VaultSteps, TheKeeperStopsAtEach) {
     each_step("keeper", SIGSTOP, 400);
 }
 
-// A keeper that was just started cannot replace a daemon before it has everything.
+// A keeper that was just started cannot replace a daemon before it has everything. Behind the last
+// descriptor, the second one, the daemon answers what was asked before.
 TEST_F(VaultSteps, ANewKeeperWaitsForItsDaemon) {
+    for (unsigned step : {1u, 2u}) {
+        {
+            Vault vault("model");
+            commit_with_sums(vault, 1);
+            pid_t serving = daemon();
+            order_fault("daemon", SIGSTOP, step);
+            ASSERT_NO_FATAL_FAILURE(hit(keeper(), SIGKILL));
+            ASSERT_TRUE(until([&] { return state_of(serving) == 'T'; }));
+            std::thread client([] {
+                Vault other("model");
+                EXPECT_EQ(View(other).wrong(3, 1), 0u);
+            });
+            usleep(1500000); // twice as long as a request waits for a daemon otherwise
+            EXPECT_EQ(kill(serving, SIGCONT), 0);
+            client.join();
+            EXPECT_EQ(View(vault).wrong(3, 1), 0u);
+            EXPECT_EQ(daemon(), serving) << "at step " << step;
+        }
+        end_service();
+    }
+}
+
+// Between the descriptors and the state of a new daemon.
+TEST_F(VaultSteps, TheKeeperEndsBesideADaemonThatStarts) {
     Vault vault("model");
     commit_with_sums(vault, 1);
-    pid_t serving = daemon();
-    order_fault("daemon", SIGSTOP, 1);
-    ASSERT_NO_FATAL_FAILURE(hit(keeper(), SIGKILL));
-    ASSERT_TRUE(until([&] { return state_of(serving) == 'T'; }));
-    std::thread client([] {
-        Vault other("model");
-        EXPECT_EQ(View(other).wrong(3, 1), 0u);
-    });
-    usleep(1500000); // twice as long as a request waits for a daemon otherwise
-    EXPECT_EQ(kill(serving, SIGCONT), 0);
-    client.join();
+    pid_t first = daemon();
+    ASSERT_NO_FATAL_FAILURE(hit(first, SIGSTOP)); // so that no step of it is meant
+    ASSERT_TRUE(until([&] { return state_of(first) == 'T'; }));
+    order_fault("keeper", SIGKILL, 1);
+    ASSERT_NO_FATAL_FAILURE(hit(first, SIGKILL));
     EXPECT_EQ(View(vault).wrong(3, 1), 0u);
+    EXPECT_TRUE(was_reached());
 }
 
 TEST_F(VaultSteps, TheWriterEndsAtEach) {

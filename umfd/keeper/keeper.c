@@ -102,16 +102,17 @@ static bool pair_receive(umfd_message_t *message, int *fd) {
 
 /* --- the daemon ------------------------------------------------------------------------------- */
 
+/* It is killed before the pair ends: it would take that for our end, and kill us. */
 static void daemon_drop(void) {
-    if (daemon_pair != -1) {
-        close(daemon_pair);
-        daemon_pair = -1;
-    }
     slot_t *process = &slots[UMFD_SLOT_DAEMON];
     if (process->fd) { /* it may be stopped, and must not act beside the next one */
         syscall(SYS_pidfd_send_signal, process->fd, SIGKILL, NULL, 0);
         close(process->fd);
         *process = (slot_t){0};
+    }
+    if (daemon_pair != -1) {
+        close(daemon_pair);
+        daemon_pair = -1;
     }
 }
 
@@ -136,6 +137,10 @@ static void daemon_start(const char *idle) {
     daemon_starts++;
     struct timeval limit = {.tv_sec = 2};
     setsockopt(daemon_pair, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    int process = child == -1 ? -1 : (int)syscall(SYS_pidfd_open, child, 0);
+    if (process > 0) {
+        slots[UMFD_SLOT_DAEMON].fd = process;
+    }
     if (child == -1) {
         daemon_drop();
     }
@@ -190,8 +195,6 @@ static bool answer(const umfd_message_t *message, int fd) {
         everything_ends();
     } else if (message->op == UMFD_GIVE) {
         return give_all();
-    } else if (message->op == UMFD_GIVEN) {
-        has_all = true;
     }
     return true;
 }
@@ -282,8 +285,9 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
             int fd;
             if (!pair_receive(&message, &fd)) {
                 daemon_drop();
-            } else if (message.op == UMFD_ALIVE) {
-                queried = 0;
+            } else if (message.op == UMFD_ALIVE || message.op == UMFD_GIVEN) {
+                has_all = has_all || message.op == UMFD_GIVEN;
+                queried = 0; /* after the last descriptor, the answer may be behind it */
                 quiet = now_ms() + QUIET;
                 patience = PATIENCE;
             } else if (message.op && !answer(&message, fd)) {

@@ -57,16 +57,21 @@ static void pair_watch(umfd_t *daemon) {
 
 /* --- a new keeper ----------------------------------------------------------------------------- */
 
-static bool keeper_start(umfd_t *daemon) {
-    if (daemon->pair != -1) {
-        close(daemon->pair);
-        daemon->pair = -1;
-    }
+/* It is killed before the pair ends: it would take that for our end, and kill us. */
+static void keeper_end(umfd_t *daemon) {
     if (daemon->keeper != -1) { /* it may be stopped, and must not act beside the next one */
         syscall(SYS_pidfd_send_signal, daemon->keeper, SIGKILL, NULL, 0);
         close(daemon->keeper);
         daemon->keeper = -1;
     }
+    if (daemon->pair != -1) {
+        close(daemon->pair);
+        daemon->pair = -1;
+    }
+}
+
+static bool keeper_start(umfd_t *daemon) {
+    keeper_end(daemon);
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
         return false;
@@ -158,7 +163,8 @@ static bool hand_over_all(umfd_t *daemon) {
     return is_kept && umfd_pair_send(daemon->pair, &all, -1);
 }
 
-/* false: none can be started now. */
+/* false: none can be started now. None is left that has a part only: the next descriptor has
+ * another one started. */
 static bool keeper_replace(umfd_t *daemon) {
     bool is_kept = false;
     for (unsigned tries = 0; tries < 5 && !is_kept; tries++) {
@@ -166,6 +172,10 @@ static bool keeper_replace(umfd_t *daemon) {
         patience *= 2;
     }
     patience = PATIENCE;
+    if (!is_kept) {
+        keeper_end(daemon);
+        fputs("umfd: no keeper can be started; the content now lives in one process\n", stderr);
+    }
     return is_kept;
 }
 
@@ -178,8 +188,8 @@ bool umfd_keep_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie, int fd) {
 
 void umfd_forget_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie) {
     umfd_message_t message = {.op = UMFD_FORGET, .slot = slot, .cookie = cookie};
-    if (!umfd_pair_send(daemon->pair, &message, -1)) {
-        keeper_replace(daemon); /* which gets the remaining slabs */
+    if (!umfd_pair_send(daemon->pair, &message, -1) && keeper_replace(daemon)) {
+        umfd_pair_send(daemon->pair, &message, -1); /* the new one got it with all others */
     }
 }
 
@@ -223,9 +233,7 @@ void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs, uint64_
     daemon->starts = message.cookie;
     daemon->keeper = (int)syscall(SYS_pidfd_open, peer.pid, 0);
     pair_watch(daemon);
-    if (!hand_over_self(daemon) && !keeper_replace(daemon)) {
-        _exit(1);
-    }
+    umfd_step();
 }
 
 void umfd_pair_serve(umfd_t *daemon) {
@@ -240,8 +248,6 @@ void umfd_pair_serve(umfd_t *daemon) {
         _exit(0);
     }
     if (!is_there || (message.op == UMFD_ALIVE && !umfd_pair_send(daemon->pair, &alive, -1))) {
-        if (!keeper_replace(daemon)) {
-            fputs("umfd: no keeper can be started; the content now lives in one process\n", stderr);
-        }
+        keeper_replace(daemon);
     }
 }
