@@ -70,15 +70,22 @@ static const char *fake_text(umf_ucs_status_t status) {
     return "an error";
 }
 
+/* A worker that UCX does not have. */
+static void worker_init(remote_worker_t *worker) {
+    *worker = (remote_worker_t){.remote = &remote};
+    umf_list_init(&worker->transits);
+}
+
 static void remote_init(void) {
     memset(&remote, 0, sizeof(remote));
     umf_lock_init(&remote.lock, UMF_RANK_REMOTE);
-    umf_list_t *lists[] = {&remote.commands, &remote.exports,   &remote.ops,
-                           &remote.parts,    &remote.all,       &remote.connections,
-                           &remote.sessions, &remote.transfers, &remote.locals};
+    umf_list_t *lists[] = {
+        &remote.commands,    &remote.exports,  &remote.ops,       &remote.parts,  &remote.all,
+        &remote.connections, &remote.sessions, &remote.transfers, &remote.locals, &remote.workers};
     for (size_t i = 0; i < UMF_COUNT_OF(lists); i++) {
         umf_list_init(lists[i]);
     }
+    worker_init(&remote.server);
     remote.ucx = (umf_ucx_t){.ucp_ep_create = fake_ep_create,
                              .ucp_ep_close_nbx = fake_ep_close,
                              .ucp_am_send_nbx = fake_send,
@@ -129,7 +136,9 @@ static void peer_init(void) {
     memset(buffer, CANARY, sizeof(buffer));
     connection = (remote_connection_t){
         .state = REMOTE_READY, .number = 5, .session = 7, .limit = 1 << 20, .memories = 1};
-    connection.endpoint = (remote_link_t){.remote = &remote, .endpoint = &remote};
+    worker_init(&connection.worker);
+    connection.endpoint =
+        (remote_link_t){.remote = &remote, .worker = &connection.worker, .endpoint = &remote};
     umf_list_add(&remote.connections, &connection.link);
     memory = (struct umf_remote_memory_t){.remote = &remote,
                                           .export_number = 1,
@@ -178,10 +187,14 @@ static void arrive(const unsigned char *input) {
     remote_data_t from = {.data = data,
                           .length = input[3] & 128 ? sizeof(data) - input[3] : input[3],
                           .is_rendezvous = input[2] & 64};
+    bool is_to_owner = message.kind == REMOTE_HELLO || message.kind == REMOTE_PROVE ||
+                       message.kind == REMOTE_RENEW || message.kind == REMOTE_GET ||
+                       message.kind == REMOTE_PUT || message.kind == REMOTE_PUSH;
+    bool is_by_other = input[2] & 32;
+    from.worker = is_to_owner != is_by_other ? &remote.server : &connection.worker;
+    from.reply = input[2] & 16 ? NULL : &remote;
     memset(data, input[3], sizeof(data));
-    if (message.kind == REMOTE_HELLO || message.kind == REMOTE_PROVE ||
-        message.kind == REMOTE_RENEW || message.kind == REMOTE_GET || message.kind == REMOTE_PUT ||
-        message.kind == REMOTE_PUSH) {
+    if (is_to_owner) {
         umf_remote_owner_gets(&remote, &message, &from);
     } else {
         umf_remote_peer_gets(&remote, &message, &from);

@@ -451,6 +451,19 @@ TEST_P(Remote, TheOwnerIsKilled) {
     EXPECT_EQ(open(handle), LOST);
 }
 
+// An owner that goes on finds attempts to connect whose processes have given up.
+TEST_P(Remote, AttemptsWhileItIsStoppedDoNotEndAnOwner) {
+    start("proxy over os", MiB, UMF_REMOTE_GET, 100);
+    stop(other->pid);
+    for (int i = 0; i < 4; i++) {
+        EXPECT_EQ(open(handle), LOST);
+    }
+    ASSERT_EQ(::kill(other->pid, SIGCONT), 0);
+    ASSERT_NO_FATAL_FAILURE(open_in_time());
+    std::vector<char> bytes(1000);
+    EXPECT_EQ(get(0, &bytes), OK) << umfLastErrorText();
+}
+
 TEST_P(Remote, AStoppedOwnerIsGivenUp) {
     start("proxy over os", 64 * MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT, 300);
     ASSERT_NO_FATAL_FAILURE(open_in_time());

@@ -53,6 +53,7 @@ static umf_result_t ucx_fail(umf_remote_handle_t remote, const char *what,
 }
 
 /* Transports whose peers' ends are noticed, on these devices: the program's settings do not count.
+ * Of several events at a time, UCX 1.13 handles those of connections that an earlier one has freed.
  * Without TCP_PUT_ENABLE=n UCX writes what a peer puts over TCP, although the context has no
  * one-sided access. Before 1.17 a setting of a transport has no prefix. */
 static umf_ucs_status_t configure(umf_remote_handle_t remote, const char *devices, void **config) {
@@ -62,6 +63,7 @@ static umf_ucs_status_t configure(umf_remote_handle_t remote, const char *device
     size_t prefix = major == 1 && minor < 17 ? strlen("TCP_") : 0;
     const char *const settings[][2] = {{"NET_DEVICES", devices},
                                        {"TLS", "tcp"},
+                                       {&"TCP_MAX_POLL"[prefix], "1"},
                                        {&"TCP_PUT_ENABLE"[prefix], "n"},
                                        {&"TCP_PORT_RANGE"[prefix], ports}};
     size_t count = UMF_COUNT_OF(settings) - (umf_ucx_listen_range(ports, sizeof(ports)) ? 0 : 1);
