@@ -234,7 +234,7 @@ typedef struct umf_vault_fetch_params_t {
     /// How long to wait while another client writes, in ms.
     uint64_t timeout_ms;
     /// Gets the progress, and can end the fetch. A server that does not answer may delay a call of
-    /// it by umf_remote_params_t::deadline_ms. NULL: none.
+    /// it, and the end, by umf_remote_params_t::deadline_ms. NULL: none.
     umf_vault_fetch_progress_t progress;
     /// Handed to `progress`.
     void *progress_arg;

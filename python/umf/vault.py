@@ -960,7 +960,7 @@ class Vault(_Closing):
         """Makes the generation of `umf-remote serve` on other machines the current one here.
 
         Either the vault has the whole generation afterwards, or it is as it was. Handlers of signals run meanwhile, so
-        Ctrl-C ends it; while a server does not answer they run when the deadline of `remote` is over.
+        Ctrl-C ends it: at once while content comes, at the deadline of `remote` if a server does not answer.
 
         Args:
             remote: the context that connects to the servers; beyond this machine it needs devices and a key file
