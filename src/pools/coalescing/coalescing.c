@@ -277,10 +277,9 @@ static umf_result_t spans_free(coalescing_pool_t *pool) {
 
 static umf_result_t coalescing_finalize(void *self) {
     coalescing_pool_t *pool = self;
-    umf_thread_slot_owner_close(&pool->slots);
+    umf_coalescing_reuse_fini(pool);
     umf_result_t result = spans_free(pool);
     umf_coalescing_shards_fini(pool);
-    umf_coalescing_reuse_fini(pool);
     umf_tracked_release(pool->tracked);
     umf_meta_free(pool, sizeof(*pool));
     return result;

@@ -121,6 +121,7 @@ umf_result_t umf_coalescing_reuse_init(coalescing_pool_t *pool) {
 }
 
 void umf_coalescing_reuse_fini(coalescing_pool_t *pool) {
+    umf_thread_slot_owner_close(&pool->slots);
     umf_thread_slot_each(&pool->slots, drop_kept, NULL);
     umf_thread_slot_owner_fini(&pool->slots);
 }

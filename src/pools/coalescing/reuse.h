@@ -40,8 +40,6 @@ _Static_assert(sizeof(umf_coalescing_thread_t) <= UMF_THREAD_SLOT_EMPTY_SIZE,
 
 /* Makes the pool's thread slots. */
 umf_result_t umf_coalescing_reuse_init(umf_coalescing_pool_t *pool);
-/* Comes after the end of the shards, whose segments refer to the tables of kept blocks. The owner
- * of the slots must be closed. */
 void umf_coalescing_reuse_fini(umf_coalescing_pool_t *pool);
 
 /* The calling thread, which is about to free a block to `shard`, if its slot may record that. NULL:
