@@ -99,42 +99,6 @@ static inline bool umf_range_take_back(const umf_range_lease_t *lease) {
                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/*
- * Holds: the same for many segments. A hold is a word of the caller's, which outlives its segment,
- * so a range does not keep bookkeeping for it, and does not find it: the caller reclaims. Only the
- * thread of the hold reserves and takes.
- */
-enum {
-    UMF_RANGE_HOLD_NONE, /* no segment has this hold */
-    UMF_RANGE_HOLD_USED,
-    UMF_RANGE_HOLD_RESERVED,
-};
-
-/* Reserves the used segment at `base`, if it has `least` to `most` bytes, and gives it this hold,
- * which no segment has. Returns its size. 0: there is no such segment, or it is reserved already;
- * nothing has changed. */
-size_t umf_range_hold(umf_range_t *range, uintptr_t base, size_t least, size_t most,
-                      uint32_t *hold);
-/* Frees the segment at `base`, which has this hold, if it is reserved. false: it is not. */
-bool umf_range_hold_reclaim(umf_range_t *range, uintptr_t base, uint32_t *hold);
-/* Takes the hold from its segment at `base`. If the segment is reserved, frees it and returns true.
- * Does nothing if no segment has the hold. */
-bool umf_range_hold_end(umf_range_t *range, uintptr_t base, uint32_t *hold);
-
-/* Reserves the segment. false: no segment has this hold, or it is reserved already. Hot. */
-static inline bool umf_range_hold_reserve(uint32_t *hold) {
-    uint32_t expected = UMF_RANGE_HOLD_USED;
-    return __atomic_compare_exchange_n(hold, &expected, UMF_RANGE_HOLD_RESERVED, false,
-                                       __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-}
-
-/* Takes the reserved segment back. false: it was reclaimed meanwhile. Hot. */
-static inline bool umf_range_hold_take(uint32_t *hold) {
-    uint32_t expected = UMF_RANGE_HOLD_RESERVED;
-    return __atomic_compare_exchange_n(hold, &expected, UMF_RANGE_HOLD_USED, false,
-                                       __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-}
-
 /* Size of the used segment that starts at `base`; 0: there is none. */
 size_t umf_range_used_size(const umf_range_t *range, uintptr_t base);
 

@@ -26,7 +26,7 @@ static void claimed_unlink(umf_range_t *range, segment_t *segment) {
 
 /* Ends the lease if the segment still has exactly this generation. false: it has another by now. */
 static bool generation_end(umf_range_t *range, segment_t *segment, uint32_t generation) {
-    uint32_t none = (generation | UMF_RANGE_HELD | UMF_RANGE_CLAIMED | UMF_RANGE_RESERVED) + 1;
+    uint32_t none = (generation | UMF_RANGE_CLAIMED | UMF_RANGE_RESERVED) + 1;
     if (!__atomic_compare_exchange_n(&segment->generation, &generation, none, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
         return false;
@@ -35,32 +35,14 @@ static bool generation_end(umf_range_t *range, segment_t *segment, uint32_t gene
     return true;
 }
 
-static void held_unlink(segment_t *segment) {
-    uint32_t generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED);
-    __atomic_store_n(&segment->generation, generation & ~UMF_RANGE_HELD, __ATOMIC_RELAXED);
-}
-
-/* Takes the hold from its segment if it still has this state. false: it has another by now. */
-static bool hold_leave(segment_t *segment, uint32_t *hold, uint32_t state) {
-    if (!__atomic_compare_exchange_n(hold, &state, UMF_RANGE_HOLD_NONE, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_RELAXED)) {
-        return false;
-    }
-    held_unlink(segment);
-    return true;
-}
-
-/* Makes the lease void if there is one, or ends the hold. false: the segment is reserved. The loop
- * ends because only the holder of the lease changes the generation without the lock, and it only
- * reserves or takes back. */
+/* Makes the lease void if there is one. false: the segment is reserved. The loop ends because only
+ * the holder of the lease changes the generation without the lock, and it only reserves or takes
+ * back. */
 static bool generation_void(umf_range_t *range, segment_t *segment) {
     for (;;) {
         uint32_t generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED);
-        if (umf_likely(!(generation & (UMF_RANGE_CLAIMED | UMF_RANGE_HELD)))) {
+        if (umf_likely(!(generation & UMF_RANGE_CLAIMED))) {
             return true;
-        }
-        if (generation & UMF_RANGE_HELD) {
-            return hold_leave(segment, segment->hold, UMF_RANGE_HOLD_USED);
         }
         if (generation & UMF_RANGE_RESERVED) {
             return false;
@@ -351,39 +333,4 @@ size_t umf_range_reclaim(umf_range_t *range) {
         count += (generation & UMF_RANGE_RESERVED) && reserved_free(range, segment, generation);
     }
     return count;
-}
-
-/* --- holds ------------------------------------------------------------------------------------ */
-
-size_t umf_range_hold(umf_range_t *range, uintptr_t base, size_t least, size_t most,
-                      uint32_t *hold) {
-    segment_t *segment = umf_range_used_find(range, base);
-    if (!segment || segment->size < least || segment->size > most ||
-        !generation_void(range, segment)) {
-        return 0;
-    }
-    uint32_t generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED) | UMF_RANGE_HELD;
-    segment->hold = hold;
-    __atomic_store_n(&segment->generation, generation, __ATOMIC_RELAXED);
-    __atomic_store_n(hold, UMF_RANGE_HOLD_RESERVED, __ATOMIC_RELEASE);
-    return segment->size;
-}
-
-/* A segment that has the hold is in the table under `base`. */
-static bool hold_leave_from(umf_range_t *range, uintptr_t base, uint32_t *hold, uint32_t state) {
-    return __atomic_load_n(hold, __ATOMIC_RELAXED) == state &&
-           hold_leave(umf_range_used_find(range, base), hold, state);
-}
-
-bool umf_range_hold_reclaim(umf_range_t *range, uintptr_t base, uint32_t *hold) {
-    if (!hold_leave_from(range, base, hold, UMF_RANGE_HOLD_RESERVED)) {
-        return false;
-    }
-    segment_free(range, used_take(range, base, 0), UMF_RANGE_FRESH, NULL);
-    return true;
-}
-
-bool umf_range_hold_end(umf_range_t *range, uintptr_t base, uint32_t *hold) {
-    return !hold_leave_from(range, base, hold, UMF_RANGE_HOLD_USED) &&
-           umf_range_hold_reclaim(range, base, hold);
 }

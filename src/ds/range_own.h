@@ -9,7 +9,7 @@
  * Used segments with a lease are in a list of their own, through the links that free segments have
  * in their bins. The generation of a leased segment changes without the lock. The thread that
  * changes it to an unclaimed value has the segment to itself. The number in a generation outlives
- * the segment, so that old leases stay void. A segment has a lease or a hold, not both.
+ * the segment, so that old leases stay void.
  *
  * A region ends in a segment of kind UMF_RANGE_END, which covers no bytes (its `size` is the size
  * of the region) and is never free. It stops coalescing at the region's end, and the sorted table
@@ -46,22 +46,16 @@ typedef enum umf_range_age_t {
     UMF_RANGE_NEW,   /* as it was added: likely to have no pages, because it was never used */
 } umf_range_age_t;
 
-/* Bits of a generation: there is a valid lease, or a hold. */
-#define UMF_RANGE_CLAIMED 2u
-#define UMF_RANGE_HELD 4u
+#define UMF_RANGE_CLAIMED 2u /* bit of a generation: there is a valid lease */
 
 typedef struct umf_range_node_t {
     uintptr_t base;
     size_t size;
-    struct umf_range_node_t *prev, *next; /* in the region; NULL at its two ends */
-    struct umf_range_node_t *bin_prev; /* free segments; used segments with a lease, as the next */
-    union {
-        struct umf_range_node_t *bin_next;
-        uint32_t *hold; /* of a used segment with UMF_RANGE_HELD */
-    };
+    struct umf_range_node_t *prev, *next;         /* in the region; NULL at its two ends */
+    struct umf_range_node_t *bin_prev, *bin_next; /* free segments; used segments with a lease */
     struct umf_range_node_t
         *chain;          /* used segments of one hash slot; unused segments of the slab */
-    uint32_t generation; /* a number above the three bits. Sync: atomic */
+    uint32_t generation; /* a number above UMF_RANGE_CLAIMED and UMF_RANGE_RESERVED. Sync: atomic */
     uint16_t bin;        /* of a free segment */
     uint8_t kind;        /* umf_range_kind_t */
     uint8_t age;         /* umf_range_age_t, of a free segment */
@@ -224,14 +218,6 @@ static inline void umf_range_used_add(umf_range_t *range, umf_range_node_t *segm
     segment->chain = *slot;
     *slot = segment;
     range->used_count++;
-}
-
-/* Does nobody own the segment, because its lease or hold reserves it? */
-static inline bool umf_range_is_reserved(const umf_range_node_t *segment) {
-    uint32_t generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED);
-    return generation & UMF_RANGE_HELD
-               ? __atomic_load_n(segment->hold, __ATOMIC_RELAXED) == UMF_RANGE_HOLD_RESERVED
-               : generation & UMF_RANGE_RESERVED;
 }
 
 /* --- regions ---------------------------------------------------------------------------------- */

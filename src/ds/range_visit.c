@@ -3,15 +3,19 @@
 
 typedef umf_range_node_t segment_t;
 
+static bool is_reserved(const segment_t *segment) {
+    return __atomic_load_n(&segment->generation, __ATOMIC_RELAXED) & UMF_RANGE_RESERVED;
+}
+
 size_t umf_range_used_size(const umf_range_t *range, uintptr_t base) {
     const segment_t *segment = umf_range_used_find(range, base);
-    return segment && !umf_range_is_reserved(segment) ? segment->size : 0;
+    return segment && !is_reserved(segment) ? segment->size : 0;
 }
 
 static umf_range_use_t use_of(const segment_t *segment) {
-    return segment->kind == UMF_RANGE_FREE  ? UMF_RANGE_IS_FREE
-           : umf_range_is_reserved(segment) ? UMF_RANGE_IS_RESERVED
-                                            : UMF_RANGE_IS_USED;
+    return segment->kind == UMF_RANGE_FREE ? UMF_RANGE_IS_FREE
+           : is_reserved(segment)          ? UMF_RANGE_IS_RESERVED
+                                           : UMF_RANGE_IS_USED;
 }
 
 /* The segment after which umf_range_pieces begins. NULL: there is none. */

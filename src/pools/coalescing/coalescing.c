@@ -8,8 +8,7 @@
  *
  * There are no magazines in front: a block in a thread's stack neither coalesces nor serves another
  * size, which is the purpose of this pool. A block that a thread frees and allocates again is still
- * served without a lock (pools/coalescing/reuse.h), and so are small blocks of a thread that frees
- * many (pools/coalescing/kept.h): the pool can reclaim them at any time.
+ * served without a lock (pools/coalescing/reuse.h).
  *
  * A span is taken out of the range before it goes to the provider, and is added after it came from
  * there. The provider is called without a lock.
@@ -92,36 +91,26 @@ static inline bool is_isolated(const shard_t *shard, const void *ptr) {
 
 /* --- free ------------------------------------------------------------------------------------- */
 
-/* `thread`: which may keep or record the block; NULL: none. */
-static inline umf_result_t put_in_locked(coalescing_pool_t *pool, shard_t *shard,
-                                         umf_coalescing_thread_t *thread, void *ptr,
-                                         umf_range_freed_t *freed) {
-    /* For the range an isolated segment is used, but no user owns it: its free is an error. */
-    if (is_isolated(shard, ptr)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (thread && umf_coalescing_reuse_keep_locked(pool, shard, thread, ptr)) {
-        return UMF_RESULT_SUCCESS;
-    }
-    umf_result_t result = umf_range_free(shard->range, (uintptr_t)ptr, 0, freed);
-    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
-        shard->live--;
-        if (umf_likely(thread != NULL)) {
-            umf_coalescing_reuse_note_locked(pool, shard, thread, (uintptr_t)ptr, freed->size);
-        }
-    }
-    return result;
-}
-
 static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool, void *ptr,
                                                          umf_map_entry_t entry) {
     shard_t *shard = umf_coalescing_shard_of(pool, ptr, entry);
     umf_coalescing_thread_t *thread = umf_coalescing_reuse_room(pool, shard);
-    umf_range_freed_t freed = {.whole_region = false};
+    umf_range_freed_t freed;
     umf_lock(&shard->lock);
-    umf_result_t result = put_in_locked(pool, shard, thread, ptr, &freed);
+    /* For the range an isolated segment is used, but no user owns it: its free is an error. */
+    umf_result_t result = umf_unlikely(is_isolated(shard, ptr))
+                              ? UMF_RESULT_ERROR_INVALID_ARGUMENT
+                              : umf_range_free(shard->range, (uintptr_t)ptr, 0, &freed);
+    bool is_whole = false;
+    if (umf_likely(result == UMF_RESULT_SUCCESS)) {
+        shard->live--;
+        is_whole = freed.whole_region && pool->params.retain != SIZE_MAX;
+        if (umf_likely(thread != NULL)) {
+            umf_coalescing_reuse_note_locked(shard, thread, (uintptr_t)ptr, freed.size);
+        }
+    }
     umf_unlock(&shard->lock);
-    if (umf_unlikely(freed.whole_region) && pool->params.retain != SIZE_MAX) {
+    if (umf_unlikely(is_whole)) {
         umf_coalescing_release_surplus(pool, shard, freed.free_base);
     }
     return umf_likely(result == UMF_RESULT_SUCCESS) ? result : refuse(pool, ptr);
@@ -277,7 +266,7 @@ static umf_result_t spans_free(coalescing_pool_t *pool) {
 
 static umf_result_t coalescing_finalize(void *self) {
     coalescing_pool_t *pool = self;
-    umf_coalescing_reuse_fini(pool);
+    umf_thread_slot_owner_fini(&pool->slots);
     umf_result_t result = spans_free(pool);
     umf_coalescing_shards_fini(pool);
     umf_tracked_release(pool->tracked);

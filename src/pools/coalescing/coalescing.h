@@ -43,9 +43,6 @@ typedef struct umf_coalescing_pool_t {
     umf_purge_t purge;
     umf_decay_t decay;
     size_t page;                   /* the provider's smallest page. Immutable */
-    size_t kept_most;              /* larger blocks are not kept (kept.h). Immutable once sealed */
-    unsigned granule_log;          /* of the granule. Immutable once sealed */
-    bool has_kept;                 /* a thread keeps blocks, or has kept some. Sync: atomic */
     umf_thread_slot_owner_t slots; /* umf_coalescing_thread_t of each thread */
     /* At first there is one; NULL follows the last. Each is set once. Sync: atomic */
     umf_coalescing_shard_t *shards[UMF_COALESCING_SHARDS_MAX + 1];

@@ -24,11 +24,10 @@ static void choose_largest(uintptr_t base, size_t size, void *arg) {
 
 /* Takes the largest wholly free span of up to `limit` bytes out of the shard. false: there is
  * none. */
-static bool span_withdraw(coalescing_pool_t *pool, shard_t *shard, size_t limit, choice_t *choice) {
+static bool span_withdraw(shard_t *shard, size_t limit, choice_t *choice) {
     *choice = (choice_t){.limit = limit};
     umf_lock(&shard->lock);
-    umf_coalescing_reclaim_locked(pool,
-                                  shard); /* a reserved block keeps its span from being free */
+    umf_coalescing_reclaim_locked(shard); /* a reserved block keeps its span from being free */
     umf_range_free_regions(shard->range, choose_largest, choice);
     if (choice->size) {
         umf_range_remove(shard->range, choice->base);
@@ -59,7 +58,7 @@ static umf_result_t span_return(coalescing_pool_t *pool, shard_t *shard, uintptr
 /* false: the provider refuses to take a span back. */
 static bool release_from(coalescing_pool_t *pool, shard_t *shard, size_t *bytes) {
     choice_t choice;
-    while (span_withdraw(pool, shard, *bytes, &choice)) {
+    while (span_withdraw(shard, *bytes, &choice)) {
         if (span_return(pool, shard, choice.base) != UMF_RESULT_SUCCESS) {
             return false;
         }

@@ -43,30 +43,6 @@ static bool take_elsewhere(coalescing_pool_t *pool, const shard_t *own, const re
     return are_asked;
 }
 
-/* The same from the own shard, and then, unless `is_own_only`, from the others, after the blocks
- * that threads keep in them were freed. NULL: nothing fits, or nothing is kept. */
-static void *take_reclaimed(coalescing_pool_t *pool, shard_t *own, const request_t *request,
-                            bool may_block, bool is_own_only) {
-    void *ptr = NULL;
-    if (!umf_coalescing_has_kept(pool)) {
-        return NULL;
-    }
-    shard_t *shard = own;
-    do {
-        if (shard == own || may_block) {
-            umf_lock(&shard->lock);
-        } else if (!umf_trylock(&shard->lock)) {
-            continue;
-        }
-        umf_coalescing_reclaim_locked(pool, shard);
-        umf_coalescing_take_and_unlock(pool, shard, request, &ptr);
-        if (ptr && shard != own) {
-            umf_coalescing_shard_found(pool, shard);
-        }
-    } while (!ptr && !is_own_only && (shard = umf_coalescing_shard_next(pool, shard)) != own);
-    return ptr;
-}
-
 static void choose_smallest_with_room(uintptr_t base, size_t size, void *arg) {
     umf_coalescing_choice_t *choice = arg;
     if (size >= choice->limit && (!choice->size || size < choice->size)) {
@@ -237,7 +213,7 @@ static void *take_anywhere(coalescing_pool_t *pool, const request_t *request) {
     size_t count = 0;
     for (shard_t *shard; (shard = umf_coalescing_shard(pool, count)); count++) {
         umf_lock(&shard->lock);
-        umf_coalescing_reclaim_locked(pool, shard);
+        umf_coalescing_reclaim_locked(shard);
     }
     shard_t *found = take_of_locked(pool, count, request, &ptr);
     while (count-- > 0) {
@@ -300,12 +276,9 @@ UMF_COLD void *umf_coalescing_serve(coalescing_pool_t *pool, shard_t *shard,
     if (ptr) {
         return ptr;
     }
-    bool is_apart = !may_block && umf_coalescing_shard_is_contended(pool) && is_well_used(pool);
-    bool are_asked = !is_apart && take_elsewhere(pool, shard, request, may_block, &ptr);
-    if (ptr) {
-        return ptr;
-    }
-    ptr = take_reclaimed(pool, shard, request, may_block, is_apart);
+    bool is_contended = !may_block && umf_coalescing_shard_is_contended(pool);
+    bool are_asked = !(is_contended && is_well_used(pool)) &&
+                     take_elsewhere(pool, shard, request, may_block, &ptr);
     if (ptr) {
         return ptr;
     }

@@ -5,8 +5,7 @@
  * another shard does not use moves to the thread's shard as a whole, where later requests of the
  * thread fit, too. Small requests do not wait for the locks of other shards. If
  * these are taken, or if the thread has contended and a good part of the pool's memory is in use,
- * the pool grows by one span of the smallest size instead. Before it grows, the blocks that threads
- * keep (kept.h) are freed, and the shards are tried again.
+ * the pool grows by one span of the smallest size instead.
  */
 #ifndef UMF_SRC_POOLS_COALESCING_REQUEST_H
 #define UMF_SRC_POOLS_COALESCING_REQUEST_H
@@ -39,7 +38,7 @@ UMF_INLINE umf_result_t umf_coalescing_take_and_unlock(umf_coalescing_pool_t *po
     umf_result_t result = umf_coalescing_take_locked(shard, request, ptr);
     /* Reserved blocks count as free: before the shard reports that nothing fits, they are. */
     if (umf_unlikely(result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) &&
-        umf_coalescing_unreserve_locked(shard)) {
+        umf_coalescing_reclaim_locked(shard)) {
         result = umf_coalescing_take_locked(shard, request, ptr);
     }
     umf_unlock(&shard->lock);

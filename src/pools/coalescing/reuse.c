@@ -26,15 +26,6 @@ static UMF_COLD void lease_end(coalescing_pool_t *pool, thread_t *thread) {
     umf_unlock(&shard->lock);
 }
 
-/* No lock is held: it may allocate, and calls this pool again if the library stands in for malloc.
- * Without memory the thread tries again after as many frees. */
-static UMF_COLD void kept_begin(coalescing_pool_t *pool, thread_t *thread) {
-    thread->small_frees = 0;
-    umf_kept_t *kept = umf_kept_create();
-    __atomic_store_n(&pool->has_kept, true, __ATOMIC_RELAXED);
-    __atomic_store_n(&thread->kept, kept, __ATOMIC_RELEASE);
-}
-
 thread_t *umf_coalescing_reuse_room(coalescing_pool_t *pool, const shard_t *shard) {
     /* A pool that gives free spans back must see every free: a reserved block would keep its span
      * in use. */
@@ -45,9 +36,6 @@ thread_t *umf_coalescing_reuse_room(coalescing_pool_t *pool, const shard_t *shar
     if (umf_unlikely(!thread->head.owner)) {
         thread = (thread_t *)umf_thread_slot_make(&pool->slots);
     }
-    if (umf_unlikely(thread && !thread->kept && thread->small_frees >= UMF_KEPT_FREES)) {
-        kept_begin(pool, thread);
-    }
     /* A lease ends under the lock of its own shard. If that is `shard`, the caller is about to lock
      * it and ends the lease itself (umf_coalescing_reuse_note_locked). */
     if (umf_likely(thread != NULL) &&
@@ -57,9 +45,8 @@ thread_t *umf_coalescing_reuse_room(coalescing_pool_t *pool, const shard_t *shar
     return thread;
 }
 
-void umf_coalescing_reuse_note_locked(const coalescing_pool_t *pool, shard_t *shard,
-                                      thread_t *thread, uintptr_t base, size_t size) {
-    thread->small_frees += size <= pool->kept_most;
+void umf_coalescing_reuse_note_locked(shard_t *shard, thread_t *thread, uintptr_t base,
+                                      size_t size) {
     if (thread->lease.generation) {
         lease_end_locked(shard, thread);
     }
@@ -91,26 +78,11 @@ void umf_coalescing_reuse_keep_leases(coalescing_pool_t *pool, shard_t *shard) {
     umf_thread_slot_each(&pool->slots, keep_lease, shard->range);
 }
 
-/* Under the lock of those who visit tables, so that none is read any more. `arg` NULL: of every
- * thread. */
-static void drop_kept(umf_thread_slot_t *head, void *arg) {
-    thread_t *thread = (thread_t *)head;
-    if (!arg || arg == thread) {
-        umf_kept_t *kept = thread->kept;
-        __atomic_store_n(&thread->kept, NULL, __ATOMIC_RELAXED);
-        umf_kept_destroy(kept);
-    }
-}
-
 static void thread_exit(umf_thread_slot_owner_t *owner, umf_thread_slot_t *head) {
     coalescing_pool_t *pool = UMF_CONTAINER_OF(owner, coalescing_pool_t, slots);
     thread_t *thread = (thread_t *)head;
     if (thread->lease.generation) {
         lease_end(pool, thread);
-    }
-    if (thread->kept) {
-        umf_kept_leave(thread->kept, pool);
-        umf_thread_slot_each(&pool->slots, drop_kept, thread);
     }
     umf_coalescing_shard_leave(pool, thread);
 }
@@ -120,36 +92,9 @@ umf_result_t umf_coalescing_reuse_init(coalescing_pool_t *pool) {
                                       sizeof(thread_t), thread_exit);
 }
 
-void umf_coalescing_reuse_fini(coalescing_pool_t *pool) {
-    umf_thread_slot_owner_close(&pool->slots);
-    umf_thread_slot_each(&pool->slots, drop_kept, NULL);
-    umf_thread_slot_owner_fini(&pool->slots);
-}
-
-bool umf_coalescing_unreserve_locked(shard_t *shard) {
+bool umf_coalescing_reclaim_locked(shard_t *shard) {
     umf_assert_locked(&shard->lock);
     size_t count = umf_range_reclaim(shard->range);
     shard->live -= count;
     return umf_purge_inherit_locked(&shard->part) || count > 0;
-}
-
-typedef struct reclaim_t {
-    shard_t *shard;
-    size_t count;
-} reclaim_t;
-
-static void reclaim_kept(umf_thread_slot_t *head, void *arg) {
-    reclaim_t *reclaim = arg;
-    umf_kept_t *kept = __atomic_load_n(&((thread_t *)head)->kept, __ATOMIC_ACQUIRE);
-    reclaim->count += kept ? umf_kept_reclaim_locked(kept, reclaim->shard) : 0;
-}
-
-bool umf_coalescing_reclaim_locked(coalescing_pool_t *pool, shard_t *shard) {
-    umf_assert_locked(&shard->lock);
-    reclaim_t reclaim = {.shard = shard};
-    if (umf_coalescing_has_kept(pool)) {
-        umf_thread_slot_each(&pool->slots, reclaim_kept, &reclaim);
-        shard->live -= reclaim.count;
-    }
-    return umf_coalescing_unreserve_locked(shard) || reclaim.count > 0;
 }

@@ -1,6 +1,6 @@
 /*
  * The reuse slot of a thread in a coalescing pool: one block that it frees and allocates again and
- * again. Of small blocks a thread may keep many (kept.h).
+ * again.
  *
  * A thread that allocates the very block that it has just freed is likely to repeat this. The next
  * free of such a block reserves it (ds/range.h), and its thread takes it back without the lock.
@@ -15,7 +15,7 @@
 #ifndef UMF_SRC_POOLS_COALESCING_REUSE_H
 #define UMF_SRC_POOLS_COALESCING_REUSE_H
 
-#include "pools/coalescing/kept.h"
+#include "pools/coalescing/coalescing.h"
 
 /* State of a thread in a pool. */
 typedef struct umf_coalescing_thread_t {
@@ -32,75 +32,53 @@ typedef struct umf_coalescing_thread_t {
      * atomically, because a trim reads it */
     umf_range_lease_t lease;
     uint32_t lease_shard; /* the shard that gave it */
-    uint32_t small_frees; /* of blocks that were not kept */
-    umf_kept_t *kept;     /* NULL: it keeps none. Sync: atomic, set once, cleared at its end */
 } umf_coalescing_thread_t;
 _Static_assert(sizeof(umf_coalescing_thread_t) <= UMF_THREAD_SLOT_EMPTY_SIZE,
                "the empty block is too small");
 
-/* Makes the pool's thread slots. */
+/* Makes the pool's thread slots. umf_thread_slot_owner_fini undoes it. */
 umf_result_t umf_coalescing_reuse_init(umf_coalescing_pool_t *pool);
-void umf_coalescing_reuse_fini(umf_coalescing_pool_t *pool);
 
 /* The calling thread, which is about to free a block to `shard`, if its slot may record that. NULL:
  * nothing is to be reserved. */
 umf_coalescing_thread_t *umf_coalescing_reuse_room(umf_coalescing_pool_t *pool,
                                                    const umf_coalescing_shard_t *shard);
 /* Records a freed block in the slot that _room returned: its thread may allocate it again. */
-void umf_coalescing_reuse_note_locked(const umf_coalescing_pool_t *pool,
-                                      umf_coalescing_shard_t *shard,
+void umf_coalescing_reuse_note_locked(umf_coalescing_shard_t *shard,
                                       umf_coalescing_thread_t *thread, uintptr_t base, size_t size);
 /* The calling thread has taken a block of this shard. If it freed the same block recently, the
  * block gets a lease. */
 void umf_coalescing_reuse_note(umf_coalescing_pool_t *pool, umf_coalescing_shard_t *shard,
                                uintptr_t base, size_t size);
 
-/* Frees the blocks of this shard in reuse slots, and blocks that a trim of the parent process has
- * isolated. false: there was nothing. */
-bool umf_coalescing_unreserve_locked(umf_coalescing_shard_t *shard);
-/* The same, and the blocks that threads keep: there may be thousands. */
-bool umf_coalescing_reclaim_locked(umf_coalescing_pool_t *pool, umf_coalescing_shard_t *shard);
+/* Frees the blocks of this shard that any thread reserves, and blocks that a trim of the parent
+ * process has isolated. false: there was nothing. */
+bool umf_coalescing_reclaim_locked(umf_coalescing_shard_t *shard);
 
 /* Tells the range, under its lock, which leases threads hold. */
 void umf_coalescing_reuse_keep_leases(umf_coalescing_pool_t *pool, umf_coalescing_shard_t *shard);
-
-static inline bool umf_coalescing_has_kept(const umf_coalescing_pool_t *pool) {
-    return __atomic_load_n(&pool->has_kept, __ATOMIC_RELAXED);
-}
 
 static inline umf_coalescing_thread_t *umf_coalescing_thread(const umf_coalescing_pool_t *pool) {
     return (umf_coalescing_thread_t *)umf_thread_slot_get(pool->slots.index);
 }
 
-/* Keeps the block, if it is small and the thread has room. false: it must be freed. */
-static inline bool umf_coalescing_reuse_keep_locked(const umf_coalescing_pool_t *pool,
-                                                    umf_coalescing_shard_t *shard,
-                                                    umf_coalescing_thread_t *thread,
-                                                    const void *ptr) {
-    return thread->kept && umf_kept_may_add(thread->kept) &&
-           umf_kept_add_locked(thread->kept, shard, (uintptr_t)ptr, pool->kept_most,
-                               pool->granule_log);
-}
-
-/* Takes the reserved block, or a kept one, if there is one of exactly this size. Hot. */
+/* Takes the reserved block, if it has exactly this size. Hot. */
 static inline void *umf_coalescing_reuse_take(const umf_coalescing_pool_t *pool, size_t size) {
     umf_coalescing_thread_t *thread = umf_coalescing_thread(pool);
     if (!thread->is_reserved || thread->size != size) {
-        return thread->kept && size <= pool->kept_most
-                   ? umf_kept_take(thread->kept, size >> pool->granule_log)
-                   : NULL;
+        return NULL;
     }
     thread->is_reserved = false;
     /* Fails if another thread has reclaimed the block: the lease shows it. */
     return umf_likely(umf_range_take_back(&thread->lease)) ? (void *)thread->base : NULL;
 }
 
-/* Reserves or keeps the block. false: it must be freed under the lock. Hot. */
+/* Reserves the block. false: it must be freed under the lock. Hot. */
 static inline bool umf_coalescing_reuse_put(const umf_coalescing_pool_t *pool, const void *ptr) {
     umf_coalescing_thread_t *thread = umf_coalescing_thread(pool);
     if (thread->base != (uintptr_t)ptr || !thread->lease.generation ||
         !umf_range_reserve(&thread->lease)) {
-        return thread->kept && umf_kept_put(thread->kept, (uintptr_t)ptr);
+        return false;
     }
     thread->is_reserved = true;
     return true;

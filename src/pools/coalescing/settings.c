@@ -37,9 +37,6 @@ void umf_coalescing_choose_defaults(coalescing_pool_t *pool) {
     if (!pool->params.span_size) {
         pool->params.span_size = pool->page > DEFAULT_SPAN_SIZE ? pool->page : DEFAULT_SPAN_SIZE;
     }
-    pool->granule_log = (unsigned)__builtin_ctzll(pool->params.granule);
-    size_t most = UMF_KEPT_CLASSES * pool->params.granule;
-    pool->kept_most = most < UMF_KEPT_SIZE_MAX ? most : UMF_KEPT_SIZE_MAX;
 }
 
 /* --- fields: counters. The object is the pool. --- */
@@ -102,12 +99,9 @@ static const umf_fields_t fields = UMF_FIELDS(field_list);
 umf_result_t umf_coalescing_ctl(void *self, umf_ctl_query_source_t source, const char *name,
                                 void *arg, size_t size, umf_ctl_query_type_t type, va_list args) {
     coalescing_pool_t *pool = self;
-    bool may_change = !pool->sealed;
     umf_result_t result =
-        umf_pool_params_ctl(pool, may_change, &fields, &umf_coalescing_pool_params_kind, source,
+        umf_pool_params_ctl(pool, !pool->sealed, &fields, &umf_coalescing_pool_params_kind, source,
                             name, arg, size, type, args);
-    if (may_change) {
-        umf_coalescing_choose_defaults(pool);
-    }
+    umf_coalescing_choose_defaults(pool);
     return result;
 }

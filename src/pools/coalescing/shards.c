@@ -234,7 +234,7 @@ void umf_coalescing_reclaim(coalescing_pool_t *pool) {
     shard_t *shard;
     for (size_t i = 0; (shard = umf_coalescing_shard(pool, i)); i++) {
         umf_lock(&shard->lock);
-        umf_coalescing_reclaim_locked(pool, shard);
+        umf_coalescing_reclaim_locked(shard);
         umf_unlock(&shard->lock);
     }
 }
