@@ -41,6 +41,7 @@ const Kind kinds[] = {
     {"pair 64K", Case::pair, 65536, 5000, Kind::whole},
     {"pair 1M", Case::pair, 1 << 20, 5000, Kind::whole},
     {"batch 64", Case::shuffled, 64, 20000, Kind::whole},
+    {"batch 2K", Case::shuffled, 2048, 20000, Kind::whole},
     {"malloc", Case::pair, 64, 16000, Kind::first},
     {"free", Case::pair, 64, 16000, Kind::second},
 };
@@ -53,7 +54,7 @@ struct Row {
 const std::vector<Row> &rows() {
     static const std::vector<Row> all = {
         {"pair 64",
-         {"disjoint over os", "jemalloc over os", "scalable over os",
+         {"disjoint over os", "coalescing over os", "jemalloc over os", "scalable over os",
           "disjoint over os, umfPoolFree", "glibc", "jemalloc", "jemalloc inside a library",
           "mimalloc heap", "TBB pool", "TBB scalable"}},
         {"pair 4K", {"disjoint over os", "jemalloc over os", "glibc", "jemalloc", "mimalloc heap"}},
@@ -64,8 +65,11 @@ const std::vector<Row> &rows() {
          {"disjoint over chunks", "coalescing over chunks", "jemalloc over chunks",
           "scalable over chunks", "jemalloc", "mimalloc heap", "TBB pool"}},
         {"batch 64",
-         {"disjoint over os", "jemalloc over os", "glibc", "jemalloc", "mimalloc heap",
-          "TBB pool"}},
+         {"disjoint over os", "coalescing over os", "jemalloc over os", "glibc", "jemalloc",
+          "mimalloc heap", "TBB pool"}},
+        {"batch 2K",
+         {"disjoint over os", "coalescing over os", "jemalloc over os", "glibc", "jemalloc",
+          "mimalloc heap"}},
         {"malloc",
          {"disjoint over os", "jemalloc over os", "proxy over null",
           "disjoint over queues, umfFreeOn", "jemalloc", "mimalloc heap"}},
