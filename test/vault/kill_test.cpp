@@ -103,6 +103,26 @@ TEST_F(VaultKills, AStoppedKeeperIsReplaced) {
     expect_another(first, false);
 }
 
+// It reads none of the messages about slabs that are closed, and there is room for some hundreds.
+TEST_F(VaultKills, AStoppedKeeperIsReplacedWhenManySlabsGo) {
+    Vault vault;
+    {
+        Vault writer;
+        Draft draft(writer, nullptr, "proxy over linux_vmm:piece_size=4K");
+        for (size_t i = 0; i < 1000; i++) {
+            draft.put(key_of(i), 4096);
+        }
+        ASSERT_EQ(draft.commit(), UMF_RESULT_SUCCESS);
+    }
+    pid_t first = keeper();
+    ASSERT_NO_FATAL_FAILURE(hit(first, SIGSTOP));
+    EXPECT_EQ(umfVaultDrop(vault.handle, 0), UMF_RESULT_SUCCESS);
+    expect_another(first, false);
+    EXPECT_EQ(vault.stat().bytes, 0u);
+    write_generation(vault, 2, 4);
+    EXPECT_EQ(View(vault).wrong(2, 4), 0u);
+}
+
 TEST_F(VaultKills, WithoutBothTheContentIsGoneAndReadersGoOn) {
     Vault vault;
     write_generation(vault, 2, 3);

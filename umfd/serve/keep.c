@@ -50,6 +50,12 @@ static bool pair_receive(umfd_t *daemon, umfd_message_t *message, int *fd) {
     return true;
 }
 
+/* A keeper that is stopped reads nothing: a message for which there is no room fails. */
+static void pair_limit(umfd_t *daemon) {
+    struct timeval limit = {.tv_sec = PATIENCE / 1000};
+    setsockopt(daemon->pair, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
 static void pair_watch(umfd_t *daemon) {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = UMFD_LEASES + 1};
     epoll_ctl(daemon->events, EPOLL_CTL_ADD, daemon->pair, &event);
@@ -95,8 +101,7 @@ static bool keeper_start(umfd_t *daemon) {
         return false;
     }
     daemon->keeper = (int)syscall(SYS_pidfd_open, child, 0);
-    struct timeval limit = {.tv_sec = PATIENCE / 1000};
-    setsockopt(daemon->pair, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    pair_limit(daemon);
     pair_watch(daemon);
     return true;
 }
@@ -194,12 +199,17 @@ void umfd_forget_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie) {
 }
 
 void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs, uint64_t *processes) {
-    umfd_message_t message = {.op = UMFD_GIVE};
+    umfd_message_t message = {.op = UMFD_GIVE}, alive = {.op = UMFD_ALIVE};
     int fd;
+    pair_limit(daemon);
+    umfd_step();
     if (!umfd_pair_send(daemon->pair, &message, -1)) {
         _exit(1);
     }
     while (pair_receive(daemon, &message, &fd) && message.op != UMFD_GIVEN) {
+        if (message.op == UMFD_ALIVE) { /* it came before our request, which took a while */
+            umfd_pair_send(daemon->pair, &alive, -1);
+        }
         if (message.op != UMFD_HAVE || fd == -1 || message.slot >= UMFD_SLOTS) {
             continue;
         }
