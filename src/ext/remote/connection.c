@@ -30,13 +30,37 @@ remote_connection_t *umf_remote_connection_find(umf_remote_handle_t remote,
 }
 
 static void greet(remote_connection_t *connection) {
+    connection->has_greeted = true;
     remote_message_t hello = {.kind = REMOTE_HELLO, .number = connection->number};
     bool is_local = connection->endpoint.is_local; /* else the owner needs the address */
     memcpy(hello.id, connection->owner, REMOTE_ID);
     memcpy(hello.nonce, connection->nonce, REMOTE_ID);
-    connection->progress = umf_remote_now();
     umf_remote_send(&connection->endpoint, &hello, is_local ? NULL : connection->worker.address,
                     is_local ? 0 : connection->worker.address_length, NULL, NULL);
+}
+
+static void linked(umf_remote_handle_t remote, void *arg, umf_ucs_status_t status) {
+    remote_connection_t *connection = arg;
+    (void)remote;
+    connection->is_linked = status == UMF_UCS_OK; /* else the link has failed */
+}
+
+/* The greeting waits until UCX has a way in both directions. Before, UCX would ask the owner for an
+ * endpoint, and the owner's UCX queue the answer: an assertion of version 1.13 ends a process that
+ * closes, or whose peer ends, while such an answer is queued. */
+static void link_await(remote_connection_t *connection) {
+    connection->progress = umf_remote_now();
+    connection->is_linked = connection->endpoint.is_local;
+    if (!connection->is_linked) {
+        umf_remote_link_flush(&connection->endpoint, linked, connection);
+    }
+}
+
+void umf_remote_connection_greet(remote_connection_t *connection) {
+    if (connection->state == REMOTE_CONNECTING && connection->is_linked &&
+        !connection->has_greeted) {
+        greet(connection);
+    }
 }
 
 /* false: UCX refuses the address, or a worker. */
@@ -69,7 +93,8 @@ remote_connection_t *umf_remote_connection_make(umf_remote_handle_t remote,
     }
     made->state = REMOTE_CONNECTING;
     umf_list_add(&remote->connections, &made->link);
-    greet(made);
+    link_await(made);
+    umf_remote_connection_greet(made);
     return made;
 }
 
@@ -83,7 +108,8 @@ bool umf_remote_connect_by_ucx(umf_remote_handle_t remote, remote_connection_t *
         return false;
     }
     connection->is_proven = false;
-    greet(connection);
+    connection->has_greeted = false;
+    link_await(connection);
     return true;
 }
 

@@ -107,6 +107,7 @@ static void wait_for_event(umf_remote_handle_t remote) {
 /* Closes all, and waits for what UCX still does with memory: at most the deadline. */
 static void drain(umf_remote_handle_t remote) {
     uint64_t end = umf_remote_now() + remote->deadline;
+    remote->is_ending = true;
     umf_remote_peer_end(remote);
     umf_remote_owner_end(remote);
     while (!is_idle(remote) && umf_remote_now() < end) {

@@ -183,9 +183,11 @@ typedef struct remote_connection_t {
     remote_state_t state;
     uint64_t number;
     uint64_t session;
-    uint64_t progress;       /* when something last arrived that was waited for */
-    remote_answer_t answer;  /* why it is broken */
-    bool is_late;            /* it was closed because the deadline has passed */
+    uint64_t progress;      /* when something last arrived that was waited for */
+    remote_answer_t answer; /* why it is broken */
+    bool is_late;           /* it was closed because the deadline has passed */
+    bool is_linked;         /* UCX has connected */
+    bool has_greeted;
     bool is_proven;          /* the owner has the key */
     size_t memories;         /* that are open */
     size_t in_flight, limit; /* bytes */
@@ -274,7 +276,8 @@ struct umf_remote_t {
     unsigned char id[REMOTE_ID];
     pthread_t thread;
     _Atomic(bool) stops;
-    uint64_t next; /* numbers of parts, connections. The thread's, as all below */
+    bool is_ending; /* no session and no connection begins any more. The thread's, as all below */
+    uint64_t next;  /* numbers of parts, connections */
     umf_list_t ops, parts, connections, sessions, transfers;
 };
 
@@ -324,6 +327,8 @@ void umf_remote_link_close(remote_link_t *link);
 typedef void (*remote_sent_t)(umf_remote_handle_t remote, void *arg, umf_ucs_status_t status);
 void umf_remote_send(remote_link_t *link, const remote_message_t *message, const void *data,
                      size_t length, remote_sent_t sent, void *arg);
+/* Calls `flushed` when a link of UCX is connected and has sent all, or has failed; now or later. */
+void umf_remote_link_flush(remote_link_t *link, remote_sent_t flushed, void *arg);
 /* Receives the data of a message into memory, with the same `sent`. */
 umf_ucs_status_t umf_remote_receive(remote_link_t *link, const remote_data_t *from, void *to,
                                     remote_sent_t received, void *arg);
@@ -383,6 +388,8 @@ remote_connection_t *umf_remote_connection_make(umf_remote_handle_t remote,
                                                 umf_remote_memory_handle_t memory);
 /* An owner that does not take a process at its socket, as for lack of descriptors, may by UCX. */
 bool umf_remote_connect_by_ucx(umf_remote_handle_t remote, remote_connection_t *connection);
+/* Sends the greeting as soon as it can travel. */
+void umf_remote_connection_greet(remote_connection_t *connection);
 /* A challenge, or a welcome. */
 void umf_remote_connection_gets(umf_remote_handle_t remote, const remote_message_t *message,
                                 const remote_data_t *data);

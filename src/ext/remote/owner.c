@@ -310,7 +310,7 @@ static void challenge(umf_remote_handle_t remote, remote_session_t *session) {
 
 static bool is_full(umf_remote_handle_t remote) {
     make_room(remote);
-    return count_sessions(remote, false) >= SESSIONS_MAX ||
+    return remote->is_ending || count_sessions(remote, false) >= SESSIONS_MAX ||
            (remote->has_key && count_sessions(remote, true) >= UNPROVEN_MAX);
 }
 

@@ -282,7 +282,7 @@ static void op_broken(umf_remote_op_handle_t op) {
 
 static void op_connect(umf_remote_handle_t remote, umf_remote_memory_handle_t memory) {
     memory->connection = umf_remote_connection_find(remote, &memory->handle);
-    if (!memory->connection) {
+    if (!memory->connection && !remote->is_ending) {
         memory->connection = umf_remote_connection_make(remote, memory);
     }
     if (memory->connection) {
@@ -348,6 +348,7 @@ static void connection_advance(umf_remote_handle_t remote, remote_connection_t *
         connection->is_late = true;
         umf_remote_connection_break(remote, connection, REMOTE_GONE);
     }
+    umf_remote_connection_greet(connection);
     if (connection->state == REMOTE_BROKEN) { /* here, since UCX may call connection_break */
         umf_remote_worker_end(&connection->worker);
     }

@@ -55,17 +55,18 @@ static umf_result_t ucx_fail(umf_remote_handle_t remote, const char *what,
 /* Transports whose peers' ends are noticed, on these devices: the program's settings do not count.
  * Of several events at a time, UCX 1.13 handles those of connections that an earlier one has freed.
  * Without TCP_PUT_ENABLE=n UCX writes what a peer puts over TCP, although the context has no
- * one-sided access. Before 1.17 a setting of a transport has no prefix. */
+ * one-sided access. Without TCP_CONN_NB=y the thread waits, beyond all deadlines, for a machine
+ * that does not answer; and 1.13 aborts if the other process closes in the moment after a connect.
+ * Before 1.17 a setting of a transport has no prefix. */
 static umf_ucs_status_t configure(umf_remote_handle_t remote, const char *devices, void **config) {
     unsigned major, minor, release;
     char ports[32];
     remote->ucx.ucp_get_version(&major, &minor, &release);
     size_t prefix = major == 1 && minor < 17 ? strlen("TCP_") : 0;
-    const char *const settings[][2] = {{"NET_DEVICES", devices},
-                                       {"TLS", "tcp"},
-                                       {&"TCP_MAX_POLL"[prefix], "1"},
-                                       {&"TCP_PUT_ENABLE"[prefix], "n"},
-                                       {&"TCP_PORT_RANGE"[prefix], ports}};
+    const char *const settings[][2] = {
+        {"NET_DEVICES", devices},       {"TLS", "tcp"},
+        {&"TCP_MAX_POLL"[prefix], "1"}, {&"TCP_PUT_ENABLE"[prefix], "n"},
+        {&"TCP_CONN_NB"[prefix], "y"},  {&"TCP_PORT_RANGE"[prefix], ports}};
     size_t count = UMF_COUNT_OF(settings) - (umf_ucx_listen_range(ports, sizeof(ports)) ? 0 : 1);
     umf_ucs_status_t status = remote->ucx.ucp_config_read(NULL, NULL, config);
     for (size_t i = 0; i < count && status == UMF_UCS_OK; i++) {

@@ -30,7 +30,7 @@ static const umf_dl_symbol_t ucx_symbols[] = {
     SYMBOL(ucp_worker_arm),         SYMBOL(ucp_worker_set_am_recv_handler),
     SYMBOL(ucp_ep_create),          SYMBOL(ucp_ep_close_nbx),
     SYMBOL(ucp_am_send_nbx),        SYMBOL(ucp_am_recv_data_nbx),
-    SYMBOL(ucp_request_free),
+    SYMBOL(ucp_ep_flush_nbx),       SYMBOL(ucp_request_free),
 };
 
 /* Two would share some of their parts: the loader takes these by name, whatever the file. */

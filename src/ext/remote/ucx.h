@@ -129,6 +129,7 @@ typedef struct umf_ucx_t {
     umf_ucs_status_t (*ucp_ep_create)(void *worker, const umf_ucx_endpoint_params_t *params,
                                       void **endpoint);
     umf_ucx_request_t (*ucp_ep_close_nbx)(void *endpoint, const umf_ucx_request_params_t *params);
+    umf_ucx_request_t (*ucp_ep_flush_nbx)(void *endpoint, const umf_ucx_request_params_t *params);
     umf_ucx_request_t (*ucp_am_send_nbx)(void *endpoint, unsigned id, const void *header,
                                          size_t header_length, const void *data, size_t length,
                                          const umf_ucx_request_params_t *params);

@@ -211,6 +211,22 @@ static transit_t *transit_make(remote_worker_t *worker, remote_sent_t call, void
     return transit;
 }
 
+void umf_remote_link_flush(remote_link_t *link, remote_sent_t flushed, void *arg) {
+    remote_worker_t *worker = link->worker;
+    transit_t *transit = transit_make(worker, flushed, arg);
+    if (!transit) {
+        flushed(link->remote, arg, UMF_UCS_NO_RESOURCE);
+        return;
+    }
+    umf_ucx_request_params_t params = {.mask = UMF_UCX_REQUEST_CALL | UMF_UCX_REQUEST_ARG,
+                                       .call.sent = transit_sent,
+                                       .arg = transit};
+    umf_ucx_request_t request = link->remote->ucx.ucp_ep_flush_nbx(link->endpoint, &params);
+    if (!umf_ucx_is_request(request)) {
+        transit_end(transit, umf_ucx_status(request));
+    }
+}
+
 void umf_remote_send(remote_link_t *link, const remote_message_t *message, const void *data,
                      size_t length, remote_sent_t sent, void *arg) {
     umf_remote_handle_t remote = link->remote;
@@ -230,7 +246,8 @@ void umf_remote_send(remote_link_t *link, const remote_message_t *message, const
     transit->message.version = REMOTE_VERSION;
     umf_ucx_request_params_t params = {
         .mask = UMF_UCX_REQUEST_CALL | UMF_UCX_REQUEST_ARG | UMF_UCX_REQUEST_FLAGS,
-        .flags = length ? UMF_UCX_SEND_REPLY : 0, /* the receiver checks the endpoint */
+        /* The receiver of data checks the endpoint. */
+        .flags = length && message->kind != REMOTE_HELLO ? UMF_UCX_SEND_REPLY : 0,
         .call.sent = transit_sent,
         .arg = transit,
     };
