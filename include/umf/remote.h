@@ -2,7 +2,7 @@
  * Memory of other machines: a range that one process publishes is read and written by others,
  * through messages of UCX, which is found at run time (version 1.13 or later). Between processes of
  * one user on one machine the messages travel through a Unix socket, and the data through shared
- * memory, without UCX.
+ * memory: they need no UCX.
  *
  * Nothing on the wire is encrypted. Without a key file a process listens on the loopback device
  * only, and any process of the machine may connect to it. A handle is data for UCX, which does not
@@ -75,7 +75,8 @@ typedef struct umf_remote_params_t {
     /// File of the library; NULL: libucp.so.0, the loaded one first. A process has one UCX: another
     /// file than the loaded one is refused with ::UMF_RESULT_ERROR_NOT_SUPPORTED.
     const char *library;
-    /// Network devices, as UCX_NET_DEVICES names them ("eth0,eth1"); NULL: the loopback device.
+    /// Network devices, as UCX_NET_DEVICES names them ("eth0,eth1"); NULL: the loopback device,
+    /// or none where UCX cannot be used: the context then has processes of this machine only.
     /// Others than "lo" need `key_file`.
     const char *devices;
     /// File with a key of 32 bytes that all processes of the group have, readable by its owner
@@ -118,9 +119,9 @@ umf_result_t umfRemoteProbe(char *text, size_t size);
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if `remote` is NULL, the size
 ///         too small, a flag unknown, the key file not one of 32 bytes that only its owner can
 ///         read, or devices are named without one; ::UMF_RESULT_ERROR_NOT_SUPPORTED if there is no
-///         UCX, or no libcrypto where there is a key; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if UCX or
-///         the system refuses, as for a device that does not exist;
-///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+///         UCX and devices are named or ::UMF_REMOTE_NETWORK_ONLY is set, or no libcrypto where
+///         there is a key; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if UCX or the system refuses, as for
+///         a device that does not exist; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
 umf_result_t umfRemoteCreate(const umf_remote_params_t *params, umf_remote_handle_t *remote);
 
 /// @brief Destroys a context: closes its connections, withdraws what it published, and ends its
@@ -172,7 +173,8 @@ umf_result_t umfRemoteWithdraw(umf_remote_export_handle_t published);
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if the bytes are no handle of
 ///         this version, or the range was withdrawn, its owner is another process now, or refuses
 ///         secret or key; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the owner has ended or does not
-///         answer; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
+///         answer; ::UMF_RESULT_ERROR_NOT_SUPPORTED if it is on another machine, and one of both
+///         sides has no UCX; ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY
 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const void *bytes, size_t size,
                            umf_remote_memory_handle_t *memory);
 

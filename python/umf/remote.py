@@ -160,7 +160,8 @@ class Remote(_Closing):
     """A context: a thread of the library, and its connections.
 
     Args:
-        devices: network devices, as UCX names them; None: loopback. Others need `key_file`
+        devices: network devices, as UCX names them; None: loopback, or only shared memory of this
+            machine where UCX is missing. Others need `key_file`
         key_file: a file of 32 random bytes, mode 0600, the same on all machines
         deadline: seconds without progress until a transfer fails
         limit_in_flight: bytes in transfer at once in each direction; 0: 64 MiB

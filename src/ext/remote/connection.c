@@ -65,7 +65,8 @@ void umf_remote_connection_greet(remote_connection_t *connection) {
 
 /* false: UCX refuses the address, or a worker. */
 static bool open_by_ucx(umf_remote_handle_t remote, remote_connection_t *connection) {
-    if (!umf_remote_worker_make(remote, &connection->worker)) {
+    if (!remote->context || !connection->address_length ||
+        !umf_remote_worker_make(remote, &connection->worker)) {
         return false;
     }
     if (!umf_remote_link_open(&connection->worker, &connection->endpoint, connection->address)) {
@@ -84,6 +85,7 @@ remote_connection_t *umf_remote_connection_make(umf_remote_handle_t remote,
     }
     memcpy(made->owner, memory->handle.owner, REMOTE_ID);
     memcpy(made->address, memory->address, sizeof(made->address));
+    made->address_length = memory->handle.address_length;
     if (umf_os_random(&made->number, sizeof(made->number)) != 0 ||
         umf_os_random(made->nonce, REMOTE_ID) != 0 ||
         (!umf_remote_local_connect(remote, &made->endpoint, &memory->handle) &&

@@ -28,6 +28,11 @@ static const reason_t *reason_of(const struct umf_remote_op_t *op) {
                                               "broken off"},
         [REMOTE_GONE] = {UMF_REASON_GONE, "the owner has ended or was reset: open the range again"},
         [REMOTE_CANCELED] = {UMF_REASON_NONE, "it was canceled"},
+        [REMOTE_UNREACHED] = {UMF_REASON_GONE,
+                              "the owner has ended, or is out of reach of shared memory, and one "
+                              "side has no UCX (umfRemoteProbe)"},
+        [REMOTE_WITHOUT_UCX] = {UMF_REASON_UNSUPPORTED, "the owner is on another machine, and one "
+                                                        "side has no UCX (umfRemoteProbe)"},
     };
     static const reason_t late = {UMF_REASON_DEADLINE,
                                   "nothing came within the deadline, so the connection was closed: "
@@ -87,7 +92,7 @@ static umf_result_t run_task(umf_remote_memory_handle_t memory, remote_task_t ta
 bool umf_remote_handle_read(const void *bytes, size_t size, remote_handle_bytes_t *handle,
                             unsigned char *address) {
     unsigned char copy[UMF_REMOTE_HANDLE_MAX];
-    if (!bytes || size <= sizeof(*handle) || size > sizeof(copy)) {
+    if (!bytes || size < sizeof(*handle) || size > sizeof(copy)) {
         return false;
     }
     memcpy(copy, bytes, size);

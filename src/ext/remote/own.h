@@ -51,9 +51,11 @@ typedef enum remote_answer_t {
     REMOTE_BEYOND, /* the range */
     REMOTE_BUSY,   /* more in flight than is allowed */
     REMOTE_FAILED, /* the owner could not receive */
-    /* These two do not travel: */
-    REMOTE_GONE,     /* the connection has ended */
-    REMOTE_CANCELED, /* by the caller */
+    /* These do not travel: */
+    REMOTE_GONE,        /* the connection has ended */
+    REMOTE_CANCELED,    /* by the caller */
+    REMOTE_UNREACHED,   /* by shared memory, and there is no UCX */
+    REMOTE_WITHOUT_UCX, /* it is on another machine */
 } remote_answer_t;
 
 #define REMOTE_MAGIC 0x524d4655u /* UMFR */
@@ -193,6 +195,7 @@ typedef struct remote_connection_t {
     size_t in_flight, limit; /* bytes */
     unsigned slots;          /* that are taken, as bits. Of local ones */
     unsigned char nonce[REMOTE_ID], owner[REMOTE_ID];
+    size_t address_length;                     /* 0: the owner has no UCX */
     unsigned char address[REMOTE_ADDRESS_MAX]; /* of the owner, of UCX */
 } remote_connection_t;
 
@@ -259,7 +262,7 @@ struct umf_remote_t {
     umf_kept_fd_t listener;    /* local.c. The thread's, as the next two */
     uint64_t accept_after;     /* ms: not before, since descriptors were used up */
     umf_list_t locals;
-    void *context;          /* of UCX. The thread's after the start, as the next three */
+    void *context; /* of UCX. NULL: none. The thread's after the start, as the next three */
     remote_worker_t server; /* for those who connect */
     umf_list_t workers;
     unsigned workers_count;

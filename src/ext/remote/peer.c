@@ -12,9 +12,18 @@
 /* --- parts ------------------------------------------------------------------------------------ */
 
 static umf_result_t result_of(remote_answer_t answer) {
-    return answer == REMOTE_FINE                              ? UMF_RESULT_SUCCESS
-           : answer == REMOTE_BUSY || answer == REMOTE_FAILED ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
-                                                              : UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    switch (answer) {
+    case REMOTE_FINE:
+        return UMF_RESULT_SUCCESS;
+    case REMOTE_STALE:
+    case REMOTE_DENIED:
+    case REMOTE_BEYOND:
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    case REMOTE_WITHOUT_UCX:
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    default:
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
 }
 
 /* The first failure of an operation is its result. */
@@ -264,16 +273,24 @@ static void op_close(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
     op_finish(op);
 }
 
+/* Why there is no connection. */
+static remote_answer_t unreached(umf_remote_memory_handle_t memory) {
+    const remote_handle_bytes_t *handle = &memory->handle;
+    if (memory->remote->context && handle->address_length) {
+        return REMOTE_GONE;
+    }
+    return handle->boot == umf_os_boot_id() ? REMOTE_UNREACHED : REMOTE_WITHOUT_UCX;
+}
+
 /* An owner that has ended, or that does not answer in time, is not asked again. */
 static void op_broken(umf_remote_op_handle_t op) {
     const remote_connection_t *connection = op->memory->connection;
     if (connection) {
         op->is_late = connection->is_late;
-        op_fail(op, connection->answer,
-                connection->answer == REMOTE_GONE ? UMF_RESULT_ERROR_OUT_OF_RESOURCES
-                                                  : result_of(connection->answer));
+        op_fail(op, connection->answer, result_of(connection->answer));
     } else {
-        op_fail(op, REMOTE_GONE, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        remote_answer_t answer = unreached(op->memory);
+        op_fail(op, answer, result_of(answer));
     }
     if (op->parts == 0) {
         op_finish(op);
@@ -341,7 +358,9 @@ static void connection_advance(umf_remote_handle_t remote, remote_connection_t *
             return;
         }
         UMF_LOG_INFO("a connection has ended: %s",
-                     remote->ucx.ucs_status_string(connection->endpoint.status));
+                     connection->endpoint.is_local
+                         ? "the socket is closed"
+                         : remote->ucx.ucs_status_string(connection->endpoint.status));
         umf_remote_connection_break(remote, connection, REMOTE_GONE);
     } else if (connection->state != REMOTE_BROKEN && waits &&
                now >= connection->progress + remote->deadline) {

@@ -46,12 +46,6 @@ bool umf_remote_check(umf_remote_handle_t remote, const char *function) {
 
 /* --- start ------------------------------------------------------------------------------------ */
 
-static umf_result_t ucx_fail(umf_remote_handle_t remote, const char *what,
-                             umf_ucs_status_t status) {
-    UMF_LOG_ERROR("UCX refuses %s: %s", what, remote->ucx.ucs_status_string(status));
-    return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-}
-
 /* Transports whose peers' ends are noticed, on these devices: the program's settings do not count.
  * Of several events at a time, UCX 1.13 handles those of connections that an earlier one has freed.
  * Without TCP_PUT_ENABLE=n UCX writes what a peer puts over TCP, although the context has no
@@ -75,7 +69,8 @@ static umf_ucs_status_t configure(umf_remote_handle_t remote, const char *device
     return status;
 }
 
-static umf_result_t context_make(umf_remote_handle_t remote, const char *devices) {
+static umf_result_t context_make(umf_remote_handle_t remote, const char *devices, char *why,
+                                 size_t why_size) {
     void *config = NULL;
     umf_ucx_context_params_t params = {.mask = UMF_UCX_PARAM_FEATURES,
                                        .features = UMF_UCX_FEATURE_AM | UMF_UCX_FEATURE_WAKEUP};
@@ -88,10 +83,30 @@ static umf_result_t context_make(umf_remote_handle_t remote, const char *devices
     }
     if (status != UMF_UCS_OK) {
         remote->context = NULL;
-        return ucx_fail(remote, devices, status);
+        snprintf(why, why_size, "UCX refuses %s: %s", devices,
+                 remote->ucx.ucs_status_string(status));
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    return umf_remote_worker_make(remote, &remote->server) ? UMF_RESULT_SUCCESS
-                                                           : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    return UMF_RESULT_SUCCESS;
+}
+
+/* Without UCX a context has peers of this machine, unless the program wants a network. */
+static umf_result_t ucx_begin(umf_remote_handle_t remote, const umf_remote_params_t *params) {
+    char why[512];
+    umf_result_t result = umf_ucx_load(params->library, &remote->ucx, why, sizeof(why));
+    if (result == UMF_RESULT_SUCCESS) {
+        result = context_make(remote, params->devices ? params->devices : "lo", why, sizeof(why));
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        return umf_remote_worker_make(remote, &remote->server) ? UMF_RESULT_SUCCESS
+                                                               : UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
+    if (params->devices || !remote->is_local || umf_ucx_is_second(params->library)) {
+        UMF_LOG_ERROR("%s", why);
+        return result;
+    }
+    UMF_LOG_INFO("the context has processes of this machine only: %s", why);
+    return UMF_RESULT_SUCCESS;
 }
 
 static void remote_delete(umf_remote_handle_t remote) {
@@ -140,19 +155,12 @@ static bool wakes_open(umf_remote_handle_t remote) {
 }
 
 static umf_result_t remote_fill(umf_remote_handle_t remote, const umf_remote_params_t *params) {
-    char why[256];
     remote->deadline = params->deadline_ms ? params->deadline_ms : DEADLINE_MS;
     remote->limit = params->limit_in_flight ? params->limit_in_flight : LIMIT;
     remote->has_key = params->key_file != NULL;
     remote->is_local = !(params->flags & UMF_REMOTE_NETWORK_ONLY);
     umf_result_t result =
         remote->has_key ? umf_remote_key_read(&remote->key, params->key_file) : UMF_RESULT_SUCCESS;
-    if (result == UMF_RESULT_SUCCESS) {
-        result = umf_ucx_load(params->library, &remote->ucx, why, sizeof(why));
-        if (result != UMF_RESULT_SUCCESS) {
-            UMF_LOG_ERROR("%s", why);
-        }
-    }
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -160,7 +168,7 @@ static umf_result_t remote_fill(umf_remote_handle_t remote, const umf_remote_par
         UMF_LOG_PERROR("no descriptor, or no random numbers");
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    result = context_make(remote, params->devices ? params->devices : "lo");
+    result = ucx_begin(remote, params);
     if (result == UMF_RESULT_SUCCESS && remote->is_local) {
         umf_remote_local_listen(remote);
     }
@@ -199,7 +207,9 @@ UMF_API_EXT_1_3 umf_result_t umfRemoteCreate(const umf_remote_params_t *params,
     }
     result = remote_fill(remote, params);
     if (result == UMF_RESULT_SUCCESS) {
-        umf_remote_page_open(remote, params->devices ? params->devices : "lo");
+        umf_remote_page_open(remote, !remote->context  ? "none"
+                                     : params->devices ? params->devices
+                                                       : "lo");
         result = umf_handle_begin(remote, &remote_handle);
     }
     if (result == UMF_RESULT_SUCCESS && umf_remote_start(remote) != 0) {

@@ -33,8 +33,7 @@ static const umf_dl_symbol_t ucx_symbols[] = {
     SYMBOL(ucp_ep_flush_nbx),       SYMBOL(ucp_request_free),
 };
 
-/* Two would share some of their parts: the loader takes these by name, whatever the file. */
-static bool is_second(const char *library) {
+bool umf_ucx_is_second(const char *library) {
     void *loaded = umf_dl_open(UCX_LIBRARY, true, NULL, 0);
     void *requested = umf_dl_open(library ? library : UCX_LIBRARY, true, NULL, 0);
     bool is_other = loaded && requested != loaded;
@@ -46,7 +45,7 @@ static bool is_second(const char *library) {
 umf_result_t umf_ucx_load(const char *library, umf_ucx_t *ucx, char *why, size_t why_size) {
     const char *name = library ? library : UCX_LIBRARY;
     char text[256] = "";
-    if (is_second(library)) {
+    if (umf_ucx_is_second(library)) {
         snprintf(why, why_size,
                  "the process has loaded another " UCX_LIBRARY " than %s, and can have only one: "
                  "name no library to use it",

@@ -139,8 +139,11 @@ typedef struct umf_ucx_t {
     void (*ucp_request_free)(void *request);
 } umf_ucx_t;
 
-/* Finds the library, which is never unloaded: NULL is libucp.so.0. NOT_SUPPORTED: `why` says what
- * is missing. */
+/* Whether the process has loaded another file than this one: two would share some of their parts,
+ * since the loader takes these by name. NULL is libucp.so.0. */
+bool umf_ucx_is_second(const char *library);
+
+/* Finds the library, which is never unloaded. NOT_SUPPORTED: `why` says what is missing. */
 umf_result_t umf_ucx_load(const char *library, umf_ucx_t *ucx, char *why, size_t why_size);
 
 /* Ports on which workers should listen: none of those from which the system chooses the own port of
