@@ -114,9 +114,11 @@ class Remote : public ::testing::TestWithParam<bool> {
     std::string handle;
 
     void start(const std::string &pool, size_t size, unsigned rights, uint64_t deadline = 10000,
-               const std::string &key = "", const std::string &owners_key = "-") {
+               const std::string &key = "", const std::string &owners_key = "-",
+               uint64_t owners_deadline = 10000) {
         other = std::make_unique<Process>("owner", pool + "|" + std::to_string(size) + "|" +
-                                                       std::to_string(rights) + "|10000|" +
+                                                       std::to_string(rights) + "|" +
+                                                       std::to_string(owners_deadline) + "|" +
                                                        (owners_key == "-" ? key : owners_key));
         handle = other->socket.receive();
         ASSERT_GT(handle.size(), 100u) << "the owner does not start";
@@ -489,6 +491,44 @@ TEST_P(Remote, AStoppedOwnerIsGivenUp) {
     EXPECT_TRUE(is_all(bytes, 'z')) << "written after its end";
 }
 
+// On a slow network the last of many transfers takes longer than the deadline, while others end.
+TEST_P(Remote, ADeadlineIsOneWithoutProgress) {
+    constexpr size_t N = 64;
+    constexpr uint64_t DEADLINE = 4000;
+    if (is_local) {
+        GTEST_SKIP() << "an owner copies what it is asked for at once";
+    }
+    start("proxy over os", N * MiB, UMF_REMOTE_GET, 10000, "", "-", DEADLINE);
+    open();
+    std::vector<char> bytes(N * MiB);
+    std::vector<umf_remote_op_handle_t> ops(N);
+    uint64_t begin = now_ms();
+    for (size_t i = 0; i < N; i++) {
+        ASSERT_EQ(umfRemoteGet(memory, i * MiB, &bytes[i * MiB], MiB, &ops[i]), OK);
+    }
+    for (umf_remote_op_handle_t op : ops) {
+        umf_result_t result = umfRemoteWait(op, 0);
+        if (result == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+            if (now_ms() - begin < DEADLINE + 1000) { // the owner goes on until this one has ended
+                stop(other->pid);
+                usleep(400000);
+                ASSERT_EQ(::kill(other->pid, SIGCONT), 0);
+            }
+            result = umfRemoteWait(op, UINT64_MAX);
+        }
+        ASSERT_EQ(result, OK) << umfLastErrorText();
+    }
+    EXPECT_TRUE(is_all(bytes, 'a'));
+}
+
+TEST_P(Remote, ADeadlineMayBeOfAnyLength) {
+    start("proxy over os", MiB, UMF_REMOTE_GET, UINT64_MAX, "", "-", UINT64_MAX);
+    open();
+    std::vector<char> bytes(MiB);
+    EXPECT_EQ(get(0, &bytes), OK) << umfLastErrorText();
+    EXPECT_TRUE(is_all(bytes, 'a'));
+}
+
 TEST_P(Remote, APeerIsKilled) { // memory held for it is free again
     umf_memory_pool_handle_t pool = nullptr;
     umf_remote_export_handle_t published = nullptr;
@@ -663,7 +703,7 @@ TEST_P(Remote, TheWayIsTheOneThatWasChosen) {
 // Members of a handle and of a message, as in src/ext/remote/own.h.
 constexpr size_t HANDLE_OWNER = 24, MESSAGE = 128, MESSAGE_KIND = 6, MESSAGE_NUMBER = 8,
                  MESSAGE_SESSION = 16, MESSAGE_EXPORT = 24, MESSAGE_LENGTH = 48, MESSAGE_ID = 64;
-enum : uint16_t { HELLO = 1, WELCOME = 4, GET = 7 };
+enum : uint16_t { HELLO = 1, WELCOME = 4, GET = 7, PUT = 9 };
 
 std::string message_of(uint16_t kind) {
     std::string message(MESSAGE, '\0');
@@ -724,34 +764,67 @@ std::string greet(int fd, const std::string &handle, int *window) {
     return welcome;
 }
 
+// A good request of 100 bytes.
+std::string request_of(uint16_t kind, const std::string &handle, const std::string &welcome) {
+    std::string request = message_of(kind);
+    uint64_t length = 100;
+    welcome.copy(&request[MESSAGE_SESSION], 8, MESSAGE_SESSION);
+    handle.copy(&request[MESSAGE_EXPORT], 16, 40); // number and generation
+    handle.copy(&request[MESSAGE_ID], 16, 56);     // its secret
+    memcpy(&request[MESSAGE_LENGTH], &length, sizeof(length));
+    return request;
+}
+
+// It announces a put and sends no data. Its gets end, so the connection stays beyond the deadline,
+// but not when the owner takes the memory back.
+TEST_P(Remote, APeerWithProgressHoldsNoMemory) {
+    if (!is_local) {
+        GTEST_SKIP() << "the socket is for processes of this machine";
+    }
+    start("disjoint over os", MiB, UMF_REMOTE_GET | UMF_REMOTE_PUT, 10000, "", "-", 1000);
+    int window = -1, fd = connect_to(handle);
+    std::string welcome = greet(fd, handle, &window);
+    auto ask = [&](uint16_t kind) {
+        std::string request = request_of(kind, handle, welcome);
+        send(fd, request.data(), request.size(), MSG_NOSIGNAL);
+        return receive_from(fd).size();
+    };
+    EXPECT_EQ(ask(PUT), MESSAGE);
+    for (uint64_t begin = now_ms(); now_ms() - begin < 2000; usleep(20000)) {
+        ASSERT_EQ(ask(GET), MESSAGE) << "after " << now_ms() - begin << " ms";
+    }
+    std::thread goes_on([&] {
+        while (ask(GET) == MESSAGE) {
+            usleep(20000);
+        }
+    });
+    uint64_t begin = now_ms();
+    order("withdraw");
+    EXPECT_LT(now_ms() - begin, 9000u); // of 16 deadlines
+    goes_on.join();
+    close(fd);
+    close(window);
+}
+
 TEST_P(Remote, AnOwnerSurvivesWhatArrivesAtItsSocket) {
     if (!is_local) {
         GTEST_SKIP() << "the socket is for processes of this machine";
     }
     start("disjoint over os", 4 * MiB, UMF_REMOTE_GET);
-    auto request = [this](const std::string &welcome) { // a good get of 100 bytes
-        std::string get = message_of(GET);
-        uint64_t length = 100;
-        welcome.copy(&get[MESSAGE_SESSION], 8, MESSAGE_SESSION);
-        handle.copy(&get[MESSAGE_EXPORT], 16, 40); // number and generation
-        handle.copy(&get[MESSAGE_ID], 16, 56);     // its secret
-        memcpy(&get[MESSAGE_LENGTH], &length, sizeof(length));
-        return get;
-    };
     int window = -1, second = -1;
     int good = connect_to(handle), other_one = connect_to(handle);
     std::string welcome = greet(good, handle, &window),
                 other_welcome = greet(other_one, handle, &second);
     ASSERT_NE(window, -1);
     EXPECT_NE(ftruncate(window, 0), 0) << "it can be shortened";
-    std::string get = request(welcome);
+    std::string get = request_of(GET, handle, welcome);
     ASSERT_EQ(send(good, get.data(), get.size(), MSG_NOSIGNAL), ssize_t{MESSAGE});
     EXPECT_EQ(receive_from(good).size(), MESSAGE);
     char data[101] = {};
     EXPECT_EQ(pread(window, data, 101, 0), 101);
     EXPECT_EQ(std::string(data, 101), std::string(100, 'a') + std::string(1, '\0'));
     // The session of another connection does not count: this one is answered nothing.
-    std::string stolen = request(other_welcome);
+    std::string stolen = request_of(GET, handle, other_welcome);
     ASSERT_EQ(send(good, stolen.data(), stolen.size(), MSG_NOSIGNAL), ssize_t{MESSAGE});
     ASSERT_EQ(send(good, get.data(), get.size(), MSG_NOSIGNAL), ssize_t{MESSAGE});
     EXPECT_EQ(receive_from(good).substr(MESSAGE_SESSION, 8), welcome.substr(MESSAGE_SESSION, 8));

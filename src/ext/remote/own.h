@@ -159,7 +159,8 @@ typedef struct remote_session_t {
     bool has_left;
     uint64_t proof_deadline;
     unsigned char nonce[REMOTE_ID], peer_nonce[REMOTE_ID];
-    size_t in_flight; /* bytes */
+    size_t in_flight;  /* bytes */
+    uint64_t progress; /* when a transfer has ended last */
 } remote_session_t;
 
 /* A part of a transfer, at the owner: memory of an export that is in use. */

@@ -11,12 +11,14 @@
 #define SESSIONS_MAX 256 /* at a time */
 #define UNPROVEN_MAX 16  /* of these, without a proof of the key */
 #define PROOF_MS 5000    /* so long a peer may take for it */
+#define SLOW_MAX 16      /* deadlines that a transfer may take if others of its session end */
 
 /* --- transfers -------------------------------------------------------------------------------- */
 
 static void transfer_end(umf_remote_handle_t remote, remote_transfer_t *transfer) {
     if (transfer->session) {
         transfer->session->in_flight -= transfer->size;
+        transfer->session->progress = umf_remote_now();
     }
     umf_list_remove(&transfer->link);
     umf_use_end(transfer->span);
@@ -62,6 +64,17 @@ static remote_answer_t range_check(umf_remote_export_handle_t published,
                : REMOTE_FINE;
 }
 
+/* The span of an export that still has its memory, in use until umf_use_end. NULL: it is freed, or
+ * away, or about to be. */
+static umf_span_t *span_use(umf_remote_export_handle_t published) {
+    umf_span_t *span = umf_remote_span_use(published);
+    if (span && umf_remote_physical_of(span, (uintptr_t)published->base) != published->physical) {
+        umf_use_end(umf_span_index(span));
+        span = NULL;
+    }
+    return span;
+}
+
 /* Begins a transfer: the memory is in use, has the generation that the peer names, and stays. */
 static remote_answer_t transfer_begin(umf_remote_handle_t remote, remote_session_t *session,
                                       const remote_message_t *request, unsigned right,
@@ -80,9 +93,8 @@ static remote_answer_t transfer_begin(umf_remote_handle_t remote, remote_session
     if (answer != REMOTE_FINE) {
         return answer;
     }
-    umf_span_t *span = umf_remote_span_use(published);
-    bool is_there =
-        span && umf_remote_physical_of(span, (uintptr_t)published->base) == published->physical;
+    umf_span_t *span = span_use(published);
+    bool is_there = span != NULL;
     remote_transfer_t *made = is_there ? umf_meta_alloc(sizeof(*made)) : NULL;
     if (!made) {
         if (span) {
@@ -432,11 +444,32 @@ umf_ucs_status_t umf_remote_owner_gets(umf_remote_handle_t remote, const remote_
 
 /* --- steps of the thread ---------------------------------------------------------------------- */
 
+/* Does the program wait for memory of a transfer, to free, suspend or withdraw it? */
+static bool is_waited_for(umf_remote_handle_t remote, const remote_transfer_t *transfer) {
+    umf_span_t *span = span_use(transfer->published);
+    if (span) {
+        umf_use_end(umf_span_index(span));
+    }
+    umf_lock(&remote->lock);
+    bool is_closing = transfer->published->is_closing;
+    umf_unlock(&remote->lock);
+    return is_closing || !span;
+}
+
+/* On a slow network the last of many transfers at once takes longer than the deadline, while others
+ * end. A peer cannot use that to make the program wait longer. */
+static bool is_late(umf_remote_handle_t remote, const remote_transfer_t *transfer, uint64_t now) {
+    return now >= transfer->deadline &&
+           (now >= transfer->session->progress + remote->deadline ||
+            now >= transfer->deadline + (SLOW_MAX - 1) * remote->deadline ||
+            is_waited_for(remote, transfer));
+}
+
 static bool has_late_transfer(umf_remote_handle_t remote, const remote_session_t *session,
                               uint64_t now) {
     for (umf_list_t *at = remote->transfers.next; at != &remote->transfers; at = at->next) {
         const remote_transfer_t *transfer = UMF_CONTAINER_OF(at, remote_transfer_t, link);
-        if (transfer->session == session && now >= transfer->deadline) {
+        if (transfer->session == session && is_late(remote, transfer, now)) {
             return true;
         }
     }

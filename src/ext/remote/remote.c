@@ -14,6 +14,7 @@
 #include "system/os.h"
 
 #define DEADLINE_MS 10000
+#define DEADLINE_MAX (UINT64_C(1) << 48) /* ms: a multiple of it can be added to the time */
 #define LIMIT ((size_t)64 << 20)
 
 static const umf_handle_kind_t remote_handle = {"a context of umfRemoteCreate"};
@@ -111,6 +112,10 @@ static umf_result_t ucx_begin(umf_remote_handle_t remote, const umf_remote_param
 
 static void remote_delete(umf_remote_handle_t remote) {
     umf_remote_workers_end(remote);
+    while (!umf_list_is_empty(&remote->connections)) { /* of ranges that were not closed */
+        umf_remote_connection_end(
+            UMF_CONTAINER_OF(remote->connections.next, remote_connection_t, link));
+    }
     if (remote->context) {
         remote->ucx.ucp_cleanup(remote->context);
     }
@@ -156,6 +161,7 @@ static bool wakes_open(umf_remote_handle_t remote) {
 
 static umf_result_t remote_fill(umf_remote_handle_t remote, const umf_remote_params_t *params) {
     remote->deadline = params->deadline_ms ? params->deadline_ms : DEADLINE_MS;
+    remote->deadline = remote->deadline < DEADLINE_MAX ? remote->deadline : DEADLINE_MAX;
     remote->limit = params->limit_in_flight ? params->limit_in_flight : LIMIT;
     remote->has_key = params->key_file != NULL;
     remote->is_local = !(params->flags & UMF_REMOTE_NETWORK_ONLY);
