@@ -22,7 +22,9 @@ static const char usage[] =
     "  ls               the vaults of this user: generation, bytes, readers, claims\n"
     "  stat NAME        one vault, its claims, the entries of its current generation\n"
     "  put NAME FILE... files become the entries of a new generation\n"
-    "  snapshot NAME[@N] memory of GPUs gets copies in memory of the host\n"
+    "  snapshot NAME[@N] [FOLDER] memory of GPUs gets copies in memory of the host, or the "
+    "generation\n"
+    "                   becomes a file of FOLDER, which the vault file:FOLDER has, too\n"
     "  evict NAME[@N]   releases memory of GPUs that has such copies, of all generations or one;\n"
     "                   the next program that attaches it makes it again\n"
     "  copy NAME[@N] TO a generation becomes a new one of vault TO, such as file:FOLDER\n"
@@ -331,7 +333,9 @@ static int watch(umf_vault_handle_t vault, const char *name) {
 /* --- snapshot and evict ----------------------------------------------------------------------- */
 
 static int snapshot(umf_vault_handle_t vault, const char *name, uint64_t generation) {
-    return umfVaultSnapshot(vault, generation, NULL) == UMF_RESULT_SUCCESS ? 0 : fails(name);
+    umf_vault_snapshot_params_t params = UMF_VAULT_SNAPSHOT_PARAMS_INIT;
+    params.folder = words.count > 2 ? words.operands[2] : NULL;
+    return umfVaultSnapshot(vault, generation, &params) == UMF_RESULT_SUCCESS ? 0 : fails(name);
 }
 
 static int evict(umf_vault_handle_t vault, const char *name, uint64_t generation) {
@@ -399,7 +403,7 @@ static int run(void) {
         bool is_report;
     } actions[] = {{"ls", 1, 1, true},     {"stat", 2, 2, true},   {"put", 3, 100000, true},
                    {"verify", 2, 2, true}, {"watch", 2, 2, false}, {"drop", 2, 2, false},
-                   {"copy", 3, 3, true},   {"stop", 1, 1, false},  {"snapshot", 2, 2, false},
+                   {"copy", 3, 3, true},   {"stop", 1, 1, false},  {"snapshot", 2, 3, false},
                    {"evict", 2, 2, false}};
     const char *action = words.count ? words.operands[0] : "";
     for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {

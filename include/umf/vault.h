@@ -618,32 +618,47 @@ typedef struct umf_vault_snapshot_params_t {
     /// How long to wait while another client copies or refills the generation, in ms.
     uint64_t timeout_ms;
     /// 1: a sum of 64 bits of each piece is kept and compared at a refill, which then reads the
-    /// copy once more, on the CPU, while the device gets it.
+    /// copy once more, on the CPU, while the device gets it. A snapshot in a folder has sums
+    /// always.
     int digest;
+    /// The folder that gets a file with the generation, as a vault `file:<folder>` has it. NULL:
+    /// the copies are memory of the host.
+    const char *folder;
 } umf_vault_snapshot_params_t;
 
-/// @brief The default: no wait, with sums.
+/// @brief The default: in memory, no wait, with sums.
 #define UMF_VAULT_SNAPSHOT_PARAMS_INIT                                                             \
-    { sizeof(umf_vault_snapshot_params_t), 0, 1 }
+    { sizeof(umf_vault_snapshot_params_t), 0, 1, NULL }
 
 /// @brief Copies the memory of devices of a generation into memory of the host, which the service
-///        keeps beside it, sealed. The generation is served meanwhile.
+///        keeps beside it, sealed, or all of the generation into a file of a folder. The generation
+///        is served meanwhile.
 ///
-/// The copies count for the limit of the vault, and end with the generation. Pieces that have one
-/// are not copied again. With them ::umfVaultEvict can release the memory of devices.
-/// ::umfVaultCopy into a vault `file:<folder>` stores a generation beyond a boot.
+/// Copies in memory count for the limit of the vault, and end with the generation. Pieces that have
+/// a copy are not copied again. With copies ::umfVaultEvict can release the memory of devices.
+///
+/// With `folder` each call adds a generation to the vault `file:<folder>`, which is made if it is
+/// not there; no other one of it is dropped. The file replaces the copies in memory. The service
+/// keeps a descriptor of it, so it is read whatever happens to its name or folder; its content is
+/// compared with sums each time. One that was changed or cut does not come back: an attach that
+/// needs it gets ::UMF_REASON_BROKEN. The file stays when the generation is dropped, and beyond a
+/// boot. The host needs memory for the largest piece while it is written.
 ///
 /// @param hVault the vault, of the service
 /// @param generation its number; 0: the current one
 /// @param params NULL: ::UMF_VAULT_SNAPSHOT_PARAMS_INIT
 /// @return ::UMF_RESULT_SUCCESS, also if it has no memory of devices;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid, if there is no such
-///         generation, or, with ::UMF_REASON_BROKEN, if content differs from its sum;
-///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the limit of the vault is reached, or with
-///         ::UMF_REASON_BUSY if another client fills the generation until the time is over;
-///         ::UMF_RESULT_ERROR_NOT_SUPPORTED of a folder, or if the service is older; an error of
-///         the driver; otherwise as ::umfVaultOpen. After a failure there is no copy that was not
-///         there before.
+///         generation, or, with ::UMF_REASON_BROKEN, if content differs from its sum, or with
+///         ::UMF_REASON_DENIED if the folder cannot be written;
+///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES if the limit of the vault is reached or the disk is
+///         full, or with ::UMF_REASON_BUSY if another client fills the generation, or writes a
+///         draft of the folder, until the time is over;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED of a vault in a folder, if the service is older, or if
+///         the files of `folder` do not belong to this user; an error of the driver; otherwise as
+///         ::umfVaultOpen. After a failure there is no copy or file that was not there before;
+///         pieces whose copy in memory was replaced have that of the file, which has no name any
+///         more.
 umf_result_t umfVaultSnapshot(umf_vault_handle_t hVault, uint64_t generation,
                               const umf_vault_snapshot_params_t *params);
 

@@ -85,15 +85,15 @@ static PyObject *vault_generation(PyObject *module, PyObject *number) {
                                         : umf_py_raise_last(result, "the view has no generation");
 }
 
-/* vault_snapshot(vault, generation, timeout in ms, digest) */
+/* vault_snapshot(vault, generation, timeout in ms, digest, folder or None) */
 static PyObject *vault_snapshot(PyObject *module, PyObject *args) {
     (void)module;
     umf_vault_snapshot_params_t params = UMF_VAULT_SNAPSHOT_PARAMS_INIT;
     PyObject *number;
     uint64_t generation;
     void *vault;
-    if (!PyArg_ParseTuple(args, "OO&O&p:vault_snapshot", &number, umf_py_u64, &generation,
-                          umf_py_u64, &params.timeout_ms, &params.digest) ||
+    if (!PyArg_ParseTuple(args, "OO&O&pz:vault_snapshot", &number, umf_py_u64, &generation,
+                          umf_py_u64, &params.timeout_ms, &params.digest, &params.folder) ||
         !umf_py_address(number, &vault)) {
         return NULL;
     }
@@ -127,7 +127,7 @@ PyMethodDef umf_py_vault_move_functions[] = {
     {"vault_suspend", vault_suspend, METH_VARARGS,
      "vault_suspend(view, queues, events, /)\n--\n\n"},
     {"vault_snapshot", vault_snapshot, METH_VARARGS,
-     "vault_snapshot(vault, generation, timeout_ms, digest, /)\n--\n\n"},
+     "vault_snapshot(vault, generation, timeout_ms, digest, folder, /)\n--\n\n"},
     {"vault_evict", vault_evict, METH_VARARGS, "vault_evict(vault, generation, /)\n--\n\n"},
     {"vault_generation", vault_generation, METH_O, "vault_generation(view, /)\n--\n\n"},
     {"vault_resume", vault_resume, METH_O, "vault_resume(view, /)\n--\n\n"},

@@ -263,6 +263,7 @@ def memory_that_stays() -> None:
             state.devices, state.device_bytes, state.device, state.copy_bytes, state.evicted
         )
         model.snapshot(1, timeout=1.0, digest=False)
+        model.snapshot(folder="stored")
         model.evict(1)
         with umf.remote.Remote() as context:
             fetched: int = model.fetch(

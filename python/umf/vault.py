@@ -1013,25 +1013,39 @@ class Vault(_Closing):
             found = _core.vault_wait(number, after, _ms(timeout))
             return Event(found[0], _EVENTS.get(found[1], "unknown"), found[2]) if found else None
 
-    def snapshot(self, generation: int = 0, *, timeout: float = 0.0, digest: bool = True) -> None:
-        """Copies the memory of GPUs of a generation into memory of the host, which the service keeps beside it.
+    def snapshot(
+        self,
+        generation: int = 0,
+        *,
+        timeout: float = 0.0,
+        digest: bool = True,
+        folder: "Optional[Union[str, os.PathLike[str]]]" = None,
+    ) -> None:
+        """Copies the memory of GPUs of a generation into memory of the host, which the service keeps beside it, or all
+        of the generation into a file of a folder.
 
         Handlers of signals run when the call is over.
 
         Args:
             generation: its number; 0: the current one
             timeout: seconds to wait while another process copies or refills it
-            digest: keep a sum of each piece, which a refill compares
+            digest: keep a sum of each piece, which a refill compares; with `folder` there always is one
+            folder: gets a new generation of the vault `file:<folder>`, and the copies in memory go. The service reads
+                this file for the next attach after `evict`, also if it was renamed or removed
 
         Raises:
-            OutOfResourcesError: the limit of the vault, or another process copies it.
+            OutOfResourcesError: the limit of the vault, a full disk, or another process copies it.
+            InvalidArgumentError: no such generation, content that differs from its sum, or a folder that cannot be
+                written.
             NotSupportedError: the vault is a folder.
         """
         with self._uses as number:
-            _core.vault_snapshot(number, generation, _ms(timeout), digest)
+            _core.vault_snapshot(
+                number, generation, _ms(timeout), digest, None if folder is None else os.fspath(folder)
+            )
 
     def evict(self, generation: int = 0) -> None:
-        """Releases the memory of GPUs of a generation that has copies in memory of the host.
+        """Releases the memory of GPUs of a generation that has copies in memory of the host or in a file.
 
         It is free when the last process that has it attached has closed or suspended its view, and the process that
         wrote it has closed its vault. The next attach or resume makes it again, from the copies.

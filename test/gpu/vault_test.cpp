@@ -606,7 +606,8 @@ constexpr const char *pieces = "proxy over cuda_vmm:device=0,piece_size=2M"; // 
 class VaultGpuCopies : public VaultGpu {
   protected:
     // A generation of `count` pieces with copies, whose writer has closed its vault.
-    static void write(bool is_evicted, bool has_private = false, int digest = 1) {
+    static void write(bool is_evicted, bool has_private = false, int digest = 1,
+                      const char *folder = nullptr) {
         Vault vault("model", 0, 5);
         {
             Draft draft(vault, nullptr, pieces);
@@ -624,6 +625,7 @@ class VaultGpuCopies : public VaultGpu {
         }
         umf_vault_snapshot_params_t params = UMF_VAULT_SNAPSHOT_PARAMS_INIT;
         params.digest = digest;
+        params.folder = folder;
         EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, &params), OK) << umfLastErrorText();
         if (is_evicted) {
             EXPECT_EQ(umfVaultEvict(vault.handle, 0), OK) << umfLastErrorText();
@@ -643,6 +645,123 @@ class VaultGpuCopies : public VaultGpu {
             types.push_back(event.type);
         }
         return types;
+    }
+    // Generations of a vault in a folder; nullptr: none.
+    static uint64_t files_in(const char *folder) {
+        return folder ? Vault(("file:" + std::string(folder)).c_str()).stat().generations : 0;
+    }
+    void calls_fail_in_a_refill(const char *folder) {
+        NEEDS_FAKE()
+        ONE_THREAD_ONLY()
+        write(true, false, 1, folder);
+        Vault vault;
+        GpuView(vault).wrong(1, 1); // the providers are there
+        ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+        long before = objects(), files = open_files();
+        for (int function :
+             {FAKE_cuMemExportToShareableHandle, FAKE_cuMemCreate, FAKE_cuMemAddressReserve,
+              FAKE_cuMemMap, FAKE_cuMemSetAccess, FAKE_cuStreamCreate, FAKE_cuMemcpyAsync,
+              FAKE_cuStreamSynchronize, FAKE_cuMemHostRegister}) {
+            for (long n = 1, is_reached = 1; is_reached; n++) {
+                fail_call(driver().control(), function, CUDA_ERROR_OUT_OF_MEMORY, n);
+                {
+                    GpuView view(vault);
+                    is_reached = driver().control()->fail_at == 0;
+                    driver().control()->fail_at = 0;
+                    if (view.attached == OK) {
+                        EXPECT_EQ(view.wrong(count, 1), 0u) << function << " " << n;
+                    } else { // nothing half made
+                        uint64_t bytes = vault.stat().device_bytes;
+                        EXPECT_TRUE(bytes == 0 || bytes == count * 2 * MiB) << function << " " << n;
+                    }
+                }
+                EXPECT_EQ(GpuView(vault).wrong(count, 1), 0u) << function << " " << n;
+                ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK) << umfLastErrorText();
+                EXPECT_EQ(objects(), before) << function << " " << n;
+                EXPECT_EQ(open_files(), files) << function << " " << n;
+                EXPECT_EQ(driver().control()->registered, 0u) << function << " " << n;
+                ASSERT_LT(n, 100);
+            }
+        }
+    }
+    void calls_fail_in_a_snapshot(const char *folder) {
+        NEEDS_FAKE()
+        ONE_THREAD_ONLY()
+        Vault vault;
+        long files = 0, before = 0;
+        umf_vault_snapshot_params_t params = UMF_VAULT_SNAPSHOT_PARAMS_INIT;
+        params.folder = folder;
+        for (int function :
+             {FAKE_cuMemImportFromShareableHandle, FAKE_cuMemAddressReserve, FAKE_cuMemMap,
+              FAKE_cuMemSetAccess, FAKE_cuStreamCreate, FAKE_cuMemcpyAsync,
+              FAKE_cuStreamSynchronize, FAKE_cuMemHostRegister}) {
+            for (long n = 1, is_reached = 1; is_reached; n++) {
+                {
+                    Vault writer;
+                    Draft draft(writer, nullptr, pieces);
+                    put(draft.handle, draft.pool, key_of(0), pattern(1, 0));
+                    put(draft.handle, draft.pool, key_of(1), pattern(1, 1));
+                    ASSERT_EQ(draft.commit(), OK);
+                }
+                fail_call(driver().control(), function, CUDA_ERROR_OUT_OF_MEMORY, n);
+                umf_result_t result = umfVaultSnapshot(vault.handle, 0, &params);
+                is_reached = driver().control()->fail_at == 0;
+                driver().control()->fail_at = 0;
+                umf_vault_stat_t stat = vault.stat();
+                EXPECT_EQ(stat.copy_bytes, result == OK && !folder ? stat.device_bytes : 0u)
+                    << function << " " << n;
+                EXPECT_EQ(files_in(folder), result == OK && folder ? 1u : 0u)
+                    << function << " " << n;
+                EXPECT_EQ(umfVaultEvict(vault.handle, 0), result == OK ? OK : BAD);
+                files = files ? files : open_files();
+                before = before ? before : objects();
+                EXPECT_EQ(objects(), before) << function << " " << n;
+                EXPECT_EQ(open_files(), files) << function << " " << n;
+                ASSERT_EQ(umfVaultSnapshot(vault.handle, 0, &params), OK) << umfLastErrorText();
+                ASSERT_EQ(umfVaultDrop(vault.handle, 0), OK);
+                std::filesystem::remove_all(folder ? folder : place + "/none");
+                ASSERT_LT(n, 100);
+            }
+        }
+    }
+    void service_ends_at_each_step(const char *folder) {
+        NEEDS_FAKE()
+        ONE_THREAD_ONLY()
+        setenv("UMF_UMFD", UMF_TEST_UMFD_STEPS, 1);
+        unsigned stride = does_all() ? 1 : 19;
+        umf_vault_snapshot_params_t params = UMF_VAULT_SNAPSHOT_PARAMS_INIT;
+        params.folder = folder;
+        for (const char *who : {"daemon", "keeper"}) {
+            bool was_reached = true;
+            for (unsigned step = 1; was_reached; step += stride) {
+                SCOPED_TRACE(std::string(who) + " at step " + std::to_string(step));
+                {
+                    Vault vault;
+                    {
+                        Vault writer;
+                        write_on_gpu(writer, count, 1);
+                    }
+                    std::ofstream(place + "/die.new")
+                        << who << " " << SIGKILL << " " << step << "\n";
+                    ASSERT_EQ(rename((place + "/die.new").c_str(), (place + "/die").c_str()), 0);
+                    // With a folder copies in memory are replaced.
+                    EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr), OK) << umfLastErrorText();
+                    EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, &params), OK) << umfLastErrorText();
+                    EXPECT_EQ(vault.stat().copy_bytes, folder ? 0 : vault.stat().device_bytes);
+                    EXPECT_EQ(umfVaultEvict(vault.handle, 0), OK) << umfLastErrorText();
+                    EXPECT_EQ(vault.stat().device_bytes, 0u);
+                    EXPECT_EQ(GpuView(vault).wrong(count, 1), 0u);
+                    EXPECT_EQ(umfVaultDrop(vault.handle, 0), OK);
+                    EXPECT_EQ(vault.stat().bytes, 0u);
+                    was_reached = unlink((place + "/die").c_str()) != 0;
+                }
+                EXPECT_TRUE(was_reached || step > 20);
+                ASSERT_FALSE(HasFailure());
+                ASSERT_LT(step, 1000u);
+                umfVaultStop(nullptr, 1); // the next order is for another daemon
+                ASSERT_TRUE(until([&] { return has_ended(); }));
+            }
+        }
     }
     static constexpr size_t count = 2;
 };
@@ -861,107 +980,235 @@ TEST_F(VaultGpuCopies, ADaemonThatIsKilledBetween) {
 }
 
 TEST_F(VaultGpuCopies, EachCallOfTheDriverMayFailInARefill) {
-    NEEDS_FAKE()
-    ONE_THREAD_ONLY()
-    write(true);
-    Vault vault;
-    GpuView(vault).wrong(1, 1); // the providers are there
-    ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
-    long before = objects(), files = open_files();
-    for (int function :
-         {FAKE_cuMemExportToShareableHandle, FAKE_cuMemCreate, FAKE_cuMemAddressReserve,
-          FAKE_cuMemMap, FAKE_cuMemSetAccess, FAKE_cuStreamCreate, FAKE_cuMemcpyAsync,
-          FAKE_cuStreamSynchronize, FAKE_cuMemHostRegister}) {
-        for (long n = 1, is_reached = 1; is_reached; n++) {
-            fail_call(driver().control(), function, CUDA_ERROR_OUT_OF_MEMORY, n);
-            {
-                GpuView view(vault);
-                is_reached = driver().control()->fail_at == 0;
-                driver().control()->fail_at = 0;
-                if (view.attached == OK) {
-                    EXPECT_EQ(view.wrong(count, 1), 0u) << function << " " << n;
-                } else { // nothing half made
-                    uint64_t bytes = vault.stat().device_bytes;
-                    EXPECT_TRUE(bytes == 0 || bytes == count * 2 * MiB) << function << " " << n;
-                }
-            }
-            EXPECT_EQ(GpuView(vault).wrong(count, 1), 0u) << function << " " << n;
-            ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK) << umfLastErrorText();
-            EXPECT_EQ(objects(), before) << function << " " << n;
-            EXPECT_EQ(open_files(), files) << function << " " << n;
-            EXPECT_EQ(driver().control()->registered, 0u) << function << " " << n;
-            ASSERT_LT(n, 100);
-        }
-    }
+    calls_fail_in_a_refill(nullptr);
+}
+
+TEST_F(VaultGpuCopies, EachCallOfTheDriverMayFailInARefillFromAFolder) {
+    calls_fail_in_a_refill((place + "/folder").c_str());
 }
 
 TEST_F(VaultGpuCopies, EachCallOfTheDriverMayFailInASnapshot) {
-    NEEDS_FAKE()
-    ONE_THREAD_ONLY()
-    Vault vault;
-    long files = 0, before = 0;
-    for (int function : {FAKE_cuMemImportFromShareableHandle, FAKE_cuMemAddressReserve,
-                         FAKE_cuMemMap, FAKE_cuMemSetAccess, FAKE_cuStreamCreate,
-                         FAKE_cuMemcpyAsync, FAKE_cuStreamSynchronize, FAKE_cuMemHostRegister}) {
-        for (long n = 1, is_reached = 1; is_reached; n++) {
-            {
-                Vault writer;
-                Draft draft(writer, nullptr, pieces);
-                put(draft.handle, draft.pool, key_of(0), pattern(1, 0));
-                put(draft.handle, draft.pool, key_of(1), pattern(1, 1));
-                ASSERT_EQ(draft.commit(), OK);
-            }
-            fail_call(driver().control(), function, CUDA_ERROR_OUT_OF_MEMORY, n);
-            umf_result_t result = umfVaultSnapshot(vault.handle, 0, nullptr);
-            is_reached = driver().control()->fail_at == 0;
-            driver().control()->fail_at = 0;
-            umf_vault_stat_t stat = vault.stat();
-            EXPECT_EQ(stat.copy_bytes, result == OK ? stat.device_bytes : 0u)
-                << function << " " << n;
-            files = files ? files : open_files();
-            before = before ? before : objects();
-            EXPECT_EQ(objects(), before) << function << " " << n;
-            EXPECT_EQ(open_files(), files) << function << " " << n;
-            ASSERT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr), OK) << umfLastErrorText();
-            ASSERT_EQ(umfVaultDrop(vault.handle, 0), OK);
-            ASSERT_LT(n, 100);
-        }
-    }
+    calls_fail_in_a_snapshot(nullptr);
+}
+
+TEST_F(VaultGpuCopies, EachCallOfTheDriverMayFailInASnapshotInAFolder) {
+    calls_fail_in_a_snapshot((place + "/folder").c_str());
 }
 
 // The daemon, or its keeper, is killed at each step of a snapshot, an eviction and a refill.
 TEST_F(VaultGpuCopies, TheServiceEndsAtEachStep) {
-    NEEDS_FAKE()
-    ONE_THREAD_ONLY()
-    setenv("UMF_UMFD", UMF_TEST_UMFD_STEPS, 1);
-    unsigned stride = does_all() ? 1 : 19;
-    for (const char *who : {"daemon", "keeper"}) {
-        bool was_reached = true;
-        for (unsigned step = 1; was_reached; step += stride) {
-            SCOPED_TRACE(std::string(who) + " at step " + std::to_string(step));
-            {
-                Vault vault;
-                {
-                    Vault writer;
-                    write_on_gpu(writer, count, 1);
-                }
-                std::ofstream(place + "/die.new") << who << " " << SIGKILL << " " << step << "\n";
-                ASSERT_EQ(rename((place + "/die.new").c_str(), (place + "/die").c_str()), 0);
-                EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr), OK) << umfLastErrorText();
-                EXPECT_EQ(umfVaultEvict(vault.handle, 0), OK) << umfLastErrorText();
-                EXPECT_EQ(vault.stat().device_bytes, 0u);
-                EXPECT_EQ(GpuView(vault).wrong(count, 1), 0u);
-                EXPECT_EQ(umfVaultDrop(vault.handle, 0), OK);
-                EXPECT_EQ(vault.stat().bytes, 0u);
-                was_reached = unlink((place + "/die").c_str()) != 0;
-            }
-            EXPECT_TRUE(was_reached || step > 20);
-            ASSERT_FALSE(HasFailure());
-            ASSERT_LT(step, 1000u);
-            umfVaultStop(nullptr, 1); // the next order is for another daemon
-            ASSERT_TRUE(until([&] { return has_ended(); }));
+    service_ends_at_each_step(nullptr);
+}
+
+TEST_F(VaultGpuCopies, TheServiceEndsAtEachStepOfASnapshotInAFolder) {
+    service_ends_at_each_step((place + "/folder").c_str());
+}
+
+// --- snapshots in a folder -----------------------------------------------------------------------
+
+class VaultGpuFiles : public VaultGpuCopies {
+  protected:
+    void SetUp() override {
+        VaultGpuCopies::SetUp();
+        folder = place + "/folder";
+        file = folder + "/1.vault";
+    }
+    static umf_result_t store(const Vault &vault, const std::string &in, uint64_t number = 0) {
+        umf_vault_snapshot_params_t params = UMF_VAULT_SNAPSHOT_PARAMS_INIT;
+        params.folder = in.c_str();
+        return umfVaultSnapshot(vault.handle, number, &params);
+    }
+    // The begin of an entry in a file.
+    static off_t place_of(const std::string &path, size_t entry) {
+        std::ifstream in(path, std::ios::binary);
+        std::string all{std::istreambuf_iterator<char>(in), {}};
+        const std::vector<unsigned char> &want = pattern(1, entry);
+        auto at = std::search(all.begin(), all.end(), want.begin(), want.begin() + 4096,
+                              [](char a, unsigned char b) { return (unsigned char)a == b; });
+        EXPECT_NE(at, all.end());
+        return at - all.begin();
+    }
+    void expect_broken() {
+        Vault vault;
+        for (int i = 0; i < 2; i++) {
+            GpuView view(vault);
+            EXPECT_EQ(view.attached, BAD);
+            EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN) << umfLastErrorText();
+            EXPECT_EQ(vault.stat().evicted, 1u);
+            EXPECT_EQ(vault.stat().device_bytes, 0u);
         }
     }
+    std::string folder, file;
+};
+
+TEST_F(VaultGpuFiles, AnEvictedGenerationComesBack) {
+    long before = objects();
+    write(true, true, 1, folder.c_str());
+    kill(daemon(), SIGKILL);
+    {
+        Vault vault;
+        EXPECT_EQ(vault.stat().evicted, 1u);
+        EXPECT_EQ(vault.stat().copy_bytes, 0u); // of the host nothing is taken
+        EXPECT_EQ(vault.stat().device_bytes, 0u);
+        GpuView view(vault);
+        ASSERT_EQ(view.attached, OK) << umfLastErrorText();
+        EXPECT_EQ(view.wrong(count, 1), 0u);
+        EXPECT_TRUE(has(view.find("own").ptr, pattern(1, 9)));
+        EXPECT_EQ(umfVaultVerify(view.handle, nullptr), OK);
+        EXPECT_EQ(vault.stat().evicted, 0u);
+    }
+    expect_whole();
+    EXPECT_EQ(objects(), before);
+}
+
+// It can be read without the service, beyond a boot.
+TEST_F(VaultGpuFiles, TheFileIsAGenerationOfAFolder) {
+    {
+        Vault vault;
+        Draft draft(vault, nullptr, pieces);
+        umf_memory_pool_handle_t host, own;
+        ASSERT_EQ(umfVaultDraftPool(draft.handle, "proxy over linux_vmm", &host), OK);
+        ASSERT_EQ(umfVaultDraftPool(draft.handle, "proxy over linux_vmm", &own), OK);
+        put(draft.handle, draft.pool, key_of(0), pattern(1, 0));
+        void *memory = umfPoolMalloc(host, bytes_of_entry);
+        memcpy(memory, pattern(1, 1).data(), bytes_of_entry);
+        ASSERT_EQ(umfVaultPut(draft.handle, key_of(1).c_str(), memory, bytes_of_entry, "n", 2, 0),
+                  OK);
+        memory = umfPoolMalloc(own, 4096);
+        ASSERT_EQ(umfVaultPut(draft.handle, "zero", memory, 4096, nullptr, 0, UMF_VAULT_ZERO), OK);
+        ASSERT_EQ(draft.commit(), OK) << umfLastErrorText(); // without sums
+        ASSERT_EQ(store(vault, folder), OK) << umfLastErrorText();
+        ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+        EXPECT_EQ(GpuView(vault).wrong(count, 1), 0u);
+        umfVaultDrop(vault.handle, 0);
+    }
+    Vault stored(("file:" + folder).c_str());
+    View view(stored);
+    ASSERT_EQ(view.attached, OK) << umfLastErrorText();
+    for (size_t i = 0; i < count; i++) {
+        umf_vault_entry_t entry = view.find(key_of(i));
+        ASSERT_EQ(entry.size, bytes_of_entry);
+        EXPECT_EQ(memcmp(entry.ptr, pattern(1, i).data(), bytes_of_entry), 0);
+    }
+    EXPECT_STREQ(static_cast<const char *>(view.find(key_of(1)).note), "n");
+    EXPECT_EQ(view.find("zero").size, 4096u);
+    EXPECT_EQ(umfVaultVerify(view.handle, nullptr), OK); // it has sums
+}
+
+TEST_F(VaultGpuFiles, AGenerationOfTheHost) {
+    Vault vault, stored(("file:" + folder).c_str());
+    write_generation(vault, 3, 4);
+    for (uint64_t n = 1; n <= 2; n++) {
+        ASSERT_EQ(store(vault, folder, 1), OK) << umfLastErrorText();
+        EXPECT_EQ(stored.stat().current, n);
+    }
+    View view(stored);
+    ASSERT_EQ(view.attached, OK);
+    EXPECT_EQ(umfVaultVerify(view.handle, nullptr), OK);
+    EXPECT_EQ(view.wrong(3, 4), 0u);
+    EXPECT_EQ(umfVaultEvict(vault.handle, 0), BAD);
+    EXPECT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr), OK); // nobody fills
+}
+
+TEST_F(VaultGpuFiles, ItReplacesCopiesInMemory) {
+    write(true);
+    Vault vault;
+    uint64_t copies = vault.stat().copy_bytes;
+    EXPECT_GT(copies, 0u);
+    ASSERT_EQ(store(vault, folder), OK) << umfLastErrorText(); // evicted as it is
+    EXPECT_EQ(vault.stat().evicted, 1u);
+    EXPECT_EQ(vault.stat().copy_bytes, 0u);
+    ASSERT_EQ(umfVaultSnapshot(vault.handle, 0, nullptr), OK); // all have one
+    EXPECT_EQ(vault.stat().copy_bytes, 0u);
+    ASSERT_EQ(store(vault, place + "/other"), OK) << umfLastErrorText(); // from the first
+    std::filesystem::remove_all(folder);
+    expect_whole();
+    ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    expect_whole();
+}
+
+TEST_F(VaultGpuFiles, TheLimitIsThatOfMemory) {
+    Vault vault("small", 24 * MiB);
+    write_on_gpu(vault, 4, 1);
+    uint64_t bytes = vault.stat().bytes;
+    EXPECT_EQ(store(vault, folder), OK) << umfLastErrorText();
+    EXPECT_EQ(vault.stat().bytes, bytes);
+}
+
+TEST_F(VaultGpuFiles, MorePiecesThanAMessageHas) {
+    constexpr size_t many = 260;
+    Vault vault;
+    {
+        Vault writer;
+        Draft draft(writer, nullptr, "proxy over cuda_vmm:device=0,piece_size=2M");
+        for (size_t i = 0; i < many; i++) {
+            put(draft.handle, draft.pool, key_of(i), {static_cast<unsigned char>(i), 2, 3});
+        }
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    ASSERT_EQ(store(vault, folder), OK) << umfLastErrorText();
+    ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    GpuView view(vault);
+    ASSERT_EQ(view.attached, OK) << umfLastErrorText();
+    for (size_t i = 0; i < many; i++) {
+        EXPECT_TRUE(has(view.find(key_of(i)).ptr, {static_cast<unsigned char>(i), 2, 3}));
+    }
+}
+
+// What happens to names does not matter: the service has the file.
+TEST_F(VaultGpuFiles, AFileThatIsRemovedOrReplaced) {
+    write(true, false, 1, folder.c_str());
+    const std::string other = place + "/other";
+    std::ofstream(other) << "secret";
+    ASSERT_EQ(unlink(file.c_str()), 0);
+    ASSERT_EQ(symlink(other.c_str(), file.c_str()), 0);
+    expect_whole();
+    Vault vault;
+    ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    ASSERT_EQ(rename(folder.c_str(), (place + "/moved").c_str()), 0);
+    ASSERT_EQ(symlink("/proc", folder.c_str()), 0);
+    expect_whole();
+}
+
+TEST_F(VaultGpuFiles, AFileThatWasChanged) {
+    write(true, false, 0, folder.c_str());
+    off_t at = place_of(file, 1);
+    ASSERT_EQ(chmod(file.c_str(), 0600), 0);
+    int fd = open(file.c_str(), O_RDWR | O_CLOEXEC);
+    unsigned char byte = 0;
+    ASSERT_EQ(pread(fd, &byte, 1, at + 5), 1);
+    ASSERT_EQ(pwrite(fd, "!", 1, at + 5), 1);
+    expect_broken();
+    ASSERT_EQ(pwrite(fd, &byte, 1, at + 5), 1);
+    close(fd);
+    expect_whole(); // as it was
+}
+
+TEST_F(VaultGpuFiles, AFileThatWasCut) {
+    write(true, false, 1, folder.c_str());
+    ASSERT_EQ(truncate(file.c_str(), place_of(file, 1) + 4096), 0);
+    expect_broken();
+    ASSERT_EQ(truncate(file.c_str(), 0), 0);
+    expect_broken();
+}
+
+TEST_F(VaultGpuFiles, AFolderThatCannotBeWritten) {
+    Vault vault;
+    write_on_gpu(vault, 1, 1);
+    std::ofstream(folder) << "a file";
+    EXPECT_EQ(store(vault, folder), BAD);
+    EXPECT_EQ(store(vault, ""), BAD);
+    EXPECT_EQ(store(vault, std::string(600, 'x')), BAD);
+    ASSERT_EQ(unlink(folder.c_str()), 0);
+    // Another one writes there.
+    Vault stored(("file:" + folder).c_str());
+    umf_vault_draft_handle_t draft;
+    ASSERT_EQ(umfVaultBegin(stored.handle, nullptr, &draft), OK);
+    EXPECT_EQ(store(vault, folder), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_BUSY);
+    EXPECT_EQ(umfVaultAbort(draft), OK);
+    EXPECT_EQ(store(vault, folder), OK) << umfLastErrorText();
+    EXPECT_EQ(stored.stat().generations, 1u);
 }
 
 // --- refusals ------------------------------------------------------------------------------------
@@ -1585,6 +1832,67 @@ TEST_F(VaultGpuCopies, WhatTheServiceRefuses) {
     int fd = file_of(4096);
     EXPECT_EQ(writer.give(copy, fd), invalid);
     close(fd);
+}
+
+TEST_F(VaultGpuFiles, FilesThatTheServiceRefuses) {
+    write(false, false, 1, folder.c_str());
+    Vault vault;
+    Hostile hostile(place, false);
+    constexpr uint32_t invalid = UMF_VAULT_INVALID, unsealed = UMF_VAULT_UNSEALED;
+    EXPECT_EQ(hostile.fill(UMF_VAULT_FILL_FILES), invalid); // without a number
+    EXPECT_EQ(hostile.call(UMF_VAULT_FILL, {0, UMF_VAULT_FILL_FILES, 7, 0}, nullptr, 0), ok);
+    EXPECT_EQ(hostile.message.words[1], count);
+    umf_vault_slab_t slab = hostile.got[1];
+    umf_vault_copied_t copied = {1, 0};
+    slab.kind = UMF_VAULT_KIND_FILE;
+    memcpy(slab.device, &copied, sizeof(copied));
+    auto refused = [&](int fd, uint32_t answer) {
+        EXPECT_EQ(
+            hostile.call(UMF_VAULT_FILLED, {0, UMF_VAULT_FILL_FILES, 7}, &slab, sizeof(slab), fd),
+            answer);
+    };
+    int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC), ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    refused(ends[0], unsealed);
+    refused(hostile.socket, unsealed);
+    ASSERT_EQ(chmod(file.c_str(), 0600), 0);
+    int writable = open(file.c_str(), O_RDWR | O_CLOEXEC);
+    refused(writable, unsealed);
+    int other = open("/proc", O_RDONLY | O_CLOEXEC);
+    refused(other, unsealed);
+    if (geteuid() == 0) { // of somebody else
+        ASSERT_EQ(chown(file.c_str(), 12345, 12345), 0);
+        refused(fd, unsealed);
+        ASSERT_EQ(chown(file.c_str(), 0, 0), 0);
+    }
+    copied = {0, 0}; // without a sum
+    memcpy(slab.device, &copied, sizeof(copied));
+    refused(fd, invalid);
+    copied = {1, uint64_t(std::filesystem::file_size(file)) - slab.size + 1};
+    memcpy(slab.device, &copied, sizeof(copied));
+    refused(fd, invalid);
+    copied = {1, UINT64_MAX - 1};
+    memcpy(slab.device, &copied, sizeof(copied));
+    refused(fd, invalid);
+    slab.kind = UMF_VAULT_KIND_HOST;
+    copied = {1, 0};
+    memcpy(slab.device, &copied, sizeof(copied));
+    refused(fd, invalid);
+    slab.kind = UMF_VAULT_KIND_FILE;
+    refused(fd, ok);
+    EXPECT_EQ(hostile.message.words[1], count - 1);
+    EXPECT_EQ(
+        hostile.call(UMF_VAULT_FILLED, {0, UMF_VAULT_FILL_COPIES, 7}, &slab, sizeof(slab), fd),
+        ok); // all have a copy
+    EXPECT_EQ(hostile.call(UMF_VAULT_FILLED, {0, UMF_VAULT_FILL_FILES, 8}, &slab, sizeof(slab), fd),
+              uint32_t{UMF_VAULT_ENDED}); // another file
+    for (int one : {ends[0], ends[1], writable, other, fd}) {
+        close(one);
+    }
+    // Its file has a sum that does not fit.
+    EXPECT_EQ(hostile.call(UMF_VAULT_FILL, {0, UMF_VAULT_FILL_END}, nullptr, 0), ok);
+    ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+    expect_broken();
 }
 
 TEST_F(VaultGpuCopies, AnOlderLibraryGetsAClearAnswer) {

@@ -65,6 +65,10 @@ expect_status 2 "$umfctl" vault verify
 expect_status 0 "$umfctl" vault snapshot model@1
 expect_status 1 "$umfctl" vault evict model
 expect_in err 'no memory of a device has a copy'
+expect_status 0 "$umfctl" vault snapshot model@1 "$work/snapshot"
+expect_status 0 "$umfctl" vault verify "file:$work/snapshot"
+expect_in out 'entries +2$'
+expect_status 1 "$umfctl" vault snapshot model@1 "$work/a.txt"
 expect_status 1 "$umfctl" vault evict model@999
 expect_in err 'no such generation'
 

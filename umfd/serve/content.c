@@ -134,7 +134,7 @@ uint64_t umfd_bytes_of(const umfd_state_t *state, uint32_t vault) {
     for (uint32_t i = 0; i < state->slab_top; i++) {
         const umfd_slab_t *slab = &state->slabs[i];
         if (atomic_load_explicit(&slab->state, memory_order_relaxed) == UMFD_LIVE &&
-            slab->vault == vault) {
+            slab->vault == vault && slab->kind != UMF_VAULT_KIND_FILE) {
             bytes += slab->size;
         }
     }

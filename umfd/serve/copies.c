@@ -1,5 +1,5 @@
-/* Copies of the host: memory of devices that has one can be evicted, and is made again by a client.
- * The daemon sees descriptors only; clients copy. */
+/* Copies in memory of the host or in a file: memory of devices that has one can be evicted, and is
+ * made again by a client. The daemon sees descriptors only; clients copy. */
 #include <string.h>
 #include <unistd.h>
 
@@ -15,21 +15,29 @@ static bool is_of_device(const umfd_slab_t *slab) {
            (state_of(slab) == UMFD_LIVE || state_of(slab) == UMFD_AWAY);
 }
 
-/* A copy without its descriptor is none. */
-static bool is_missing(const umfd_t *daemon, uint32_t i, uint32_t what) {
-    const umfd_slab_t *slab = &daemon->state->slabs[i];
+/* The copy of a slab, with its descriptor: without it, it is none. UMFD_SLABS: none. */
+static uint32_t copy_of(const umfd_t *daemon, uint32_t i) {
     uint32_t copy = umfd_copy_of(daemon->state, i);
-    return is_of_device(slab) &&
-           (what == UMF_VAULT_FILL_DEVICES ? state_of(slab) == UMFD_AWAY
-                                           : copy == UMFD_SLABS || daemon->slabs[copy] == -1);
+    return copy < UMFD_SLABS && daemon->slabs[copy] != -1 ? copy : UMFD_SLABS;
 }
 
-static uint64_t count_missing(const umfd_t *daemon, uint32_t generation, uint32_t what) {
+static bool is_missing(const umfd_t *daemon, uint32_t i, uint32_t what, uint64_t file) {
+    const umfd_slab_t *slab = &daemon->state->slabs[i];
+    if (!is_of_device(slab) || what == UMF_VAULT_FILL_DEVICES) {
+        return is_of_device(slab) && state_of(slab) == UMFD_AWAY;
+    }
+    uint32_t copy = copy_of(daemon, i);
+    return copy == UMFD_SLABS ||
+           (what == UMF_VAULT_FILL_FILES && daemon->state->slabs[copy].file != file);
+}
+
+static uint64_t count_missing(const umfd_t *daemon, uint32_t generation, uint32_t what,
+                              uint64_t file) {
     const umfd_state_t *state = daemon->state;
     uint64_t count = 0;
     for (uint32_t i = 0; i < state->slab_top; i++) {
-        count +=
-            umfd_set_has(&state->slabs[i].generations, generation) && is_missing(daemon, i, what);
+        count += umfd_set_has(&state->slabs[i].generations, generation) &&
+                 is_missing(daemon, i, what, file);
     }
     return count;
 }
@@ -42,12 +50,12 @@ void umfd_fill_end(umfd_t *daemon, uint32_t generation) {
     if (what == UMF_VAULT_FILL_END) {
         return;
     }
-    bool is_complete = count_missing(daemon, generation, what) == 0;
+    bool is_complete = count_missing(daemon, generation, what, record->file) == 0;
     for (uint32_t i = 0; i < state->slab_top; i++) {
         umfd_slab_t *slab = &state->slabs[i];
         bool is_copy = slab->role == UMF_VAULT_CLASS_COPY;
         if (state_of(slab) != UMFD_LIVE || !umfd_set_has(&slab->generations, generation) ||
-            !slab->is_fresh || is_copy != (what == UMF_VAULT_FILL_COPIES)) {
+            !slab->is_fresh || is_copy == (what == UMF_VAULT_FILL_DEVICES)) {
             continue;
         }
         slab->is_fresh = 0;
@@ -87,27 +95,52 @@ static void add(const umfd_context_t *c, const umf_vault_slab_t *info, int fd) {
     reply->fds[reply->fd_count++] = fd;
 }
 
-/* What the client copies from: the copy of an evicted slab, or the slab itself. false: its
- * descriptor was lost. */
+/* What the client copies from. A file gets what a copy has, not what may have been made of it
+ * since. UMFD_SLABS: none. */
+static uint32_t source_of(const umfd_context_t *c, uint32_t i, uint32_t what) {
+    uint32_t copy = copy_of(c->daemon, i);
+    bool is_itself =
+        what == UMF_VAULT_FILL_COPIES || (what == UMF_VAULT_FILL_FILES && copy == UMFD_SLABS);
+    return is_itself ? (c->daemon->slabs[i] == -1 ? UMFD_SLABS : i) : copy;
+}
+
+/* false: its descriptor was lost. */
 static bool add_source(const umfd_context_t *c, uint32_t i, uint32_t what) {
     const umfd_slab_t *slab = &c->state->slabs[i];
-    uint32_t place = what == UMF_VAULT_FILL_DEVICES ? umfd_copy_of(c->state, i) : i;
-    if (place == UMFD_SLABS || c->daemon->slabs[place] == -1) {
+    uint32_t place = source_of(c, i, what);
+    if (place == UMFD_SLABS) {
         return false;
     }
     const umfd_slab_t *source = &c->state->slabs[place];
     umf_vault_slab_t info = {
-        .serial = slab->serial, .size = slab->size, .role = slab->role, .kind = source->kind};
+        .serial = slab->serial, .size = slab->size, .role = source->role, .kind = source->kind};
     memcpy(info.device, source->device, sizeof(info.device));
     add(c, &info, c->daemon->slabs[place]);
     return true;
 }
 
-/* As many as a message takes: the client asks again when it has handed those over. */
+/* Whether the content of a slab is in the file of a generation. */
+static bool is_in_file(const umfd_slab_t *slab) {
+    return (state_of(slab) == UMFD_LIVE || state_of(slab) == UMFD_AWAY) &&
+           slab->role < UMF_VAULT_CLASS_ZERO;
+}
+
+/* As many as a message takes: the client asks again when it has handed those over, or for the next
+ * ones of a file. */
 static umf_vault_answer_t add_sources(const umfd_context_t *c, uint32_t generation, uint32_t what) {
-    for (uint32_t i = 0; i < c->state->slab_top && c->reply->fd_count < UMF_VAULT_FDS_MAX; i++) {
-        if (umfd_set_has(&c->state->slabs[i].generations, generation) &&
-            is_missing(c->daemon, i, what) && !add_source(c, i, what)) {
+    bool is_file = what == UMF_VAULT_FILL_FILES;
+    uint64_t first = is_file ? c->request->head.words[3] : 0;
+    for (uint64_t i = first; i < c->state->slab_top; i++) {
+        const umfd_slab_t *slab = &c->state->slabs[i];
+        if (!umfd_set_has(&slab->generations, generation) ||
+            !(is_file ? is_in_file(slab) : is_missing(c->daemon, (uint32_t)i, what, 0))) {
+            continue;
+        }
+        if (c->reply->fd_count == UMF_VAULT_FDS_MAX) {
+            c->words[2] = is_file ? i : 0;
+            break;
+        }
+        if (!add_source(c, (uint32_t)i, what)) {
             return UMF_VAULT_BROKEN;
         }
     }
@@ -127,6 +160,7 @@ static umf_vault_answer_t fill_begin(const umfd_context_t *c, uint32_t i, uint32
     umf_vault_answer_t answer = add_sources(c, i, what);
     if (answer == UMF_VAULT_OK && atomic_load(&generation->fill) == UMF_VAULT_FILL_END) {
         generation->filler = c->lease->serial;
+        generation->file = what == UMF_VAULT_FILL_FILES ? c->request->head.words[2] : 0;
         umfd_step();
         atomic_store(&generation->fill, what);
         umfd_step();
@@ -136,17 +170,19 @@ static umf_vault_answer_t fill_begin(const umfd_context_t *c, uint32_t i, uint32
 
 umf_vault_answer_t umfd_fill(const umfd_context_t *c) {
     uint32_t i = generation_named(c);
-    uint64_t what = c->request->head.words[1];
-    if (what >= UMF_VAULT_FILLS) {
+    uint64_t what = c->request->head.words[1], file = c->request->head.words[2];
+    if (what >= UMF_VAULT_FILLS || (what == UMF_VAULT_FILL_FILES && file == 0)) {
         return UMF_VAULT_INVALID;
     }
     if (i == UMFD_GENERATIONS) {
         return UMF_VAULT_NONE;
     }
-    uint32_t now = atomic_load(&c->state->generations[i].fill);
-    bool is_ours = now != UMF_VAULT_FILL_END && c->state->generations[i].filler == c->lease->serial;
-    c->words[0] = c->state->generations[i].number;
-    if (is_ours && now != what) { /* the end, or it has begun something else */
+    const umfd_generation_t *generation = &c->state->generations[i];
+    uint32_t now = atomic_load(&generation->fill);
+    bool is_ours = now != UMF_VAULT_FILL_END && generation->filler == c->lease->serial;
+    bool is_same = now == what && (what != UMF_VAULT_FILL_FILES || generation->file == file);
+    c->words[0] = generation->number;
+    if (is_ours && !is_same) { /* the end, or it has begun something else */
         umfd_fill_end(c->daemon, i);
     } else if (now != UMF_VAULT_FILL_END && !is_ours) {
         return what == UMF_VAULT_FILL_END ? UMF_VAULT_OK : UMF_VAULT_BUSY;
@@ -154,9 +190,10 @@ umf_vault_answer_t umfd_fill(const umfd_context_t *c) {
     if (what == UMF_VAULT_FILL_END) {
         return UMF_VAULT_OK;
     }
-    c->words[1] = count_missing(c->daemon, i, (uint32_t)what);
-    if (c->words[1] == 0) { /* a fill of ours was complete before a daemon ended */
-        umfd_fill_end(c->daemon, i);
+    c->words[1] = count_missing(c->daemon, i, (uint32_t)what, file);
+    c->words[2] = 0;
+    if (c->words[1] == 0 && what != UMF_VAULT_FILL_FILES) {
+        umfd_fill_end(c->daemon, i); /* it was complete before a daemon ended */
         return UMF_VAULT_OK;
     }
     return fill_begin(c, i, (uint32_t)what);
@@ -168,7 +205,9 @@ static umf_vault_answer_t copy_add(const umfd_context_t *c, uint32_t generation,
     umf_vault_slab_t info = *given;
     uint64_t serial;
     info.role = UMF_VAULT_CLASS_COPY;
-    if (info.kind != UMF_VAULT_KIND_HOST || info.size != slab->size) {
+    uint64_t file = c->state->generations[generation].file;
+    if (info.kind != (file ? UMF_VAULT_KIND_FILE : UMF_VAULT_KIND_HOST) ||
+        info.size != slab->size) {
         return UMF_VAULT_INVALID;
     }
     umf_vault_answer_t answer = umfd_slab_add(c, generation, UINT32_MAX, &info, fd, &serial);
@@ -181,16 +220,18 @@ static umf_vault_answer_t copy_add(const umfd_context_t *c, uint32_t generation,
         made++;
     }
     umfd_slab_t *copy = &c->state->slabs[made];
+    uint32_t former = umfd_copy_of(c->state, place);
     copy->generations = slab->generations;
-    copy->is_fresh = 1;
+    copy->is_fresh = copy_of(c->daemon, place) == UMFD_SLABS; /* else it stays in its place */
+    copy->file = file;
     copy->copy_of = slab->serial;
     copy->copy = place + 1;
     umfd_step();
-    uint32_t lost = umfd_copy_of(c->state, place);
-    if (lost < UMFD_SLABS) { /* its descriptor, at the end of a daemon */
-        atomic_store(&c->state->slabs[lost].state, UMFD_DYING);
-    }
     slab->copy = made + 1; /* a copy that a daemon did not get to here goes */
+    umfd_step();
+    if (former < UMFD_SLABS) { /* as a daemon that starts does */
+        atomic_store(&c->state->slabs[former].state, UMFD_DYING);
+    }
     umfd_step();
     return UMF_VAULT_OK;
 }
@@ -204,10 +245,10 @@ static umf_vault_answer_t fill_one(const umfd_context_t *c, uint32_t generation,
             !is_of_device(slab)) {
             continue;
         }
-        if (!is_missing(c->daemon, i, what)) { /* a repeated request */
-            return UMF_VAULT_OK;
+        if (!is_missing(c->daemon, i, what, c->state->generations[generation].file)) {
+            return UMF_VAULT_OK; /* a repeated request */
         }
-        if (what == UMF_VAULT_FILL_COPIES) {
+        if (what != UMF_VAULT_FILL_DEVICES) {
             return copy_add(c, generation, i, given, fd);
         }
         return given->kind == UMF_VAULT_KIND_DEVICE && given->size == slab->size
@@ -230,8 +271,9 @@ umf_vault_answer_t umfd_filled(const umfd_context_t *c) {
         return UMF_VAULT_INVALID;
     }
     const umfd_generation_t *generation = &c->state->generations[i];
-    if (atomic_load(&generation->fill) != what || generation->filler != c->lease->serial) {
-        bool is_complete = count_missing(c->daemon, i, (uint32_t)what) == 0;
+    if (atomic_load(&generation->fill) != what || generation->filler != c->lease->serial ||
+        (what == UMF_VAULT_FILL_FILES && generation->file != request->head.words[2])) {
+        bool is_complete = count_missing(c->daemon, i, (uint32_t)what, request->head.words[2]) == 0;
         return is_complete ? UMF_VAULT_OK : UMF_VAULT_ENDED; /* OK: a repeated request */
     }
     for (uint32_t n = 0; n < count; n++) {
@@ -244,8 +286,9 @@ umf_vault_answer_t umfd_filled(const umfd_context_t *c) {
         }
     }
     c->words[0] = generation->number;
-    c->words[1] = count_missing(c->daemon, i, (uint32_t)what);
+    c->words[1] = count_missing(c->daemon, i, (uint32_t)what, generation->file);
     c->words[2] = 0;
+    umfd_count_dying(c->daemon); /* copies in memory that a file replaces */
     if (c->words[1] == 0) {
         umfd_fill_end(c->daemon, i);
     }
@@ -262,7 +305,7 @@ static bool is_copied(const umfd_t *daemon, uint32_t generation) {
         const umfd_slab_t *slab = &state->slabs[i];
         if (umfd_set_has(&slab->generations, generation) && is_of_device(slab)) {
             has_one = true;
-            if (is_missing(daemon, i, UMF_VAULT_FILL_COPIES)) {
+            if (is_missing(daemon, i, UMF_VAULT_FILL_COPIES, 0)) {
                 return false;
             }
         }

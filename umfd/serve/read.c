@@ -146,7 +146,8 @@ static void stat_copies(const umfd_context_t *c, uint32_t vault) {
         if (slab->vault != vault) {
             continue;
         }
-        if (is_live == UMFD_LIVE && slab->role == UMF_VAULT_CLASS_COPY) {
+        if (is_live == UMFD_LIVE && slab->role == UMF_VAULT_CLASS_COPY &&
+            slab->kind != UMF_VAULT_KIND_FILE) {
             c->words[1] += slab->size;
         }
         for (unsigned w = 0; w < UMFD_GENERATIONS / 64 && is_live == UMFD_AWAY; w++) {

@@ -46,6 +46,26 @@ static umf_vault_answer_t keep_device(int fd, int *kept) {
     return *kept == -1 ? UMF_VAULT_DESCRIPTORS : UMF_VAULT_OK;
 }
 
+/* The file of a copy. It has no seals: clients compare its sum whenever they read it. The
+ * descriptor cannot write, and stays that of this file, whatever happens to its name. */
+static umf_vault_answer_t keep_file(const umfd_context_t *c, const umf_vault_slab_t *given, int fd,
+                                    int *kept) {
+    struct stat about;
+    umf_vault_copied_t copied;
+    memcpy(&copied, given->device, sizeof(copied));
+    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_uid != c->lease->uid ||
+        (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY || about.st_size < 0) {
+        return UMF_VAULT_UNSEALED;
+    }
+    uint64_t size = (uint64_t)about.st_size;
+    if (copied.sum == 0 || (copied.offset != UMF_VAULT_NO_CONTENT &&
+                            (given->size > size || copied.offset > size - given->size))) {
+        return UMF_VAULT_INVALID;
+    }
+    *kept = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    return *kept == -1 ? UMF_VAULT_DESCRIPTORS : UMF_VAULT_OK;
+}
+
 umf_vault_answer_t umfd_slab_room(const umfd_context_t *c, uint32_t vault, uint64_t size,
                                   umfd_slab_t **slab) {
     umfd_state_t *state = c->state;
@@ -98,16 +118,19 @@ umf_vault_answer_t umfd_slab_add(const umfd_context_t *c, uint32_t generation, u
                                  const umf_vault_slab_t *requested, int fd, uint64_t *serial) {
     const umfd_generation_t *of = &c->state->generations[generation];
     umfd_slab_t *slab;
-    umf_vault_answer_t answer = umfd_slab_room(c, of->vault, requested->size, &slab);
+    bool is_file = requested->kind == UMF_VAULT_KIND_FILE;
+    umf_vault_answer_t answer = umfd_slab_room(c, of->vault, is_file ? 0 : requested->size, &slab);
     if (answer != UMF_VAULT_OK) {
         return answer;
     }
     int kept;
-    answer = requested->kind == UMF_VAULT_KIND_DEVICE ? keep_device(fd, &kept)
-                                                      : seal(fd, requested->size, &kept);
+    answer = is_file                                    ? keep_file(c, requested, fd, &kept)
+             : requested->kind == UMF_VAULT_KIND_DEVICE ? keep_device(fd, &kept)
+                                                        : seal(fd, requested->size, &kept);
     if (answer != UMF_VAULT_OK) {
         return answer;
     }
+    slab->size = requested->size;
     umfd_step();
     slab->role = requested->role;
     slab->kind = requested->kind;

@@ -195,8 +195,9 @@ static unsigned check_slabs(umfd_state_t *state) {
             continue;
         }
         if (is_live > UMFD_AWAY || slab->role >= UMF_VAULT_CLASSES || slab->serial == 0 ||
-            slab->serial > state->serial || slab->size == 0 ||
-            (slab->kind != UMF_VAULT_KIND_HOST && slab->kind != UMF_VAULT_KIND_DEVICE)) {
+            slab->serial > state->serial || slab->size == 0 || slab->kind < UMF_VAULT_KIND_HOST ||
+            slab->kind > UMF_VAULT_KIND_FILE ||
+            (slab->kind == UMF_VAULT_KIND_FILE && slab->role != UMF_VAULT_CLASS_COPY)) {
             dropped++;
             memset(slab, 0, sizeof(*slab));
             continue;

@@ -60,6 +60,7 @@ typedef struct umfd_generation_t {
     uint32_t group;        /* place, plus 1 */
     _Atomic uint32_t fill; /* umf_vault_fill_t; UMF_VAULT_FILL_END: none */
     uint64_t filler;       /* serial of the lease that fills */
+    uint64_t file;         /* that it writes, of UMF_VAULT_FILL_FILES */
 } umfd_generation_t;
 
 typedef struct umfd_slab_t {
@@ -74,7 +75,8 @@ typedef struct umfd_slab_t {
     uint32_t is_fresh; /* of a fill that is not complete */
     uint32_t copy;     /* place of its copy, or of a copy that of its slab, plus 1. 0: none */
     uint32_t claim;    /* place, plus 1; 0: it belongs to generations */
-    uint64_t copy_of;  /* of a copy: the serial of its slab. The sum is in `device` */
+    uint64_t copy_of;  /* of a copy: the serial of its slab. `device` is a umf_vault_copied_t */
+    uint64_t file;     /* of a copy in a file: its number, which the client chose. 0: in memory */
     unsigned char device[UMF_VAULT_DEVICE_SIZE];
 } umfd_slab_t;
 

@@ -394,7 +394,8 @@ class [[nodiscard]] vault {
         return found;
     }
 
-    /// @brief Copies memory of devices of a generation into memory of the host, for evict.
+    /// @brief Copies memory of devices into memory of the host, or a generation into a file, for
+    ///        evict.
     /// @param generation its number; 0: the current one
     /// @param params see ::umf_vault_snapshot_params_t
     /// @return success, or why not: see ::umfVaultSnapshot

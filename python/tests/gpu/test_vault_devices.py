@@ -284,6 +284,21 @@ def test_memory_is_evicted_and_made_again(model):
         assert value_of(view) == 7 and view.verify() == 2 and model.state().evicted == 0
 
 
+def test_memory_is_made_again_from_a_folder(model, tmp_path):
+    write(model, 7)
+    model.snapshot()
+    model.snapshot(folder=tmp_path / "stored")
+    assert model.state().copy_bytes == 0
+    model.evict()
+    (tmp_path / "stored" / "1.vault").rename(tmp_path / "elsewhere")
+    with model.attach(devices="cuda", timeout=60) as view:
+        assert value_of(view) == 7 and view.verify() == 2 and model.state().evicted == 0
+    with pytest.raises(ValueError):
+        model.snapshot(folder="a\0b")
+    with pytest.raises(TypeError):
+        model.snapshot(folder=1)
+
+
 @pytest.fixture
 def file(tmp_path):
     tensors = [("w", "F32", [40, 1000], struct.pack("<40000f", *range(40000))), ("none", "I8", [0], b""), ("h", "BF16", [2], b"\x80?\0@")]

@@ -50,11 +50,12 @@ typedef enum umf_vault_op_t {
     UMF_VAULT_DROP,   /* words: generation (0: the vault), 1: the draft instead */
     UMF_VAULT_LIST, /* words: index. Answer: next (0: end), the rest as of STAT; body: stat, name */
     UMF_VAULT_STOP, /* words: 1: also with content */
-    UMF_VAULT_FILL, /* words: generation, umf_vault_fill_t. Answer: generation, slabs that are
-                       missing; body: the table, then such slabs; as many descriptors. Of a copy:
-                       the serial of its slab, and its sum in `device` */
+    UMF_VAULT_FILL, /* words: generation, umf_vault_fill_t, file, next. Answer: generation, slabs
+                       that are missing, next (0: end) of files; body: the table, then such slabs,
+                       or all that a file has; as many descriptors. Of a copy: its role, the serial
+                       of its slab, and umf_vault_copied_t in `device` */
     UMF_VAULT_FILLED, /* body: umf_vault_slab_t, as many descriptors. words: generation,
-                         umf_vault_fill_t. Answer: generation, slabs that are missing */
+                         umf_vault_fill_t, file. Answer: generation, slabs that are missing */
     UMF_VAULT_EVICT,  /* words: generation (0: all that have copies) */
     UMF_VAULT_CLAIM,  /* body: key. words: bytes of the file (0: any), 1: shared, umf_vault_fence_t.
                          A descriptor: the file, if there is none yet; without it NONE. Answer:
@@ -103,6 +104,7 @@ typedef enum umf_vault_fill_t {
     UMF_VAULT_FILL_END, /* the client makes nothing more */
     UMF_VAULT_FILL_COPIES,
     UMF_VAULT_FILL_DEVICES,
+    UMF_VAULT_FILL_FILES, /* copies in a file, in place of those in memory; `file` is not 0 */
     UMF_VAULT_FILLS,
 } umf_vault_fill_t;
 
@@ -133,6 +135,7 @@ typedef enum umf_vault_class_t {
 typedef enum umf_vault_kind_t {
     UMF_VAULT_KIND_HOST = 1, /* a memory file */
     UMF_VAULT_KIND_DEVICE,   /* a descriptor of a driver, which the daemon cannot use */
+    UMF_VAULT_KIND_FILE,     /* of a copy: a file on a disk, which other processes may change */
 } umf_vault_kind_t;
 
 #define UMF_VAULT_DEVICE_SIZE 16
@@ -145,6 +148,16 @@ typedef struct umf_vault_slab_t {
 } umf_vault_slab_t;
 
 static_assert(sizeof(umf_vault_slab_t) == 40, "messages travel, tables are kept");
+
+/* What a copy has in the place of the UUID. */
+typedef struct umf_vault_copied_t {
+    uint64_t sum;    /* of its content; 0: none. A file has one */
+    uint64_t offset; /* in the file; UMF_VAULT_NO_CONTENT: no entry is in it */
+} umf_vault_copied_t;
+
+#define UMF_VAULT_NO_CONTENT UINT64_MAX
+
+static_assert(sizeof(umf_vault_copied_t) == UMF_VAULT_DEVICE_SIZE, "messages travel");
 
 typedef struct umf_vault_stat_message_t {
     uint64_t current, generations, bytes, readers, limit, restarts, entered;

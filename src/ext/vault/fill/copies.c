@@ -9,9 +9,6 @@
 #include "ext/vault/fill/fill.h"
 #include "system/os.h"
 
-/* A piece of its own for each slab. */
-#define MEMORY UMF_VAULT_DEVICES ":piece_size=4K"
-
 /* --- a generation ----------------------------------------------------------------------------- */
 
 static umf_result_t table_map(umf_fill_t *fill, const umf_vault_slab_t *info, int fd) {
@@ -23,24 +20,24 @@ static umf_result_t table_map(umf_fill_t *fill, const umf_vault_slab_t *info, in
     return wrong ? umf_fill_broken(fill, wrong) : result;
 }
 
-/* The slab as the table has it. NULL: it has none. */
-static const umf_vault_slab_t *slab_named(umf_fill_t *fill, uint64_t serial) {
+uint32_t umf_fill_index(umf_fill_t *fill, uint64_t serial) {
     uint32_t count = fill->table.head->slabs;
     for (uint32_t n = 0; n < count; n++) {
         uint32_t i = (fill->near + n) % count;
         if (fill->table.slabs[i].serial == serial) {
             fill->near = i + 1;
-            return &fill->table.slabs[i];
+            return i;
         }
     }
-    return NULL;
+    return UINT32_MAX;
 }
 
 /* One of the device that a slab is of. Slabs that the table does not have are those of keys that
  * were replaced before the commit: nobody reads them, so any device will do. NULL: none. */
 static const umf_vault_slab_t *slab_like(umf_fill_t *fill, const umf_vault_slab_t *info) {
-    const umf_vault_slab_t *slab = slab_named(fill, info->serial);
-    if (slab) {
+    uint32_t index = umf_fill_index(fill, info->serial);
+    if (index < UINT32_MAX) {
+        const umf_vault_slab_t *slab = &fill->table.slabs[index];
         return slab->kind == UMF_VAULT_KIND_DEVICE && slab->size == info->size ? slab : NULL;
     }
     if (umf_fill_makes_copies(fill)) {
@@ -54,7 +51,8 @@ static const umf_vault_slab_t *slab_like(umf_fill_t *fill, const umf_vault_slab_
     return NULL;
 }
 
-static umf_result_t slab_take(umf_fill_t *fill, const umf_vault_slab_t *info, int *fd) {
+static umf_result_t slab_take(void *arg, const umf_vault_slab_t *info, int *fd) {
+    umf_fill_t *fill = arg;
     const umf_vault_slab_t *of = slab_like(fill, info);
     if (!of || info->size > SIZE_MAX / 2) {
         return umf_fill_broken(fill, "a slab is not as its table says");
@@ -65,7 +63,7 @@ static umf_result_t slab_take(umf_fill_t *fill, const umf_vault_slab_t *info, in
         result = umf_fill_work(fill);
     }
     if (result == UMF_RESULT_SUCCESS && fill->count == 0) {
-        result = umf_vault_device_get(fill->vault, MEMORY, of->device, &fill->device);
+        result = umf_vault_device_get(fill->vault, UMF_FILL_MEMORY, of->device, &fill->device);
     }
     if (result == UMF_RESULT_SUCCESS) {
         fill->slabs[fill->count++] = (umf_fill_slab_t){.info = *info, .source = *fd, .made = -1};
@@ -74,23 +72,17 @@ static umf_result_t slab_take(umf_fill_t *fill, const umf_vault_slab_t *info, in
     return result;
 }
 
-/* The slabs of one answer. */
-static umf_result_t fill_some(umf_fill_t *fill) {
+umf_result_t umf_fill_each(umf_fill_t *fill, umf_fill_take_t *take, void *arg) {
     umf_vault_slab_t info;
     unsigned count = fill->call.passed_count;
     umf_result_t result = UMF_RESULT_SUCCESS;
-    if (fill->call.message.body != count * sizeof(info) || count < 2) {
+    if (fill->call.message.body != count * sizeof(info) || count == 0) {
         result = umf_fill_broken(fill, "the service sends no slabs");
     }
     for (unsigned i = 0; i < count && result == UMF_RESULT_SUCCESS; i++) {
         memcpy(&info, fill->body + i * sizeof(info), sizeof(info));
-        result =
-            i == 0 ? table_map(fill, &info, fill->fds[0]) : slab_take(fill, &info, &fill->fds[i]);
+        result = i == 0 ? table_map(fill, &info, fill->fds[0]) : take(arg, &info, &fill->fds[i]);
     }
-    if (result != UMF_RESULT_SUCCESS) { /* nothing more is made */
-        umf_fill_cancel(fill);
-    }
-    result = result ? result : umf_fill_work(fill);
     for (unsigned i = 0; i < count; i++) {
         if (fill->fds[i] != -1) {
             umf_os_close(fill->fds[i]);
@@ -99,10 +91,22 @@ static umf_result_t fill_some(umf_fill_t *fill) {
     return result;
 }
 
+/* The slabs of one answer. */
+static umf_result_t fill_some(umf_fill_t *fill) {
+    umf_result_t result = fill->call.passed_count < 2
+                              ? umf_fill_broken(fill, "the service sends no slabs")
+                              : umf_fill_each(fill, slab_take, fill);
+    if (result != UMF_RESULT_SUCCESS) { /* nothing more is made */
+        umf_fill_cancel(fill);
+    }
+    return result ? result : umf_fill_work(fill);
+}
+
 static umf_result_t fill_ask(void *arg, umf_vault_message_t *answer) {
     umf_fill_t *fill = arg;
     fill->call = (umf_link_call_t){
-        .message = {.op = UMF_VAULT_FILL, .words = {fill->generation, fill->what}},
+        .message = {.op = UMF_VAULT_FILL,
+                    .words = {fill->generation, fill->what, fill->file, fill->next}},
         .answer = fill->body,
         .passed = fill->fds};
     umf_result_t result = umf_link_call(&fill->vault->link, &fill->call);
@@ -110,16 +114,27 @@ static umf_result_t fill_ask(void *arg, umf_vault_message_t *answer) {
     return result;
 }
 
+umf_result_t umf_fill_ask(umf_fill_t *fill, uint64_t timeout_ms, umf_vault_message_t *answer) {
+    umf_result_t result =
+        umf_vault_until(fill->vault, fill_ask, fill, UMF_VAULT_BUSY, timeout_ms, answer);
+    fill->generation = fill->generation ? fill->generation : answer->words[0];
+    return result ? result : umf_link_result(&fill->vault->link, answer, fill->vault->link.name);
+}
+
 static umf_result_t fill_round(umf_fill_t *fill, uint64_t timeout_ms, bool *is_complete) {
     umf_vault_message_t answer;
-    umf_result_t result =
-        umf_vault_until(fill->vault, fill_ask, fill, UMF_VAULT_BUSY, timeout_ms, &answer);
-    fill->generation = fill->generation ? fill->generation : answer.words[0];
-    if (result == UMF_RESULT_SUCCESS) {
-        result = umf_link_result(&fill->vault->link, &answer, fill->vault->link.name);
-    }
+    umf_result_t result = umf_fill_ask(fill, timeout_ms, &answer);
     *is_complete = result == UMF_RESULT_SUCCESS && answer.words[1] == 0;
     return result == UMF_RESULT_SUCCESS && !*is_complete ? fill_some(fill) : result;
+}
+
+void umf_fill_end(umf_fill_t *fill) {
+    umf_link_call_t end = {
+        .message = {.op = UMF_VAULT_FILL, .words = {fill->generation, UMF_VAULT_FILL_END}},
+        .is_bound = true};
+    umf_reason_t reason = umfLastReason();
+    umf_link_call(&fill->vault->link, &end);
+    umf_last_reason_set(reason);
 }
 
 /* After a failure the fill ends, also if only the answer was lost, as without room for its
@@ -131,18 +146,14 @@ static umf_result_t fill_all(umf_fill_t *fill, uint64_t timeout_ms) {
         result = fill_round(fill, timeout_ms, &is_complete);
     }
     if (result != UMF_RESULT_SUCCESS) {
-        umf_link_call_t end = {
-            .message = {.op = UMF_VAULT_FILL, .words = {fill->generation, UMF_VAULT_FILL_END}},
-            .is_bound = true};
-        umf_reason_t reason = umfLastReason();
-        umf_link_call(&fill->vault->link, &end);
-        umf_last_reason_set(reason);
+        umf_fill_end(fill);
     }
     return result;
 }
 
+/* `folder`: of a file; NULL: none. */
 static umf_result_t fill_make(umf_vault_handle_t vault, uint64_t generation, umf_vault_fill_t what,
-                              bool has_sums, uint64_t timeout_ms) {
+                              bool has_sums, const char *folder, uint64_t timeout_ms) {
     umf_fill_t *fill = umf_meta_alloc(sizeof(*fill));
     if (!fill) {
         return umf_vault_no_memory(ENOMEM, "copying a generation");
@@ -153,14 +164,15 @@ static umf_result_t fill_make(umf_vault_handle_t vault, uint64_t generation, umf
     fill->has_sums = has_sums;
     fill->pins = true;
     umf_link_lock_take(&vault->filling);
-    umf_result_t result = fill_all(fill, timeout_ms);
+    umf_result_t result =
+        folder ? umf_fill_store(fill, folder, timeout_ms) : fill_all(fill, timeout_ms);
     umf_link_lock_end(&vault->filling);
     if (fill->table_at) {
         umf_os_unmap(fill->table_at, fill->table_size);
     }
     if (result == UMF_RESULT_SUCCESS) {
         umf_vault_mark(vault, fill->generation,
-                       what == UMF_VAULT_FILL_COPIES ? "snapshot taken" : "refilled");
+                       what == UMF_VAULT_FILL_DEVICES ? "refilled" : "snapshot taken");
     }
     umf_meta_free(fill, sizeof(*fill));
     return result;
@@ -168,7 +180,7 @@ static umf_result_t fill_make(umf_vault_handle_t vault, uint64_t generation, umf
 
 umf_result_t umf_vault_refill(umf_vault_handle_t vault, uint64_t generation, uint64_t timeout_ms) {
     uint64_t least = vault->link.timeout_ms;
-    return fill_make(vault, generation, UMF_VAULT_FILL_DEVICES, false,
+    return fill_make(vault, generation, UMF_VAULT_FILL_DEVICES, false, NULL,
                      timeout_ms > least ? timeout_ms : least);
 }
 
@@ -195,8 +207,9 @@ UMF_API_EXT_1_3 umf_result_t umfVaultSnapshot(umf_vault_handle_t hVault, uint64_
     }
     umf_result_t result = of_service(hVault, "copy");
     return result ? result
-                  : fill_make(hVault, generation, UMF_VAULT_FILL_COPIES, params->digest != 0,
-                              params->timeout_ms);
+                  : fill_make(hVault, generation,
+                              params->folder ? UMF_VAULT_FILL_FILES : UMF_VAULT_FILL_COPIES,
+                              params->digest != 0, params->folder, params->timeout_ms);
 }
 
 UMF_API_EXT_1_3 umf_result_t umfVaultEvict(umf_vault_handle_t hVault, uint64_t generation) {

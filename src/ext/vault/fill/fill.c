@@ -39,7 +39,15 @@ static umf_result_t host_map(umf_fill_slab_t *slab, int fd, int prot) {
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t host_make(umf_fill_slab_t *slab) {
+umf_result_t umf_fill_map(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    return umf_vault_is_sealed(slab->source, slab->info.size)
+               ? host_map(slab, slab->source, PROT_READ)
+               : umf_fill_broken(fill,
+                                 "memory of the host has another size than its slab, or is not "
+                                 "sealed");
+}
+
+umf_result_t umf_fill_host(umf_fill_slab_t *slab) {
     if (umf_memory_file("umf_vault_copy", &slab->made) != 0) {
         slab->made = -1;
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -152,21 +160,25 @@ static void memory_end(const umf_fill_t *fill, umf_fill_slab_t *slab) {
 
 /* --- slabs ------------------------------------------------------------------------------------ */
 
+static bool is_file(const umf_fill_slab_t *slab) {
+    return slab->info.kind == UMF_VAULT_KIND_FILE;
+}
+
 static umf_result_t slab_open(const umf_fill_t *fill, umf_fill_slab_t *slab) {
     if (umf_fill_makes_copies(fill)) {
         umf_result_t result = memory_show(fill, slab);
-        return result ? result : host_make(slab);
+        return result ? result : umf_fill_host(slab);
     }
-    if (!umf_vault_is_sealed(slab->source, slab->info.size)) {
-        return umf_fill_broken(fill, "a copy has another size than its slab, or is not sealed");
-    }
-    umf_result_t result = host_map(slab, slab->source, PROT_READ);
+    umf_result_t result = is_file(slab) ? UMF_RESULT_SUCCESS : umf_fill_map(fill, slab);
     return result ? result : memory_make(fill, slab);
 }
 
 static umf_result_t slab_copy(umf_fill_t *fill, umf_fill_slab_t *slab) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     size_t size = (size_t)slab->info.size;
+    if (is_file(slab)) {
+        return umf_fill_read(fill, slab);
+    }
     for (size_t at = 0; at < size && result == UMF_RESULT_SUCCESS; at += PIN_SIZE) {
         size_t part = size - at < PIN_SIZE ? size - at : PIN_SIZE;
         char *host = slab->host + at, *memory = slab->memory + at;
@@ -178,8 +190,19 @@ static umf_result_t slab_copy(umf_fill_t *fill, umf_fill_slab_t *slab) {
     return result;
 }
 
-/* The entries of a slab against the sums of the commit. */
-static umf_result_t entries_check(const umf_fill_t *fill, const umf_fill_slab_t *slab) {
+umf_result_t umf_fill_fetch(umf_fill_t *fill, umf_fill_slab_t *slab) {
+    umf_result_t result = memory_show(fill, slab);
+    result = result ? result : ext_of(fill)->queue_create(self_of(fill), &fill->queue);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = slab_copy(fill, slab);
+    umf_result_t waited = ext_of(fill)->queue_wait(self_of(fill), fill->queue);
+    ext_of(fill)->queue_destroy(self_of(fill), fill->queue);
+    return result ? result : waited;
+}
+
+umf_result_t umf_fill_check(const umf_fill_t *fill, const umf_fill_slab_t *slab) {
     const umf_table_t *table = &fill->table;
     for (uint32_t i = 0; table->digests && i < table->head->entries; i++) {
         const umf_table_entry_t *entry = &table->entries[i];
@@ -196,26 +219,30 @@ static umf_result_t entries_check(const umf_fill_t *fill, const umf_fill_slab_t 
     return UMF_RESULT_SUCCESS;
 }
 
-/* The sum of a copy is where a slab of a device has its UUID; 0: none. */
-static umf_result_t slab_check(const umf_fill_t *fill, umf_fill_slab_t *slab) {
-    uint64_t sum = 0;
-    if (umf_fill_makes_copies(fill)) {
-        umf_result_t result = entries_check(fill, slab);
-        if (fill->has_sums) {
-            sum = umf_table_digest(slab->host, (size_t)slab->info.size);
-        }
-        memset(slab->info.device, 0, sizeof(slab->info.device));
-        memcpy(slab->info.device, &sum, sizeof(sum));
-        slab->info.kind = UMF_VAULT_KIND_HOST;
-        return result;
-    }
-    memcpy(&sum, slab->info.device, sizeof(sum));
-    memcpy(slab->info.device, fill->device->id, sizeof(slab->info.device));
-    slab->info.kind = UMF_VAULT_KIND_DEVICE;
+/* Of memory; a file was compared while it was read. */
+static umf_result_t sum_check(const umf_fill_t *fill, const umf_fill_slab_t *slab) {
+    uint64_t sum = is_file(slab) ? 0 : umf_fill_copied(&slab->info).sum;
     return sum == 0 || sum == umf_table_digest(slab->host, (size_t)slab->info.size)
                ? UMF_RESULT_SUCCESS
                : umf_fill_broken(
                      fill, "a copy has other content than at its snapshot: drop the generation");
+}
+
+static umf_result_t slab_check(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    if (umf_fill_makes_copies(fill)) {
+        umf_result_t result = umf_fill_check(fill, slab);
+        umf_vault_copied_t copied = {0};
+        if (fill->has_sums) {
+            copied.sum = umf_table_digest(slab->host, (size_t)slab->info.size);
+        }
+        memcpy(slab->info.device, &copied, sizeof(copied));
+        slab->info.kind = UMF_VAULT_KIND_HOST;
+        return result;
+    }
+    umf_result_t result = sum_check(fill, slab);
+    memcpy(slab->info.device, fill->device->id, sizeof(slab->info.device));
+    slab->info.kind = UMF_VAULT_KIND_DEVICE;
+    return result;
 }
 
 static void slab_end(const umf_fill_t *fill, umf_fill_slab_t *slab) {
@@ -269,6 +296,7 @@ static umf_result_t slabs_make(umf_fill_t *fill) {
     }
     umf_result_t waited = ext_of(fill)->queue_wait(self_of(fill), fill->queue);
     ext_of(fill)->queue_destroy(self_of(fill), fill->queue);
+    umf_fill_parts_end(fill);
     result = result ? result : waited;
     for (unsigned i = 0;
          i < fill->count && result == UMF_RESULT_SUCCESS && umf_fill_makes_copies(fill); i++) {

@@ -70,6 +70,13 @@ void umf_folder_nap(uint64_t passed_ms, uint64_t most_ms);
 /* Logs the failure of a call of the system; its result. */
 umf_result_t umf_folder_failed(umf_vault_handle_t vault, int error, const char *what);
 
+/* The file of a draft that is written elsewhere (fill/file.c): it is made, gets the name of the
+ * next generation, and is opened once more under this name, for reading. What was made before a
+ * failure ends with the draft. */
+umf_result_t umf_folder_file_make(umf_vault_draft_handle_t draft, int *fd);
+umf_result_t umf_folder_file_publish(umf_vault_draft_handle_t draft, int file);
+int umf_folder_file_open(umf_vault_draft_handle_t draft, int made, int *fd);
+
 /* The place of the next slab; `*at` moves behind it. false: the file would be too large. */
 bool umf_folder_next(uint64_t *at, const umf_vault_slab_t *slab, uint64_t *place);
 uint64_t umf_folder_round(uint64_t size);

@@ -283,8 +283,7 @@ static umf_result_t take_memory(umf_vault_draft_handle_t draft) {
     return result;
 }
 
-/* Gives the file its name. */
-static umf_result_t publish(umf_vault_draft_handle_t draft, int file) {
+umf_result_t umf_folder_file_publish(umf_vault_draft_handle_t draft, int file) {
     umf_vault_handle_t vault = draft->vault;
     char from[UMF_FOLDER_PATH_SIZE], to[UMF_FOLDER_PATH_SIZE], text[24];
     int lock = vault->link.socket.number, folder;
@@ -321,15 +320,24 @@ static umf_result_t publish(umf_vault_draft_handle_t draft, int file) {
                  : UMF_RESULT_SUCCESS;
 }
 
+int umf_folder_file_open(umf_vault_draft_handle_t draft, int made, int *fd) {
+    char path[UMF_FOLDER_PATH_SIZE];
+    umf_folder_path(draft->vault, draft->number, path);
+    int error = umf_os_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0, fd);
+    if (error == 0 && !is_same_file(*fd, made)) {
+        umf_os_close(*fd);
+        error = ESTALE;
+    }
+    return error;
+}
+
 /* The writer's memory is the file from here on, where that works: it needs no memory of its own. */
 static void show_file(umf_vault_draft_handle_t draft, const write_t *write) {
-    char path[UMF_FOLDER_PATH_SIZE];
     int fd;
-    umf_folder_path(draft->vault, draft->number, path);
-    if (umf_os_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0, &fd) != 0) {
+    bool is_shown = umf_folder_file_open(draft, write->fd, &fd) == 0;
+    if (!is_shown) {
         return;
     }
-    bool is_shown = is_same_file(fd, write->fd);
     for (size_t i = 0; i < draft->slabs.count && is_shown; i++) {
         const umf_vault_draft_slab_t *slab = umf_vault_draft_slab(draft, i);
         if (is_in_file(slab)) {
@@ -341,21 +349,29 @@ static void show_file(umf_vault_draft_handle_t draft, const write_t *write) {
     umf_os_close(fd);
 }
 
-static umf_result_t commit_file(umf_vault_draft_handle_t draft, write_t *write) {
+umf_result_t umf_folder_file_make(umf_vault_draft_handle_t draft, int *fd) {
     char path[UMF_FOLDER_PATH_SIZE];
     umf_folder_path(draft->vault, 0, path);
     int error = umf_os_unlink(path); /* of a writer that was killed */
     if (error == 0 || error == ENOENT) {
-        error = umf_os_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0444, &write->fd);
+        error = umf_os_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0444, fd);
     }
-    if (error != 0) {
-        return umf_folder_failed(draft->vault, error, "the file 'draft' cannot be made");
+    return error ? umf_folder_failed(draft->vault, error, "the file 'draft' cannot be made")
+                 : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t commit_file(umf_vault_draft_handle_t draft, write_t *write) {
+    char path[UMF_FOLDER_PATH_SIZE];
+    umf_folder_path(draft->vault, 0, path);
+    umf_result_t result = umf_folder_file_make(draft, &write->fd);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
-    error = write_all(write);
-    umf_result_t result =
+    int error = write_all(write);
+    result =
         error ? umf_folder_failed(draft->vault, error, "writing a generation") : take_memory(draft);
     if (result == UMF_RESULT_SUCCESS) {
-        result = publish(draft, write->fd);
+        result = umf_folder_file_publish(draft, write->fd);
     }
     if (result == UMF_RESULT_SUCCESS) {
         show_file(draft, write);
