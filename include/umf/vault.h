@@ -151,7 +151,10 @@ typedef struct umf_vault_commit_params_t {
     uint64_t timeout_ms;
     /// 1: a sum of 64 bits is kept of each entry, for ::umfVaultVerify. All content is read for it,
     /// except for entries of ::umfVaultKeep that have a sum. Memory of devices whose entries have
-    /// none is mapped for that time, after it was made again if it was evicted.
+    /// none is mapped for that time, after it was made again if it was evicted. Memory that was
+    /// made again since its commit, by any process, is compared with the sum of its snapshot: the
+    /// commit fails with ::UMF_REASON_BROKEN if it differs, and gives
+    /// ::UMF_RESULT_ERROR_NOT_SUPPORTED with ::UMF_REASON_UNSUPPORTED if the snapshot has none.
     int digest;
 } umf_vault_commit_params_t;
 

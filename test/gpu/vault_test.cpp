@@ -1843,9 +1843,10 @@ TEST_F(VaultGpuFiles, FilesThatTheServiceRefuses) {
     EXPECT_EQ(hostile.call(UMF_VAULT_FILL, {0, UMF_VAULT_FILL_FILES, 7, 0}, nullptr, 0), ok);
     EXPECT_EQ(hostile.message.words[1], count);
     umf_vault_slab_t slab = hostile.got[1];
-    umf_vault_copied_t copied = {1, 0};
+    umf_vault_copied_t copied;
+    memcpy(&copied, slab.device, sizeof(copied));
+    const uint64_t sum = copied.sum;
     slab.kind = UMF_VAULT_KIND_FILE;
-    memcpy(slab.device, &copied, sizeof(copied));
     auto refused = [&](int fd, uint32_t answer) {
         EXPECT_EQ(
             hostile.call(UMF_VAULT_FILLED, {0, UMF_VAULT_FILL_FILES, 7}, &slab, sizeof(slab), fd),
@@ -1868,17 +1869,21 @@ TEST_F(VaultGpuFiles, FilesThatTheServiceRefuses) {
     copied = {0, 0}; // without a sum
     memcpy(slab.device, &copied, sizeof(copied));
     refused(fd, invalid);
-    copied = {1, uint64_t(std::filesystem::file_size(file)) - slab.size + 1};
+    copied = {sum, uint64_t(std::filesystem::file_size(file)) - slab.size + 1};
     memcpy(slab.device, &copied, sizeof(copied));
     refused(fd, invalid);
-    copied = {1, UINT64_MAX - 1};
+    copied = {sum, UINT64_MAX - 1};
     memcpy(slab.device, &copied, sizeof(copied));
     refused(fd, invalid);
     slab.kind = UMF_VAULT_KIND_HOST;
-    copied = {1, 0};
+    copied = {sum, 0};
     memcpy(slab.device, &copied, sizeof(copied));
     refused(fd, invalid);
     slab.kind = UMF_VAULT_KIND_FILE;
+    copied = {sum + 1, 0};
+    memcpy(slab.device, &copied, sizeof(copied));
+    refused(fd, invalid); // of other content than the copy that is there
+    memcpy(slab.device, hostile.got[1].device, sizeof(slab.device));
     refused(fd, ok);
     EXPECT_EQ(hostile.message.words[1], count - 1);
     EXPECT_EQ(
@@ -1889,10 +1894,46 @@ TEST_F(VaultGpuFiles, FilesThatTheServiceRefuses) {
     for (int one : {ends[0], ends[1], writable, other, fd}) {
         close(one);
     }
-    // Its file has a sum that does not fit.
     EXPECT_EQ(hostile.call(UMF_VAULT_FILL, {0, UMF_VAULT_FILL_END}, nullptr, 0), ok);
     ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
-    expect_broken();
+    expect_whole();
+}
+
+// One that fills a generation delivers other bytes. It has no sums, so nothing has told until now;
+// a sum of them would say that they are right.
+TEST_F(VaultGpuCopies, SumsDoNotProveWhatAnotherClientHasDelivered) {
+    for (bool has_sums : {true, false}) {
+        Vault vault;
+        umf_vault_draft_params_t from = UMF_VAULT_DRAFT_PARAMS_INIT;
+        umf_vault_commit_params_t commit = UMF_VAULT_COMMIT_PARAMS_INIT;
+        umf_vault_snapshot_params_t params = UMF_VAULT_SNAPSHOT_PARAMS_INIT;
+        commit.digest = 1;
+        params.digest = has_sums;
+        {
+            Vault writer;
+            from.from = write_on_gpu(writer, count, 1);
+        }
+        ASSERT_EQ(umfVaultSnapshot(vault.handle, 0, &params), OK);
+        ASSERT_EQ(umfVaultEvict(vault.handle, 0), OK);
+        {
+            Hostile hostile(place, false);
+            ASSERT_EQ(hostile.fill(UMF_VAULT_FILL_DEVICES), ok);
+            for (const umf_vault_slab_t &missing : std::vector<umf_vault_slab_t>(hostile.slabs)) {
+                umf_vault_slab_t slab = slab_of(0, missing.size);
+                slab.serial = missing.serial;
+                Exported memory(0, slab.size);
+                EXPECT_EQ(hostile.filled(UMF_VAULT_FILL_DEVICES, slab, memory.fd), ok);
+            }
+        }
+        kill(daemon(), SIGKILL); // the next one knows that it was made again
+        Draft draft(vault, &from, on_gpu);
+        ASSERT_EQ(umfVaultKeep(draft.handle, ""), OK);
+        EXPECT_EQ(draft.commit(nullptr, &commit), has_sums ? BAD : UMF_RESULT_ERROR_NOT_SUPPORTED);
+        EXPECT_EQ(umfLastReason(), has_sums ? UMF_REASON_BROKEN : UMF_REASON_UNSUPPORTED)
+            << umfLastErrorText();
+        EXPECT_EQ(draft.commit(), OK); // without sums nothing is promised
+        EXPECT_EQ(umfVaultDrop(vault.handle, 0), OK);
+    }
 }
 
 TEST_F(VaultGpuCopies, AnOlderLibraryGetsAClearAnswer) {

@@ -58,6 +58,6 @@ umfd_handler_t umfd_claim, umfd_note, umfd_unclaim, umfd_forget, umfd_claims;
 umfd_handler_t umfd_attach, umfd_slabs, umfd_detach, umfd_stat, umfd_list, umfd_wait;
 
 /* Copies of the host: copies.c */
-umfd_handler_t umfd_fill, umfd_filled, umfd_evict;
+umfd_handler_t umfd_fill, umfd_filled, umfd_evict, umfd_sum;
 
 #endif

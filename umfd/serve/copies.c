@@ -199,15 +199,28 @@ umf_vault_answer_t umfd_fill(const umfd_context_t *c) {
     return fill_begin(c, i, (uint32_t)what);
 }
 
+static uint64_t sum_of(const unsigned char device[UMF_VAULT_DEVICE_SIZE]) {
+    umf_vault_copied_t copied;
+    memcpy(&copied, device, sizeof(copied));
+    return copied.sum;
+}
+
+/* The sum of the copy that a slab has. 0: none. */
+static uint64_t former_sum(const umfd_state_t *state, uint32_t place) {
+    uint32_t former = umfd_copy_of(state, place);
+    return former < UMFD_SLABS ? sum_of(state->slabs[former].device) : 0;
+}
+
 static umf_vault_answer_t copy_add(const umfd_context_t *c, uint32_t generation, uint32_t place,
                                    const umf_vault_slab_t *given, int fd) {
     umfd_slab_t *slab = &c->state->slabs[place];
     umf_vault_slab_t info = *given;
     uint64_t serial;
     info.role = UMF_VAULT_CLASS_COPY;
+    uint64_t before = former_sum(c->state, place), sum = sum_of(given->device);
     uint64_t file = c->state->generations[generation].file;
     if (info.kind != (file ? UMF_VAULT_KIND_FILE : UMF_VAULT_KIND_HOST) ||
-        info.size != slab->size) {
+        info.size != slab->size || (before && sum && sum != before)) {
         return UMF_VAULT_INVALID;
     }
     umf_vault_answer_t answer = umfd_slab_add(c, generation, UINT32_MAX, &info, fd, &serial);
@@ -223,6 +236,7 @@ static umf_vault_answer_t copy_add(const umfd_context_t *c, uint32_t generation,
     uint32_t former = umfd_copy_of(c->state, place);
     copy->generations = slab->generations;
     copy->is_fresh = copy_of(c->daemon, place) == UMFD_SLABS; /* else it stays in its place */
+    slab->is_unproved = slab->is_unproved || (slab->is_again && (!before || !sum));
     copy->file = file;
     copy->copy_of = slab->serial;
     copy->copy = place + 1;
@@ -293,6 +307,22 @@ umf_vault_answer_t umfd_filled(const umfd_context_t *c) {
         umfd_fill_end(c->daemon, i);
     }
     return UMF_VAULT_OK;
+}
+
+/* Clients compare what another client has made with the copy. */
+umf_vault_answer_t umfd_sum(const umfd_context_t *c) {
+    const umfd_state_t *state = c->state;
+    uint32_t generation = generation_named(c);
+    for (uint32_t i = 0; i < state->slab_top && generation < UMFD_GENERATIONS; i++) {
+        const umfd_slab_t *slab = &state->slabs[i];
+        if (slab->serial == c->request->head.words[1] && is_of_device(slab) &&
+            umfd_set_has(&slab->generations, generation)) {
+            c->words[0] = slab->is_again;
+            c->words[1] = slab->is_unproved ? 0 : former_sum(state, i);
+            return UMF_VAULT_OK;
+        }
+    }
+    return UMF_VAULT_NONE;
 }
 
 /* --- evicting --------------------------------------------------------------------------------- */

@@ -378,6 +378,7 @@ void umfd_request(umfd_t *daemon, umfd_request_t *request, umfd_reply_t *reply) 
         [UMF_VAULT_CLAIMS] = umfd_claims,
         [UMF_VAULT_FILL] = umfd_fill,
         [UMF_VAULT_FILLED] = umfd_filled,
+        [UMF_VAULT_SUM] = umfd_sum,
         [UMF_VAULT_EVICT] = umfd_evict,
     };
     umfd_context_t c = {.daemon = daemon,

@@ -173,6 +173,7 @@ umf_vault_answer_t umfd_slab_again(const umfd_context_t *c, uint32_t place, int 
     daemon->open++;
     umfd_step();
     slab->is_fresh = 1;
+    slab->is_again = 1;
     atomic_store(&slab->state, UMFD_LIVE);
     umfd_step();
     return UMF_VAULT_OK;

@@ -77,6 +77,8 @@ typedef struct umfd_slab_t {
     uint32_t claim;    /* place, plus 1; 0: it belongs to generations */
     uint64_t copy_of;  /* of a copy: the serial of its slab. `device` is a umf_vault_copied_t */
     uint64_t file;     /* of a copy in a file: its number, which the client chose. 0: in memory */
+    uint32_t is_again; /* of a device: made again from a copy */
+    uint32_t is_unproved; /* made again, and no sum tells what it was made of */
     unsigned char device[UMF_VAULT_DEVICE_SIZE];
 } umfd_slab_t;
 

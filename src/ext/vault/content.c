@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/vault/device.h"
@@ -114,36 +115,90 @@ static umf_result_t entry_sum(const umf_vault_content_t *content, umf_table_sour
     return UMF_RESULT_SUCCESS;
 }
 
-/* Of an entry of `from` whose memory of a device the draft has not mapped. `*view` has it. */
-static umf_result_t kept_sum(umf_vault_draft_handle_t draft, umf_table_source_t *entry,
-                             umf_vault_view_handle_t *view) {
+/* Memory of devices of `from` that the draft has not mapped. */
+typedef struct kept_t {
+    umf_vault_view_handle_t view; /* NULL: not needed yet */
+    bool *are_compared;           /* by slab of the view */
+    size_t room;
+} kept_t;
+
+static void kept_end(kept_t *kept) {
+    umf_meta_free(kept->are_compared, kept->room);
+    if (kept->view) {
+        umf_vault_view_delete(kept->view);
+    }
+}
+
+static umf_result_t kept_begin(umf_vault_draft_handle_t draft, kept_t *kept) {
     umf_vault_attach_params_t params = UMF_VAULT_ATTACH_PARAMS_INIT;
     params.generation = draft->from->generation;
     params.devices = UMF_VAULT_DEVICES;
-    umf_result_t result =
-        *view ? UMF_RESULT_SUCCESS : umf_vault_attach(draft->vault, &params, false, view);
+    umf_result_t result = umf_vault_attach(draft->vault, &params, false, &kept->view);
+    if (result == UMF_RESULT_SUCCESS) {
+        kept->room = kept->view->table.head->slabs + 1;
+        kept->are_compared = umf_meta_alloc(kept->room);
+        result = kept->are_compared ? result : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    return result;
+}
+
+/* A sum proves what the writer wrote. Memory that another client has made again may be anything: it
+ * is compared with the copy that it was made of. */
+static umf_result_t slab_compare(const kept_t *kept, uint32_t i) {
+    umf_vault_view_handle_t view = kept->view;
+    const umf_vault_slab_t *slab = &view->table.slabs[i];
+    umf_link_call_t call = {
+        .message = {.op = UMF_VAULT_SUM, .words = {view->generation, slab->serial}}};
+    uint64_t digest;
+    umf_result_t result = umf_vault_ask(view->vault, &call);
+    if (result != UMF_RESULT_SUCCESS || call.message.words[0] == 0) {
+        return result;
+    }
+    if (call.message.words[1] == 0) {
+        return UMF_FAIL(UMF_REASON_UNSUPPORTED, UMF_RESULT_ERROR_NOT_SUPPORTED,
+                        "generation %llu of vault %s has no sums, and its memory was made again "
+                        "from a copy that has none: nothing tells whether it has its content",
+                        (unsigned long long)view->generation, view->vault->link.name);
+    }
+    result = umf_vault_device_digest(view->places[i].part->device->provider, view->bases[i],
+                                     (size_t)slab->size, &digest);
+    return result == UMF_RESULT_SUCCESS && digest != call.message.words[1]
+               ? umf_vault_view_broken(view,
+                                       "memory that was made again has other content than its "
+                                       "copy: drop the generation")
+               : result;
+}
+
+static umf_result_t kept_sum(umf_vault_draft_handle_t draft, umf_table_source_t *entry,
+                             kept_t *kept) {
+    umf_result_t result = kept->view ? UMF_RESULT_SUCCESS : kept_begin(draft, kept);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    uint32_t i = umf_table_find(&(*view)->table, entry->key, entry->key_size);
-    return i == UINT32_MAX
-               ? umf_vault_view_broken(*view, "an entry that is kept is missing in its table")
-               : umf_vault_view_digest(*view, i, &entry->digest);
+    const umf_table_t *table = &kept->view->table;
+    uint32_t i = umf_table_find(table, entry->key, entry->key_size);
+    if (i == UINT32_MAX) {
+        return umf_vault_view_broken(kept->view, "an entry that is kept is missing in its table");
+    }
+    uint32_t slab = table->entries[i].slab;
+    if (kept->view->places && kept->view->places[slab].part && !kept->are_compared[slab]) {
+        result = slab_compare(kept, slab);
+        kept->are_compared[slab] = result == UMF_RESULT_SUCCESS;
+    }
+    return result ? result : umf_vault_view_digest(kept->view, i, &entry->digest);
 }
 
 umf_result_t umf_vault_content_sum(umf_vault_draft_handle_t draft,
                                    const umf_vault_content_t *content) {
-    umf_vault_view_handle_t view = NULL;
+    kept_t kept = {0};
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (uint32_t i = 0; i < content->count && result == UMF_RESULT_SUCCESS; i++) {
         umf_table_source_t *entry = &content->entries[i];
         if (entry->digest == 0 && !(entry->flags & UMF_VAULT_ZERO)) {
             result = content->bases[entry->slab] ? entry_sum(content, entry)
-                                                 : kept_sum(draft, entry, &view);
+                                                 : kept_sum(draft, entry, &kept);
         }
     }
-    if (view) {
-        umf_vault_view_delete(view);
-    }
+    kept_end(&kept);
     return result;
 }

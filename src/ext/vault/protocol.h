@@ -66,6 +66,8 @@ typedef enum umf_vault_op_t {
     UMF_VAULT_FORGET,  /* body: key */
     UMF_VAULT_CLAIMS,  /* words: index. Answer: next (0: end); body: umf_vault_claim_message_t,
                           key */
+    UMF_VAULT_SUM, /* words: generation, serial of a slab. Answer: 1: its memory was made again; the
+                      sum of the copy that it was made of, 0: none */
     UMF_VAULT_OPS,
 } umf_vault_op_t;
 

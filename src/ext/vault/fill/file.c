@@ -214,7 +214,8 @@ static umf_result_t slab_store(void *arg, const umf_vault_slab_t *info, int *fd)
     uint32_t index = umf_fill_index(fill, info->serial);
     const umf_vault_slab_t *of = index < UINT32_MAX ? &fill->table.slabs[index] : NULL;
     bool is_copy = info->role == UMF_VAULT_CLASS_COPY;
-    umf_vault_copied_t copied = {1, UMF_VAULT_NO_CONTENT};
+    uint64_t known = is_copy ? umf_fill_copied(info).sum : 0;
+    umf_vault_copied_t copied = {known ? known : 1, UMF_VAULT_NO_CONTENT};
     if (info->size > SIZE_MAX / 2 ||
         (of && (of->size != info->size || store->are_written[index] ||
                 (of->kind == UMF_VAULT_KIND_DEVICE) !=
@@ -228,8 +229,7 @@ static umf_result_t slab_store(void *arg, const umf_vault_slab_t *info, int *fd)
         fill->slabs[0] = (umf_fill_slab_t){.info = *info, .source = *fd, .made = -1};
         fill->count = 1;
         *fd = -1;
-        result = slab_write(store, &fill->slabs[0], index, is_copy ? umf_fill_copied(info).sum : 0,
-                            &copied.sum);
+        result = slab_write(store, &fill->slabs[0], index, known, &copied.sum);
         copied.offset = store->places[index];
         umf_fill_cancel(fill);
     }
