@@ -58,7 +58,8 @@ int umf_os_mbind(void *addr, size_t size, int mode, const unsigned long *mask,
 /* Files. Descriptors are close-on-exec. */
 int umf_os_open(const char *path, int flags, mode_t mode, int *fd);
 int umf_os_close(int fd);
-/* Those of an array that are not -1. Adjacent numbers take one call, where the system has it. */
+/* Those of an array that are not -1. Many adjacent numbers take one call, where the system has it
+ * and no filter of system calls watches the process: some filters end it for a call that is new. */
 void umf_os_close_many(const int *fds, unsigned count);
 int umf_os_dup(int fd, int *copy);
 /* Locks the open file until its last descriptor is closed. EWOULDBLOCK: another process has the

@@ -43,6 +43,16 @@ int umf_os_close(int fd) {
     return fault != 0 ? fault : (error == EINTR ? 0 : error);
 }
 
+/* From here on one call takes less time, together with the look for a filter. A filter may come at
+ * any time, so the answer is not kept. */
+#define CLOSE_MANY 32
+
+static bool os_close_range(int first, int last) {
+    /* ThreadSanitizer does not see this call: it would report the next use of the numbers. */
+    return !UMF_IS_TSAN && last - first >= CLOSE_MANY - 1 && !umf_os_has_filter() &&
+           syscall(SYS_close_range, first, last, 0) == 0;
+}
+
 void umf_os_close_many(const int *fds, unsigned count) {
     for (unsigned i = 0, next; i < count; i = next) {
         next = i + 1;
@@ -52,9 +62,7 @@ void umf_os_close_many(const int *fds, unsigned count) {
         while (next < count && fds[next] == fds[next - 1] + 1) {
             next++;
         }
-        /* ThreadSanitizer does not see this call: it would report the next use of the numbers. */
-        if (!UMF_IS_TSAN && next > i + 1 &&
-            syscall(SYS_close_range, fds[i], fds[next - 1], 0) == 0) {
+        if (os_close_range(fds[i], fds[next - 1])) {
             continue;
         }
         for (unsigned n = i; n < next; n++) {

@@ -19,11 +19,11 @@
 #endif
 
 // False where this machine does not let a process filter its calls.
-inline bool deny_call(unsigned number) {
+inline bool deny_call(unsigned number, unsigned action = SECCOMP_RET_ERRNO | EPERM) {
     sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, action),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};

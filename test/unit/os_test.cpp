@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fakes/pidfd_filter.h"
 #include "fakes/scale.h"
 
 #include <gtest/gtest.h>
@@ -188,6 +189,47 @@ TEST(os, mbind_reads_the_whole_mask) {
         EXPECT_EQ(umf_os_mbind(addr, page, bind, nullptr, 0), EINVAL);
     }
     EXPECT_EQ(umf_os_unmap(addr, page), 0);
+}
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+// Some filters of system calls end a process for a call that they do not know.
+TEST(os, many_are_closed_under_a_filter) {
+    pid_t child = fork();
+    if (child == 0) {
+        int fds[40];
+        for (int &fd : fds) {
+            fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        }
+        if (!deny_call(SYS_close_range, SECCOMP_RET_KILL_PROCESS)) {
+            _exit(77);
+        }
+        umf_os_close_many(fds, 40);
+        bool is_open = std::any_of(std::begin(fds), std::end(fds),
+                                   [](int fd) { return fcntl(fd, F_GETFD) != -1; });
+        _exit(is_open ? 1 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        GTEST_SKIP() << "no filters of system calls here";
+    }
+    EXPECT_EQ(status, 0);
+}
+
+TEST(os, a_range_is_closed_in_one_call) {
+    int fds[40], after = -1;
+    for (int &fd : fds) {
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
+    after = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    umf_os_close_many(fds, 40);
+    for (int fd : fds) {
+        EXPECT_EQ(fcntl(fd, F_GETFD), -1) << fd;
+    }
+    EXPECT_EQ(umf_os_close(after), 0);
 }
 
 TEST(os, many_are_closed_at_once) {
