@@ -1019,7 +1019,7 @@ class Vault(_Closing):
         *,
         timeout: float = 0.0,
         digest: bool = True,
-        folder: "Optional[Union[str, os.PathLike[str]]]" = None,
+        folder: Optional[_Path] = None,
     ) -> None:
         """Copies the memory of GPUs of a generation into memory of the host, which the service keeps beside it, or all
         of the generation into a file of a folder.
@@ -1040,9 +1040,7 @@ class Vault(_Closing):
             NotSupportedError: the vault is a folder.
         """
         with self._uses as number:
-            _core.vault_snapshot(
-                number, generation, _ms(timeout), digest, None if folder is None else os.fspath(folder)
-            )
+            _core.vault_snapshot(number, generation, _ms(timeout), digest, _path(folder))
 
     def evict(self, generation: int = 0) -> None:
         """Releases the memory of GPUs of a generation that has copies in memory of the host or in a file.
