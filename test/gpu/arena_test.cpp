@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fakes/scale.h"
@@ -12,6 +13,7 @@
 
 #include <umf/experimental/ctl.h>
 #include <umf/ipc_ext.h>
+#include <umf/registration.h>
 #include <umf/suspend.h>
 
 namespace {
@@ -96,6 +98,49 @@ TEST_F(GpuArena, DonatesPagesThatQueuedWorkUses) {
     EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
     EXPECT_EQ(counter("stale_memory"), 0U);
     EXPECT_EQ(counter("reserved_memory"), 0U);
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    for (CUstream stream : streams) {
+        CU(cuStreamDestroy(stream));
+    }
+}
+
+// A callback refuses donated pages, which queued work still uses, in one place. In the next place
+// they serve behind that work.
+TEST_F(GpuArena, PagesThatACallbackRefusesStayBehindTheirWork) {
+    NEEDS_FAKE()
+    CUstream streams[2] = {};
+    for (CUstream &stream : streams) {
+        CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    }
+    make(",watermark=0");
+    static bool refuses;
+    refuses = false;
+    umf_memory_callbacks_t callbacks = UMF_MEMORY_CALLBACKS_INIT;
+    callbacks.mapped = [](void *, umf_memory_pool_handle_t, const umf_memory_run_t *) {
+        return std::exchange(refuses, false) ? UMF_RESULT_ERROR_OUT_OF_RESOURCES : OK;
+    };
+    ASSERT_EQ(umfPoolAddMemoryCallback(pool, &callbacks), OK);
+    const size_t sizes[] = {2 * MiB, 4 * MiB, 2 * MiB, 2 * MiB, 4 * MiB, 2 * MiB};
+    std::vector<void *> blocks;
+    for (size_t size : sizes) {
+        blocks.push_back(take(size, streams[0]));
+    }
+    drop(blocks[1], sizes[1], streams[0]); // its addresses become a hole
+    void *large = take(6 * MiB, streams[0]);
+    drop(blocks[2], sizes[2], streams[0]); // free behind it, and idle
+    EXPECT_EQ(umfPoolWaitPending(pool, UINT64_MAX, nullptr), OK);
+    EXPECT_EQ(counter("stale_memory"), 0U);
+    CU_work(blocks[4], sizes[4], streams[0]);
+    drop(blocks[4], sizes[4], streams[0]); // its pages serve
+    refuses = true;
+    void *next = take(6 * MiB, streams[1]);
+    EXPECT_FALSE(refuses);
+    EXPECT_GT(next, large) << "not in the hole";
+    drop(next, 6 * MiB, streams[1]);
+    drop(large, 6 * MiB, streams[0]);
+    for (size_t i : {0, 3, 5}) {
+        drop(blocks[i], sizes[i], streams[0]);
+    }
     EXPECT_EQ(umfPoolDestroy(pool), OK);
     for (CUstream stream : streams) {
         CU(cuStreamDestroy(stream));

@@ -49,7 +49,7 @@ typedef struct umf_arena_page_t {
     bool is_shared;      /* others reach it, by a DMA buffer: it is never mapped elsewhere */
     uint64_t generation; /* of the block at its home */
     bool is_doomed;      /* it is released with its last mapping */
-    umf_uses_t uses;     /* of a spare one */
+    umf_uses_t uses;     /* of a spare one; kept at its home, which a callback may refuse */
     struct umf_arena_page_t *next;
 } umf_arena_page_t;
 

@@ -32,7 +32,6 @@ void umf_arena_enter_locked(umf_arena_t *arena, umf_arena_page_t *page, uintptr_
     page->home = at;
     page->generation = umf_tracked_page_generation();
     page->mappings++;
-    page->uses = (umf_uses_t){0};
     page->next = NULL;
     for (size_t i = 0; i < page->memory.size; i += arena->unit) {
         umf_hash_put(&arena->slots, (at + i) / arena->unit, page);
