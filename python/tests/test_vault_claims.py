@@ -228,6 +228,46 @@ def test_a_signal_ends_the_wait_for_a_holder(model, service):
         other.claim("a").close()
 
 
+def _each_moment(call):
+    """Calls it as often as a handler of a signal could raise in it, with the exception at the next such moment."""
+    moment, has_raised = 0, True
+    while has_raised:
+        moment += 1
+        has_raised, left = False, moment
+
+        def hook(frame, event, arg):
+            nonlocal left
+            left -= event in ("call", "c_return")  # the interpreter looks for signals at both
+            if left == 0:
+                sys.setprofile(None)
+                raise _Signal
+
+        sys.setprofile(hook)
+        try:
+            call()
+        except _Signal:
+            has_raised = True
+        finally:
+            sys.setprofile(None)
+        yield moment
+
+
+def test_a_signal_loses_no_claim(model):
+    for moment in _each_moment(lambda: model.claim("a", 100).close()):
+        model.claim("a", 100).close()
+        assert model.claims()[0].holders == 0, moment
+    assert moment > 5
+    claim = model.claim("a")
+    for moment in _each_moment(lambda: claim.close()):
+        claim.close()
+        assert model.claims()[0].holders == 0, moment
+        claim = model.claim("a")
+    assert moment > 2
+    claim.close()
+    for _ in _each_moment(lambda: model.forget("b")):
+        model.claim("b", 100).close()
+
+
 def test_mistakes(model, tmp_path):
     model.claim("b", 100).close()
     for reason, call in (

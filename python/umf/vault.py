@@ -745,10 +745,12 @@ class Claim(_Closing):
         self._key = _bytes(key)
         self._process = os.getpid()
         self._lock = threading.RLock()
-        self._uses = _core.Uses("claim", partial(_unclaim, vault._claimed, self._key), vault._uses)
+        self._uses = _core.Uses("claim", partial(_core.vault_unclaim, vault._claimed, self._key), vault._uses)
         self._hold = _core.Hold(vault._hold, self._uses, True)
-        with vault._claims_alone(self._key, self._uses), vault._uses as number:
-            found = self._uses.open(_core.vault_claim, number, self._key, nbytes, shared, _fence(fence), _ms(timeout))
+        with vault._uses as number:
+            found = self._uses.open(
+                _core.vault_claim, number, vault._claimed, self._key, nbytes, shared, _fence(fence), _ms(timeout)
+            )
         ptr, size = found[:2]
         self.epoch: int = found[2]
         self._now: int = found[3]
@@ -789,7 +791,7 @@ class Claim(_Closing):
             InvalidArgumentError: `reason` is ``UMF_REASON_STALE`` if the memory was dropped: close it first.
         """
         with self._call() as number:
-            _, found = _core.vault_claim(number, self._key, 0, self.shared, _fence(fence), _ms(timeout))
+            _, found = _core.vault_claim(number, None, self._key, 0, self.shared, _fence(fence), _ms(timeout))
             self.epoch, self.note = found[2], found[5]
             return self.epoch
 
@@ -813,13 +815,6 @@ def _fence(name: str) -> int:
     if name not in _FENCES:
         raise ValueError(f"there is no fence {name!r}: it is one of {', '.join(_FENCES)}")
     return _FENCES[name]
-
-
-def _unclaim(claimed: Dict[bytes, object], key: bytes, number: int) -> None:
-    try:
-        _core.vault_unclaim(number, key)
-    finally:
-        claimed.pop(key, None)
 
 
 class Vault(_Closing):
@@ -848,7 +843,7 @@ class Vault(_Closing):
     ) -> None:
         self._uses = _core.Uses("vault", _core.vault_close, None)
         self._hold = _core.Hold(None, self._uses)
-        self._claimed: Dict[bytes, object] = {}  # keys that this vault holds
+        self._claimed: Dict[bytes, None] = {}  # keys that this vault holds
         self.name = name
         self._uses.open(_core.vault_open, name, _path(folder), start, _ms(timeout), limit, keep)
 
@@ -930,21 +925,8 @@ class Vault(_Closing):
             OutOfResourcesError: another client has it.
             BufferError: this vault has claimed it: close the claim before.
         """
-        name = _bytes(key)
-        with self._claims_alone(name, None), self._uses as number:
-            _core.vault_forget(number, name)
-
-    @contextmanager
-    def _claims_alone(self, key: bytes, uses: Optional[_core.Uses]) -> Iterator[None]:
-        """A handle has the memory of a key once: the next claim, or the end of the memory, would take it away."""
-        mine = object()
-        try:
-            if self._claimed.setdefault(key, mine) is not mine:
-                raise BufferError(f"{_text(key)!r} is claimed by this vault already: close that claim before")
-            yield
-        finally:
-            if self._claimed.get(key) is mine and not (uses and uses.is_open):
-                del self._claimed[key]
+        with self._uses as number:
+            _core.vault_forget(number, self._claimed, _bytes(key))
 
     def fetch(
         self,
