@@ -1,4 +1,4 @@
-"""Checks a snapshot that umfctl wrote: pytorch_check.py <pickle> <segments> <live bytes> [<_memory_viz.py>]
+"""Checks a snapshot that umfctl wrote: pytorch_check.py <pickle> <segments> <expandable ones> <live bytes> [<_memory_viz.py>]
 
 Live blocks must be the same in the segments and by the events, and blocks must cover their segment.
 """
@@ -20,13 +20,25 @@ def live_by_events(trace):
         elif entry["action"] == "oom":
             assert "device_free" in entry and "addr" not in entry
         else:
-            assert entry["action"] in ("free_requested", "segment_alloc", "segment_free"), entry
+            assert entry["action"] in ("free_requested", "segment_alloc", "segment_free", "segment_map", "segment_unmap"), entry
     return live
 
 
-def check(snapshot, segment_count, live_bytes):
+def mapped_by_events(trace):
+    mapped = {}
+    for entry in trace:
+        if entry["action"] == "segment_map":
+            mapped[entry["addr"]] = entry["size"]
+        elif entry["action"] == "segment_unmap":
+            assert mapped.pop(entry["addr"]) == entry["size"], entry
+    return mapped
+
+
+def check(snapshot, segment_count, expandable_count, live_bytes):
     segments = snapshot["segments"]
     assert len(segments) == segment_count, len(segments)
+    expandable = [segment for segment in segments if segment["is_expandable"]]
+    assert len(expandable) == expandable_count, len(expandable)
     live = {}
     for segment in segments:
         at = segment["address"]
@@ -43,16 +55,19 @@ def check(snapshot, segment_count, live_bytes):
     (trace,) = snapshot["device_traces"]
     if trace:
         assert live_by_events(trace) == live
+        mapped = mapped_by_events(trace)
+        assert sum(mapped.values()) == sum(segment["total_size"] for segment in expandable), mapped
 
 
 def main():
     with open(sys.argv[1], "rb") as file:
         snapshot = pickle.load(file)
-    check(snapshot, int(sys.argv[2]), int(sys.argv[3]))
-    if len(sys.argv) > 4:
+    segment_count, expandable_count, live_bytes = map(int, sys.argv[2:5])
+    check(snapshot, segment_count, expandable_count, live_bytes)
+    if len(sys.argv) > 5:
         import runpy
 
-        viewer = runpy.run_path(sys.argv[4])
+        viewer = runpy.run_path(sys.argv[5])
         assert "MiB" in viewer["segsum"](snapshot)
         assert "active_allocated" in viewer["segments"](snapshot, format_flamegraph=str)
         assert viewer["memory"](snapshot, format_flamegraph=str)
@@ -60,7 +75,8 @@ def main():
         assert "<html" in viewer["trace_plot"](snapshot)
         assert "<html" in viewer["segment_plot"](snapshot)
         if snapshot["device_traces"][0]:
-            assert "alloc" in viewer["trace"](snapshot)
+            text = viewer["trace"](snapshot)
+            assert ("segment_map" if expandable_count else "cudaMalloc") in text, text
 
 
 main()

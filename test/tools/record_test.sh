@@ -429,14 +429,17 @@ expect_in err 'nowhere: No such file'
 
 expect_status 0 "$umfctl" trace demo.umfrec --chrome demo.json --pytorch demo.pickle
 expect_status 0 "$umfctl" trace snapshot.umfrec --pytorch snapshot.pickle
+expect_status 0 "$umfctl" trace arena.umfrec --pytorch arena.pickle
 if [ -n "$python" ]; then
     "$python" -B "$here/chrome_check.py" demo.json 3 42 1 || fail "the Chrome trace is not right"
     viewers=()
     [ ! -e "$viewer" ] || viewers=("$viewer")
-    "$python" -B "$here/pytorch_check.py" demo.pickle 85 13631488 "${viewers[@]}" >out 2>&1 ||
+    "$python" -B "$here/pytorch_check.py" demo.pickle 85 0 13631488 "${viewers[@]}" >out 2>&1 ||
         fail "PyTorch's snapshot of the recording is not right: $(cat out)"
-    "$python" -B "$here/pytorch_check.py" snapshot.pickle 3 1114624 "${viewers[@]}" >out 2>&1 ||
+    "$python" -B "$here/pytorch_check.py" snapshot.pickle 3 0 1114624 "${viewers[@]}" >out 2>&1 ||
         fail "PyTorch's snapshot of the snapshot is not right: $(cat out)"
+    "$python" -B "$here/pytorch_check.py" arena.pickle 1 1 6291456 "${viewers[@]}" >out 2>&1 ||
+        fail "PyTorch's snapshot of an arena is not right: $(cat out)"
 fi
 expect_status 0 "$umfctl" trace demo.umfrec --collapsed demo.folded --speedscope demo.speedscope --pprof demo.pprof
 expect_in demo.folded '^weights #[0-9]+;.*;keep_batch \(umf_test_record_sample\).* [0-9]+$'

@@ -39,7 +39,9 @@ enum {
     REQUESTED_SIZE,
     SEGMENT_ALLOC,
     SEGMENT_FREE,
+    SEGMENT_MAP,
     SEGMENT_TYPE,
+    SEGMENT_UNMAP,
     SEGMENTS,
     SIZE,
     STATE,
@@ -75,7 +77,9 @@ static const char *const words[WORDS] = {"action",
                                          "requested_size",
                                          "segment_alloc",
                                          "segment_free",
+                                         "segment_map",
                                          "segment_type",
+                                         "segment_unmap",
                                          "segments",
                                          "size",
                                          "state",
@@ -245,7 +249,8 @@ static uint64_t blocks(pytorch_t *pytorch, uint64_t begin, uint64_t end) {
 }
 
 /* Everything of a segment but its blocks, which stand between these two. */
-static void begin_segment(pytorch_t *pytorch, uint64_t address, uint64_t size, uint32_t stack) {
+static void begin_segment(pytorch_t *pytorch, uint64_t address, uint64_t size, uint32_t stack,
+                          bool is_expandable) {
     pickle_dict(&pytorch->pickle);
     pickle_open(&pytorch->pickle);
     number_member(pytorch, DEVICE, 0);
@@ -254,7 +259,7 @@ static void begin_segment(pytorch_t *pytorch, uint64_t address, uint64_t size, u
     number_member(pytorch, STREAM, 0);
     word_member(pytorch, SEGMENT_TYPE, LARGE);
     word(pytorch, IS_EXPANDABLE);
-    pickle_bool(&pytorch->pickle, false);
+    pickle_bool(&pytorch->pickle, is_expandable);
     frames_member(pytorch, stack);
     word(pytorch, BLOCKS);
 }
@@ -266,8 +271,9 @@ static void end_segment(pytorch_t *pytorch, uint64_t live) {
     pickle_close_dict(&pytorch->pickle);
 }
 
-static void segment(pytorch_t *pytorch, uint64_t address, uint64_t size, uint32_t stack) {
-    begin_segment(pytorch, address, size, stack);
+static void segment(pytorch_t *pytorch, uint64_t address, uint64_t size, uint32_t stack,
+                    bool is_expandable) {
+    begin_segment(pytorch, address, size, stack, is_expandable);
     end_segment(pytorch, blocks(pytorch, address, address + size));
 }
 
@@ -278,24 +284,49 @@ static void blocks_in_front(pytorch_t *pytorch, list_t *list, uint64_t end) {
         const umf_reader_live_t *next = &pytorch->blocks[pytorch->next_block];
         if (next->size && next->size <= end - next->address) {
             next_item(pytorch, list);
-            segment(pytorch, next->address, next->size, next->stack);
+            segment(pytorch, next->address, next->size, next->stack, false);
         } else {
             pytorch->next_block++;
         }
     }
 }
 
+/* Its spans are pages, which are mapped one by one. */
+static bool is_arena(const pytorch_t *pytorch, uint32_t object) {
+    const umf_reader_pages_t *pages = &umf_reader_replay_object(pytorch->replay, object)->pages;
+    return pages->is_known || pages->created > 0;
+}
+
+/* Spans that overlap the one before are of a damaged file, or of providers over others. */
+static bool is_behind(const umf_reader_live_t *span, uint64_t last) {
+    return span->address >= last && span->size <= UINT64_MAX - span->address;
+}
+
+/* The end of a segment. Pages side by side are one, as blocks lie across them. */
+static uint64_t end_of_segment(const pytorch_t *pytorch, const umf_reader_live_t *spans,
+                               size_t count, size_t *used) {
+    uint64_t end = spans[0].address + spans[0].size;
+    *used = 1;
+    while (is_arena(pytorch, spans[0].object) && *used < count && spans[*used].address == end &&
+           spans[*used].object == spans[0].object && is_behind(&spans[*used], end)) {
+        end += spans[(*used)++].size;
+    }
+    return end;
+}
+
 static bool recorded_segments(pytorch_t *pytorch, list_t *list, umf_reader_error_t *error) {
-    size_t count;
+    size_t count, used;
     umf_reader_live_t *spans = sorted(pytorch, umf_reader_replay_next_provided, &count, error);
     uint64_t last = 0;
-    for (size_t i = 0; spans && i < count; i++) {
-        /* Those that overlap are of a damaged file, or of providers over others. */
-        if (spans[i].address >= last && spans[i].size <= UINT64_MAX - spans[i].address) {
-            blocks_in_front(pytorch, list, spans[i].address);
+    for (size_t i = 0; spans && i < count; i += used) {
+        const umf_reader_live_t *first = &spans[i];
+        used = 1;
+        if (is_behind(first, last)) {
+            last = end_of_segment(pytorch, first, count - i, &used);
+            blocks_in_front(pytorch, list, first->address);
             next_item(pytorch, list);
-            segment(pytorch, spans[i].address, spans[i].size, spans[i].stack);
-            last = spans[i].address + spans[i].size;
+            segment(pytorch, first->address, last - first->address, first->stack,
+                    is_arena(pytorch, first->object));
         }
     }
     blocks_in_front(pytorch, list, UINT64_MAX);
@@ -314,7 +345,7 @@ static uint64_t run_block(pytorch_t *pytorch, list_t *list, const umf_record_run
 
 static void snapshot_segment(pytorch_t *pytorch, const umf_record_span_t *span) {
     uint64_t live = 0;
-    begin_segment(pytorch, span->base, span->size, 0);
+    begin_segment(pytorch, span->base, span->size, 0, false);
     list_t list = open_list(pytorch);
     for (uint32_t i = 0; i < span->run_count; i++) {
         live += run_block(pytorch, &list, &pytorch->reader->runs[span->first_run + i]);
@@ -355,8 +386,9 @@ static void entry(pytorch_t *pytorch, const umf_reader_event_t *event, uint32_t 
 }
 
 /* The actions that an event is; returns how many. */
-static size_t actions_of(const umf_reader_event_t *event, const umf_reader_change_t *change,
-                         uint32_t actions[2]) {
+static size_t actions_of(const pytorch_t *pytorch, const umf_reader_event_t *event,
+                         const umf_reader_change_t *change, uint32_t actions[2]) {
+    bool is_paged = is_arena(pytorch, event->object);
     size_t count = 0;
     if (change->kind == UMF_READER_ALLOCATED || change->kind == UMF_READER_RESTORED) {
         actions[count++] = ALLOC;
@@ -364,9 +396,9 @@ static size_t actions_of(const umf_reader_event_t *event, const umf_reader_chang
         actions[count++] = FREE_REQUESTED;
         actions[count++] = FREE_COMPLETED;
     } else if (event->kind == UMF_RECORD_PROVIDER_ALLOC) {
-        actions[count++] = SEGMENT_ALLOC;
+        actions[count++] = is_paged ? SEGMENT_MAP : SEGMENT_ALLOC;
     } else if (event->kind == UMF_RECORD_PROVIDER_FREE) {
-        actions[count++] = SEGMENT_FREE;
+        actions[count++] = is_paged ? SEGMENT_UNMAP : SEGMENT_FREE;
     } else if (event->kind == UMF_RECORD_REFUSED) {
         actions[count++] = OOM;
     }
@@ -382,7 +414,7 @@ static bool apply(pytorch_t *pytorch, const umf_reader_event_t *event, list_t *l
     if (!umf_reader_replay_apply(pytorch->replay, event, &change)) {
         return false;
     }
-    size_t action_count = actions_of(event, &change, actions);
+    size_t action_count = actions_of(pytorch, event, &change, actions);
     for (size_t i = 0; i < action_count; i++) {
         if (++*count > skip && list) {
             next_item(pytorch, list);
