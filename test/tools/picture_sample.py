@@ -215,6 +215,8 @@ def arena():
     r.event(PAGES, damaged, 5, UNKNOWN)
     r.event(PAGES_MOVED, damaged, UNKNOWN, 1 << 63)
     r.event(ALLOC, damaged, base << 2, MIB)
+    r.event(PROVIDER_ALLOC, damaged, UNKNOWN - 8 * MIB, 4 * MIB)
+    r.event(PROVIDER_ALLOC, damaged, UNKNOWN - 6 * MIB, 6 * MIB)  # there is no address behind it
     r.now += 300_000_000
     r.event(MARK, address=r.text("end"))
     return r, {"flags": 5}

@@ -319,6 +319,9 @@ def pages(test, page, other):
     test.equal(test.js("umf.state.arena"), 1, "the arena of the address")
     test.js("umf.change({ arena: 2 }); umf.choose(umf.model.length)")
     test.check("5 B of pages" in test.text("pages-summary"), "damaged sums: " + test.text("pages-summary"))
+    for spans in test.js("umf.model.maps.map((map) => map.spans.map((span) => [span[0], span[1]]))"):
+        ends = [int(address, 16) + size for address, size in spans]
+        test.check(all(end <= int(address, 16) for end, (address, _) in zip(ends, spans[1:])), "spans overlap: %s" % spans)
     test.nothing_strange(page)
     test.open(other)
     test.check(test.js("document.getElementById('pages').hidden"), "no pages without an arena")

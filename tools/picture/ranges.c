@@ -58,11 +58,16 @@ static uint64_t end_of(const picture_range_t *range) {
     return range->base + range->size;
 }
 
-/* Makes one of a range and those after it that it covers, or joins. */
+/* Does it cover the address, or end there and join what begins there? */
+static bool reaches(const picture_range_t *range, uint64_t address, bool joins) {
+    return address < end_of(range) || (joins && address == end_of(range));
+}
+
+/* Makes one of a range and those after it that it reaches. */
 static void merge(picture_ranges_t *ranges, size_t at, bool joins) {
     picture_range_t *range = &ranges->list[at];
     size_t next = at + 1;
-    while (next < ranges->count && ranges->list[next].base < end_of(range) + joins) {
+    while (next < ranges->count && reaches(range, ranges->list[next].base, joins)) {
         uint64_t end = end_of(&ranges->list[next]);
         range->size = end > end_of(range) ? end - range->base : range->size;
         range->is_span &= ranges->list[next].is_span;
@@ -86,10 +91,10 @@ void picture_ranges_add(picture_t *picture, picture_ranges_t *ranges, picture_ra
         return;
     }
     size_t at = first_behind(ranges, range.base);
-    if (range.joins && at > 0 && end_of(&ranges->list[at - 1]) == range.base) {
+    if (at > 0 && reaches(&ranges->list[at - 1], range.base, range.joins)) {
         at--;
     }
-    if (at < ranges->count && ranges->list[at].base < end_of(&range) + range.joins) {
+    if (at < ranges->count && reaches(&range, ranges->list[at].base, range.joins)) {
         picture_range_t *old = &ranges->list[at];
         uint64_t end = end_of(old) > end_of(&range) ? end_of(old) : end_of(&range);
         old->base = old->base < range.base ? old->base : range.base;
