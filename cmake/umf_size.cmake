@@ -8,7 +8,7 @@ foreach(hot IN ITEMS
     "ext/record/(events|live|objects)" "ext/record/stack/(stacks|walk)" "ctl/stats" "ipc/(export|export_mark|import|ipc|mapping|mapping_[a-z]+|wire)"
     "ext/movement/(copy|cpu|memory_kind|move|quick|route|staged_copy|transfer)" "ext/staging/queue" "ext/suspend/store_copy"
     "providers/os/(os|extent[a-z_]*|pages)" "providers/file/(window|opened)"
-    "pools/proxy" "pools/shared/starts" "pools/disjoint/(bins|disjoint|reuse|slab[a-z_]*)" "pools/coalescing/(coalescing|request|reuse|shards)"
+    "pools/proxy" "pools/shared/starts" "pools/disjoint/(bins|disjoint|reuse|slab[a-z_]*)" "pools/coalescing/(coalescing|kept|request|reuse|shards)"
     "pools/jemalloc/(jemalloc|arenas|blocks|fill|pages|pages_shards|pages_spans)"
     "pools/scalable/(scalable|below|blocks|records|spans|tbb|purge)")
     list(FILTER umf_cold_sources EXCLUDE REGEX "/src/${hot}\\.c$")

@@ -63,7 +63,8 @@ typedef struct umf_view_slab_t {
     uint32_t live;     ///< The state of a live chunk.
 } umf_view_slab_t;
 
-/// @brief Offsets of ::UMF_VIEW_SHARDS. Live segments are used and not reserved.
+/// @brief Offsets of ::UMF_VIEW_SHARDS. Live segments are used and not reserved. Small blocks that
+/// threads keep count as live.
 typedef struct umf_view_shards_t {
     uint32_t shards; ///< In the pool's own structure: addresses of shards; 0 ends them.
     uint32_t most;   ///< There are no more than so many.

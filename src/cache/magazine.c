@@ -98,18 +98,32 @@ UMF_COLD void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, umf_item_
     umf_magazines_decay(m);
 }
 
-/* Half of the bound stays for bins that need their stacks more. */
-UMF_COLD bool umf_magazine_keep_slow(umf_magazines_t *m, uint32_t bin, void *object) {
+/* The cache with room for a kept object in this bin, pinned. NULL: it has none. Half of the bound
+ * stays for bins that need their stacks more. */
+static umf_cache_t *cache_with_room(umf_magazines_t *m, uint32_t bin) {
     if (umf_magazines_bytes(m) > m->bytes_max / 2) {
-        return false;
+        return NULL;
     }
     umf_cache_t *cache = umf_magazine_cache_ready(m);
     umf_magazine_t *mag = magazine_ready(m, cache, bin);
-    bool has_room = mag && mag->top != mag->limit;
-    if (has_room) {
-        *mag->top = (umf_item_t){.object = object};
+    if (mag && (mag->top != mag->limit || umf_magazine_grow(m, bin, mag))) {
+        return cache;
+    }
+    umf_magazine_cache_unpin(cache);
+    return NULL;
+}
+
+UMF_COLD bool umf_magazine_keep_slow(umf_magazines_t *m, uint32_t bin, umf_item_t item) {
+    umf_cache_t *cache = cache_with_room(m, bin);
+    if (cache) {
+        umf_magazine_t *mag = &cache->bins[bin];
+        *mag->top = item;
         umf_magazine_set_top(mag, mag->top + 1);
     }
     umf_magazine_cache_unpin(cache);
-    return has_room;
+    return cache != NULL;
+}
+
+UMF_COLD void umf_magazine_make_room(umf_magazines_t *m, uint32_t bin) {
+    umf_magazine_cache_unpin(cache_with_room(m, bin));
 }

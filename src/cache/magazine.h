@@ -407,25 +407,33 @@ static inline void umf_magazine_push(umf_magazines_t *m, size_t bin, umf_item_t 
 
 /* --- bins of a pool that makes objects itself, and keeps a few in the stacks of its threads --- */
 
-UMF_COLD bool umf_magazine_keep_slow(umf_magazines_t *m, uint32_t bin, void *object);
+UMF_COLD bool umf_magazine_keep_slow(umf_magazines_t *m, uint32_t bin, umf_item_t item);
+/* Makes or enlarges the calling thread's stack for later keeps, if it is full and of use. */
+UMF_COLD void umf_magazine_make_room(umf_magazines_t *m, uint32_t bin);
 
-/* Keeps a free object without state in the calling thread's stack, which does not grow or go to the
- * depots for it. false: there is no room. */
-static inline bool umf_magazine_keep(umf_magazines_t *m, uint32_t bin, void *object) {
+/* Keeps a free object in the calling thread's stack, if that has room. `state` is the pool's. */
+static inline bool umf_magazine_try_keep(umf_magazines_t *m, uint32_t bin, umf_item_t item) {
     umf_thread_slot_enter();
-    bool is_done =
-        umf_magazine_try_push_item(umf_magazine_of(m, bin), (umf_item_t){.object = object});
+    bool is_done = umf_magazine_try_push_item(umf_magazine_of(m, bin), item);
     umf_thread_slot_leave();
-    return umf_likely(is_done) || umf_magazine_keep_slow(m, bin, object);
+    return is_done;
+}
+
+/* The same; makes room where that is possible. false: nothing has changed. */
+static inline bool umf_magazine_keep(umf_magazines_t *m, uint32_t bin, umf_item_t item) {
+    return umf_likely(umf_magazine_try_keep(m, bin, item)) || umf_magazine_keep_slow(m, bin, item);
 }
 
 /* An object that the calling thread has kept. NULL: it has none. */
-static inline void *umf_magazine_pop_kept(umf_magazines_t *m, uint32_t bin) {
+static inline umf_item_t umf_magazine_pop_kept(umf_magazines_t *m, uint32_t bin) {
     umf_item_t item = {0};
     umf_thread_slot_enter();
-    bool is_got = umf_magazine_try_pop_item(umf_magazine_of(m, bin), &item);
+    umf_magazine_t *mag = umf_magazine_of(m, bin);
+    if (!umf_magazine_try_pop_item(mag, &item) && mag->base) {
+        mag->was_refilled = true; /* the thread takes what it keeps */
+    }
     umf_thread_slot_leave();
-    return is_got ? item.object : NULL;
+    return item;
 }
 
 /* --- small sizes, which the core serves itself --- */

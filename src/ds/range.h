@@ -99,13 +99,32 @@ static inline bool umf_range_take_back(const umf_range_lease_t *lease) {
                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
+/*
+ * Keeping: a reservation without lease, for a caller who takes the segment back, or frees it later.
+ * The word is that of the segment, and stays with it as long as the segment is kept or used.
+ */
+
+typedef struct umf_range_kept_t {
+    uint32_t *word; /* NULL: nothing is kept */
+    size_t size;
+} umf_range_kept_t;
+
+/* Reserves the used segment at `base`, if it has at most `most` bytes. Its leases are void then. No
+ * word: there is no such segment, or it is reserved already; nothing has changed. */
+umf_range_kept_t umf_range_keep(umf_range_t *range, uintptr_t base, size_t most);
+/* Takes the kept segment back. Needs no lock. Hot. */
+static inline void umf_range_take_kept(uint32_t *word) {
+    uint32_t generation = __atomic_load_n(word, __ATOMIC_RELAXED);
+    __atomic_store_n(word, generation & ~UMF_RANGE_RESERVED, __ATOMIC_RELAXED);
+}
+
 /* Size of the used segment that starts at `base`; 0: there is none. */
 size_t umf_range_used_size(const umf_range_t *range, uintptr_t base);
 
 typedef enum umf_range_use_t {
     UMF_RANGE_IS_FREE,
     UMF_RANGE_IS_USED,
-    UMF_RANGE_IS_RESERVED, /* used, and reserved by the holder of its lease */
+    UMF_RANGE_IS_RESERVED, /* used, and reserved by the holder of its lease, or kept */
 } umf_range_use_t;
 
 typedef struct umf_range_piece_t {

@@ -41,11 +41,11 @@ static bool generation_end(umf_range_t *range, segment_t *segment, uint32_t gene
 static bool generation_void(umf_range_t *range, segment_t *segment) {
     for (;;) {
         uint32_t generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED);
+        if (umf_unlikely(generation & UMF_RANGE_RESERVED)) {
+            return false;
+        }
         if (umf_likely(!(generation & UMF_RANGE_CLAIMED))) {
             return true;
-        }
-        if (generation & UMF_RANGE_RESERVED) {
-            return false;
         }
         if (generation_end(range, segment, generation)) {
             return true;
@@ -333,4 +333,22 @@ size_t umf_range_reclaim(umf_range_t *range) {
         count += (generation & UMF_RANGE_RESERVED) && reserved_free(range, segment, generation);
     }
     return count;
+}
+
+/* --- kept segments ---------------------------------------------------------------------------- */
+
+umf_range_kept_t umf_range_keep(umf_range_t *range, uintptr_t base, size_t most) {
+    segment_t *segment = umf_range_used_find(range, base);
+    if (!segment || segment->size > most) {
+        return (umf_range_kept_t){0};
+    }
+    uint32_t generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED);
+    if (umf_unlikely(generation & (UMF_RANGE_CLAIMED | UMF_RANGE_RESERVED))) {
+        if (!generation_void(range, segment)) {
+            return (umf_range_kept_t){0};
+        }
+        generation = __atomic_load_n(&segment->generation, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&segment->generation, generation | UMF_RANGE_RESERVED, __ATOMIC_RELAXED);
+    return (umf_range_kept_t){&segment->generation, segment->size};
 }

@@ -923,6 +923,367 @@ TEST_F(CoalescingHot, FreedTwiceAtOnce) {
     }
 }
 
+// A thread that frees many small blocks keeps them. Nobody can distinguish that from free blocks.
+class CoalescingKept : public Coalescing {
+  protected:
+    static constexpr size_t SIZE = 64, COUNT = 600;
+
+    std::vector<char *> take(size_t count = COUNT, size_t size = SIZE) {
+        std::vector<char *> blocks(count);
+        for (char *&block : blocks) {
+            block = alloc(size);
+        }
+        return blocks;
+    }
+    // In an order of their own: neighbours do not follow each other.
+    void give(std::vector<char *> blocks) {
+        std::shuffle(blocks.begin(), blocks.end(), std::mt19937(7));
+        for (char *block : blocks) {
+            free(block);
+        }
+    }
+    // From now on this thread keeps small blocks.
+    void begin() {
+        give(take());
+    }
+    // Two free neighbours are one segment, of which the lower part is used first; of two kept
+    // blocks the last is taken.
+    bool keeps() {
+        char *a = alloc(SIZE), *b = alloc(SIZE);
+        if (a > b) {
+            std::swap(a, b);
+        }
+        free(a);
+        free(b);
+        char *first = alloc(SIZE), *second = alloc(SIZE);
+        bool is_kept = first == b && second == a;
+        free(first);
+        free(second);
+        return is_kept;
+    }
+    size_t count() {
+        size_t count = SIZE_MAX;
+        EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &count, sizeof(count), pool),
+                  OK);
+        return count;
+    }
+};
+
+TEST_F(CoalescingKept, OnlyAfterManyFrees) {
+    create();
+    EXPECT_FALSE(keeps());
+    begin();
+    EXPECT_TRUE(keeps());
+    EXPECT_EQ(stat("used_memory"), 0u);
+}
+
+TEST_F(CoalescingKept, AreRefusedWhenFreedAgain) {
+    create();
+    begin();
+    std::vector<char *> blocks = take();
+    give(blocks);
+    size_t size;
+    for (char *block : blocks) {
+        ASSERT_EQ(umfPoolFree(pool, block), BAD);
+        ASSERT_EQ(umfPoolFree(pool, block + 8), BAD);
+        ASSERT_EQ(umfPoolMallocUsableSize(pool, block, &size), BAD);
+    }
+    EXPECT_EQ(umfPoolRealloc(pool, blocks[0], 100), nullptr);
+    std::thread([&] {
+        for (char *block : blocks) {
+            ASSERT_EQ(umfPoolFree(pool, block), BAD);
+        }
+    }).join();
+    EXPECT_EQ(count(), 0u);
+    give(take());
+    EXPECT_EQ(count(), 0u);
+}
+
+TEST_F(CoalescingKept, CountAsFree) {
+    create();
+    begin();
+    for (int i = 0; i < 3; i++) {
+        begin();
+        EXPECT_EQ(stat("used_memory"), 0u);
+        begin();
+        EXPECT_EQ(stat("largest_free"), 2 * MiB);
+        std::vector<char *> blocks = take();
+        EXPECT_EQ(count(), COUNT);
+        give(blocks);
+        EXPECT_EQ(count(), 0u);
+    }
+    begin();
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+// Every byte of the span was in small blocks.
+TEST_F(CoalescingKept, ServeOthersBeforeTheProviderIsAsked) {
+    create();
+    for (int i = 0; i < 3; i++) {
+        give(take(4096, 512));
+        EXPECT_EQ(fake.allocs, 1u);
+        std::thread([&] { free(alloc(2 * MiB)); }).join();
+        EXPECT_EQ(fake.allocs, 1u);
+    }
+    give(take(4096, 512));
+    give(take(1800, 1024)); // of this thread's own, in another size
+    EXPECT_EQ(fake.allocs, 1u);
+}
+
+// Blocks that went while they were kept begin something else now.
+TEST_F(CoalescingKept, ComeBackWithAnotherSize) {
+    create();
+    Shadow live;
+    for (size_t round = 0; round < 12; round++) {
+        size_t size = (round % 4 + 1) * 512;
+        std::vector<char *> blocks = take(COUNT, size);
+        for (char *block : blocks) {
+            live.add(block, size, static_cast<char>(round));
+        }
+        live.blocks.clear();
+        give(blocks);
+        if (round % 3 == 0) {
+            EXPECT_EQ(stat("used_memory"), 0u);
+        }
+    }
+    EXPECT_EQ(count(), 0u);
+    EXPECT_EQ(stat("largest_free"), 2 * MiB);
+}
+
+TEST_F(CoalescingKept, MayBeFreedByAnother) {
+    create();
+    begin();
+    std::vector<char *> blocks = take();
+    std::thread([&] {
+        give(blocks);
+        for (char *block : blocks) {
+            ASSERT_EQ(umfPoolFree(pool, block), BAD);
+        }
+    }).join();
+    for (char *block : blocks) {
+        ASSERT_EQ(umfPoolFree(pool, block), BAD);
+    }
+    EXPECT_EQ(count(), 0u);
+}
+
+TEST_F(CoalescingKept, GoWithTheirThread) {
+    create();
+    std::vector<char *> used;
+    std::thread([&] {
+        begin();
+        used = take(100);
+        begin();
+    }).join();
+    EXPECT_EQ(stat("used_memory"), 100u * 512);
+    give(used);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+    size_t before = umf_meta_used();
+    std::thread([&] { begin(); }).join();
+    EXPECT_LT(umf_meta_used(), before + 48 * KiB) << "the table of the thread is freed";
+    begin();
+    EXPECT_EQ(destroy(), OK) << "while this thread keeps blocks";
+}
+
+// A shrunk block is another one.
+TEST_F(CoalescingKept, MayShrink) {
+    create();
+    give(take(COUNT, 2048));
+    char *p = alloc(2048);
+    EXPECT_EQ(umfPoolRealloc(pool, p, 512), p);
+    size_t size = 0;
+    EXPECT_EQ(umfPoolMallocUsableSize(pool, p, &size), OK);
+    EXPECT_EQ(size, 512u);
+    free(p);
+    EXPECT_EQ(stat("used_memory"), 0u);
+}
+
+// 64 blocks of 32 KiB fit in the span only if nothing is between them.
+TEST_F(CoalescingKept, JoinForALargerRequest) {
+    create();
+    for (size_t size : {512, 2048, 4096}) {
+        give(take(2 * MiB / size, size));
+        EXPECT_TRUE(keeps());
+        std::vector<char *> blocks = take(64, 32 * KiB);
+        EXPECT_EQ(fake.allocs, 1u);
+        give(blocks);
+    }
+}
+
+// A block that alone is freed and allocated again goes to the reuse slot: a trim finds it free.
+TEST_F(CoalescingKept, GoToTheSlot) {
+    create();
+    begin();
+    char *p = alloc(SIZE);
+    for (int i = 0; i < 10; i++) {
+        free(p);
+        ASSERT_EQ(umfPoolFree(pool, p), BAD);
+        ASSERT_EQ(alloc(SIZE), p);
+    }
+    free(p);
+    EXPECT_EQ(umfPoolFree(pool, p), BAD);
+    EXPECT_EQ(count(), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+TEST_F(CoalescingKept, MoreBlocksThanAreRemembered) {
+    create();
+    begin();
+    std::vector<char *> blocks = take(10000);
+    std::mt19937 random(3);
+    for (size_t i = 0; i < 30000; i++) {
+        char *&block = blocks[random() % blocks.size()];
+        free(block);
+        block = alloc(SIZE);
+    }
+    EXPECT_EQ(count(), blocks.size());
+    std::sort(blocks.begin(), blocks.end());
+    EXPECT_EQ(std::adjacent_find(blocks.begin(), blocks.end()), blocks.end());
+    give(blocks);
+    EXPECT_EQ(stat("used_memory"), 0u);
+}
+
+TEST_F(CoalescingKept, NotWhereSpansGoBack) {
+    create({0, 2 * MiB, 0});
+    begin();
+    EXPECT_EQ(fake.live(), 0u);
+    EXPECT_FALSE(keeps());
+}
+
+// A thread that only frees keeps no more and more: what it frees is for the threads that allocate.
+TEST_F(CoalescingKept, NotByAThreadThatTakesNone) {
+    create();
+    std::vector<char *> blocks = take(4000);
+    std::thread([&] {
+        give(blocks);
+        // From this thread's part: nothing is reclaimed for it.
+        umfPoolTrimMemory(pool, SIZE_MAX);
+        blocks = take(10);
+    }).join();
+    give(blocks);
+    EXPECT_EQ(stat("used_memory"), 0u);
+}
+
+TEST_F(CoalescingKept, InAChildOfFork) {
+    create();
+    begin();
+    std::atomic<bool> is_kept{false}, is_over{false};
+    std::thread other([&] {
+        begin();
+        for (is_kept = true; !is_over;) {
+            std::this_thread::yield();
+        }
+    });
+    while (!is_kept) {
+        std::this_thread::yield();
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        begin();
+        bool is_right = stat("used_memory") == 0 && umfPoolTrimMemory(pool, 0) == OK;
+        _exit(is_right && fake.live() == 0 ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    is_over = true;
+    other.join();
+}
+
+// Threads that hand blocks to each other, while one takes all there is and another trims.
+TEST_F(CoalescingKept, Threads) {
+    fake.limit = 16 * MiB;
+    create();
+    struct Block {
+        char *at;
+        size_t size;
+        char mark;
+    };
+    std::mutex mutex;
+    std::vector<Block> shared;
+    std::atomic<unsigned> left{4};
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 4; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(t);
+            std::vector<Block> own;
+            auto release = [&] {
+                std::swap(own[random() % own.size()], own.back());
+                const Block block = own.back();
+                own.pop_back();
+                ASSERT_TRUE(Shadow::holds(block.at, block.size, block.mark));
+                free(block.at);
+            };
+            for (size_t i = 0; i < scaled(30000); i++) {
+                if (own.size() < 500 && random() % 2) {
+                    size_t size = 1 + random() % 2048;
+                    char mark = static_cast<char>(random());
+                    char *p = static_cast<char *>(umfPoolMalloc(pool, size));
+                    if (p) {
+                        memset(p, mark, size);
+                        own.push_back({p, size, mark});
+                    }
+                } else if (!own.empty()) {
+                    release();
+                }
+                if (i % 64 == 0) {
+                    std::lock_guard<std::mutex> guard(mutex);
+                    std::swap(shared, own);
+                }
+            }
+            while (!own.empty()) {
+                release();
+            }
+            left--;
+        });
+    }
+    while (left) {
+        char *p = static_cast<char *>(umfPoolMalloc(pool, 12 * MiB));
+        if (p) {
+            p[0] = p[12 * MiB - 1] = 9;
+            free(p);
+        }
+        stat("largest_free");
+        umfPoolTrimMemory(pool, 0);
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    for (const Block &block : shared) {
+        EXPECT_TRUE(Shadow::holds(block.at, block.size, block.mark));
+        free(block.at);
+    }
+    EXPECT_EQ(stat("used_memory"), 0u);
+    EXPECT_EQ(count(), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
+// Two threads free one block: one of them gets an error.
+TEST_F(CoalescingKept, FreedTwiceAtOnce) {
+    create();
+    begin();
+    const std::vector<char *> blocks = take();
+    std::atomic<int> freed{0};
+    std::atomic<int> ready{0};
+    auto work = [&] {
+        for (ready++; ready < 2;) {
+            std::this_thread::yield();
+        }
+        for (char *block : blocks) {
+            freed += umfPoolFree(pool, block) == OK;
+        }
+    };
+    std::thread other(work);
+    work();
+    other.join();
+    EXPECT_EQ(freed, static_cast<int>(blocks.size()));
+    EXPECT_EQ(stat("used_memory"), 0u);
+    EXPECT_EQ(count(), 0u);
+}
+
 // Threads that contend get parts of the pool for themselves. Results are the same.
 class CoalescingParts : public Coalescing {
   protected:

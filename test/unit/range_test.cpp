@@ -573,6 +573,49 @@ TEST(range, TicketsEnd) {
     umf_range_destroy(range);
 }
 
+TEST(range, AKeptPieceIsNobodysUntilItIsTaken) {
+    umf_range_t *range = umf_range_create();
+    uintptr_t a, b, c;
+    ASSERT_EQ(umf_range_add(range, 1 * MiB, 64 * KiB), UMF_RESULT_SUCCESS);
+    for (uintptr_t *base : {&a, &b, &c}) {
+        ASSERT_EQ(umf_range_alloc(range, 8 * KiB, 1, base), UMF_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(umf_range_keep(range, a + 1, SIZE_MAX).word, nullptr);
+    EXPECT_EQ(umf_range_keep(range, b, 8 * KiB - 1).word, nullptr);
+    umf_range_lease_t lease = umf_range_lease(range, b);
+    umf_range_kept_t kept = umf_range_keep(range, b, 8 * KiB);
+    ASSERT_NE(kept.word, nullptr);
+    EXPECT_EQ(kept.size, 8 * KiB);
+    EXPECT_FALSE(umf_range_reserve(&lease)) << "it is void";
+    EXPECT_EQ(umf_range_keep(range, b, SIZE_MAX).word, nullptr);
+    EXPECT_EQ(umf_range_used_size(range, b), 0u);
+    EXPECT_EQ(umf_range_free(range, b, 0, nullptr), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_split(range, b, 8 * KiB, 1 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_merge(range, a, b, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_merge(range, b, c, 16 * KiB), UMF_RESULT_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(umf_range_lease(range, b).generation, nullptr);
+    EXPECT_EQ(umf_range_reclaim(range), 0u) << "it is the keeper's";
+    umf_range_piece_t pieces[3];
+    bool is_last;
+    ASSERT_EQ(umf_range_pieces(range, 1 * MiB, c, pieces, 3, &is_last), 2u);
+    EXPECT_EQ(pieces[0].use, UMF_RANGE_IS_RESERVED);
+    EXPECT_EQ(pieces[1].use, UMF_RANGE_IS_USED);
+
+    umf_range_take_kept(kept.word);
+    EXPECT_EQ(umf_range_used_size(range, b), 8 * KiB);
+    EXPECT_FALSE(umf_range_reserve(&lease)) << "it stays void";
+    lease = umf_range_lease(range, b);
+    EXPECT_TRUE(umf_range_reserve(&lease));
+    EXPECT_EQ(umf_range_keep(range, b, SIZE_MAX).word, nullptr);
+    EXPECT_TRUE(umf_range_take_back(&lease));
+    EXPECT_EQ(umf_range_keep(range, b, SIZE_MAX).word, kept.word);
+    umf_range_take_kept(kept.word);
+    EXPECT_EQ(umf_range_free(range, b, 0, nullptr), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(umf_range_used_bytes(range), 16 * KiB);
+    EXPECT_TRUE(umf_range_is_valid(range));
+    umf_range_destroy(range);
+}
+
 /* Whatever fails for want of memory leaves the set as it was. */
 TEST(range, WithoutMemoryNothingChanges) {
     size_t before = umf_meta_used();

@@ -8,7 +8,8 @@
  *
  * There are no magazines in front: a block in a thread's stack neither coalesces nor serves another
  * size, which is the purpose of this pool. A block that a thread frees and allocates again is still
- * served without a lock (pools/coalescing/reuse.h).
+ * served without a lock (pools/coalescing/reuse.h). A thread that frees many small blocks does keep
+ * them in magazines (pools/coalescing/kept.h): they join as soon as a larger request needs it.
  *
  * A span is taken out of the range before it goes to the provider, and is added after it came from
  * there. The provider is called without a lock.
@@ -50,7 +51,11 @@ static __attribute__((noinline)) void *alloc_locked(coalescing_pool_t *pool, siz
                                                     size_t alignment) {
     const umf_coalescing_request_t request = {.size = size, .alignment = alignment};
     void *ptr = NULL;
-    shard_t *shard = umf_coalescing_shard_lock(pool);
+    umf_coalescing_thread_t *thread = umf_coalescing_thread(pool);
+    if (umf_unlikely(thread->has_kept) && size > UMF_KEPT_SIZE_MAX) {
+        umf_coalescing_reuse_join(pool, thread);
+    }
+    shard_t *shard = umf_coalescing_shard_lock(pool, thread);
     umf_result_t result = umf_coalescing_take_and_unlock(pool, shard, &request, &ptr);
     if (umf_likely(result == UMF_RESULT_SUCCESS)) {
         return ptr;
@@ -91,12 +96,11 @@ static inline bool is_isolated(const shard_t *shard, const void *ptr) {
 
 /* --- free ------------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool, void *ptr,
-                                                         umf_map_entry_t entry) {
-    shard_t *shard = umf_coalescing_shard_of(pool, ptr, entry);
-    umf_coalescing_thread_t *thread = umf_coalescing_reuse_room(pool, shard);
+/* Frees the block and unlocks. `thread`: which may record it; NULL: none. `is_tried`: it could not
+ * keep it. */
+UMF_INLINE umf_result_t put_and_unlock(coalescing_pool_t *pool, shard_t *shard,
+                                       umf_coalescing_thread_t *thread, void *ptr, bool is_tried) {
     umf_range_freed_t freed;
-    umf_lock(&shard->lock);
     /* For the range an isolated segment is used, but no user owns it: its free is an error. */
     umf_result_t result = umf_unlikely(is_isolated(shard, ptr))
                               ? UMF_RESULT_ERROR_INVALID_ARGUMENT
@@ -107,6 +111,7 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
         is_whole = freed.whole_region && pool->params.retain != SIZE_MAX;
         if (umf_likely(thread != NULL)) {
             umf_coalescing_reuse_note_locked(shard, thread, (uintptr_t)ptr, freed.size);
+            umf_coalescing_reuse_note_not_kept(thread, freed.size, is_tried);
         }
     }
     umf_unlock(&shard->lock);
@@ -116,10 +121,40 @@ static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool
     return umf_likely(result == UMF_RESULT_SUCCESS) ? result : refuse(pool, ptr);
 }
 
+static __attribute__((noinline)) umf_result_t put_locked(coalescing_pool_t *pool, void *ptr,
+                                                         umf_map_entry_t entry) {
+    shard_t *shard = umf_coalescing_shard_of(pool, ptr, entry);
+    umf_coalescing_thread_t *thread = umf_coalescing_reuse_room(pool, shard);
+    umf_lock(&shard->lock);
+    return put_and_unlock(pool, shard, thread, ptr, false);
+}
+
+static __attribute__((noinline)) umf_result_t
+put_not_kept(coalescing_pool_t *pool, shard_t *shard, umf_coalescing_thread_t *thread, void *ptr) {
+    return put_and_unlock(pool, shard, thread, ptr, true);
+}
+
+/* The same, if the thread may keep the block. */
+static __attribute__((noinline)) umf_result_t keep_locked(coalescing_pool_t *pool, void *ptr,
+                                                          umf_map_entry_t entry) {
+    shard_t *shard = umf_coalescing_shard_of(pool, ptr, entry);
+    umf_coalescing_thread_t *thread = umf_coalescing_reuse_room(pool, shard);
+    umf_lock(&shard->lock);
+    if (umf_likely(thread != NULL) &&
+        umf_likely(umf_coalescing_reuse_keep_locked(pool, shard, thread, (uintptr_t)ptr))) {
+        umf_unlock(&shard->lock);
+        return UMF_RESULT_SUCCESS;
+    }
+    return put_not_kept(pool, shard, thread, ptr);
+}
+
 /* `entry`: the map entry of `ptr`, or 0 if it is not looked up. */
 static inline umf_result_t put(coalescing_pool_t *pool, void *ptr, umf_map_entry_t entry) {
-    return umf_likely(umf_coalescing_reuse_put(pool, ptr)) ? UMF_RESULT_SUCCESS
-                                                           : put_locked(pool, ptr, entry);
+    if (umf_likely(umf_coalescing_reuse_put(pool, ptr))) {
+        return UMF_RESULT_SUCCESS;
+    }
+    return umf_coalescing_reuse_may_keep(pool) ? keep_locked(pool, ptr, entry)
+                                               : put_locked(pool, ptr, entry);
 }
 
 static umf_result_t coalescing_free_at(void *self, void *ptr, umf_map_entry_t entry) {
@@ -266,6 +301,7 @@ static umf_result_t spans_free(coalescing_pool_t *pool) {
 
 static umf_result_t coalescing_finalize(void *self) {
     coalescing_pool_t *pool = self;
+    umf_coalescing_kept_fini(pool);
     umf_thread_slot_owner_fini(&pool->slots);
     umf_result_t result = spans_free(pool);
     umf_coalescing_shards_fini(pool);
@@ -282,7 +318,9 @@ static void count_live(const shard_t *shard, size_t *count) {
 
 static size_t coalescing_alloc_count(void *self) {
     umf_coalescing_reclaim(self);
-    return umf_coalescing_count(self, count_live);
+    size_t live = umf_coalescing_count(self, count_live);
+    size_t kept = umf_coalescing_kept_count(self).blocks;
+    return live > kept ? live - kept : 0;
 }
 
 /* --- tables ----------------------------------------------------------------------------------- */

@@ -42,8 +42,9 @@ typedef struct umf_coalescing_pool_t {
     umf_transit_t transit; /* isolated segments, and spans on their way */
     umf_purge_t purge;
     umf_decay_t decay;
-    size_t page;                   /* the provider's smallest page. Immutable */
-    umf_thread_slot_owner_t slots; /* umf_coalescing_thread_t of each thread */
+    size_t page;                        /* the provider's smallest page. Immutable */
+    umf_thread_slot_owner_t slots;      /* umf_coalescing_thread_t of each thread */
+    struct umf_coalescing_kept_t *kept; /* NULL: not yet. Sync: atomic, set once */
     /* At first there is one; NULL follows the last. Each is set once. Sync: atomic */
     umf_coalescing_shard_t *shards[UMF_COALESCING_SHARDS_MAX + 1];
 } umf_coalescing_pool_t;

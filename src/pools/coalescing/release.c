@@ -127,6 +127,7 @@ static void release_surplus(coalescing_pool_t *pool) {
 
 void umf_coalescing_decay_now(coalescing_pool_t *pool) {
     int saved_errno = errno; /* the caller may be malloc or free, which must not change it */
+    umf_coalescing_kept_decay(pool);
     umf_coalescing_reclaim(pool);
     if (umf_purge_decay(&pool->purge)) {
         umf_decay_go_on(&pool->decay);
@@ -140,6 +141,7 @@ void umf_coalescing_decay_now(coalescing_pool_t *pool) {
 /* The second release applies `retain` to spans that became wholly free during the purge. */
 umf_result_t umf_coalescing_trim(void *self, size_t keep) {
     coalescing_pool_t *pool = self;
+    umf_coalescing_kept_free(pool, true);
     umf_coalescing_reclaim(pool);
     release_above(pool, keep);
     if (keep != SIZE_MAX) {

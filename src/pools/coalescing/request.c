@@ -43,6 +43,22 @@ static bool take_elsewhere(coalescing_pool_t *pool, const shard_t *own, const re
     return are_asked;
 }
 
+/* The same from the own shard, and then, unless `is_apart`, from the others, after kept blocks were
+ * freed. NULL: nothing fits, or no thread keeps anything. */
+static void *take_joined(coalescing_pool_t *pool, shard_t *own, const request_t *request,
+                         bool may_block, bool is_apart) {
+    void *ptr = NULL;
+    if (!umf_coalescing_kept_free(pool, !is_apart)) {
+        return NULL;
+    }
+    umf_lock(&own->lock);
+    umf_coalescing_take_and_unlock(pool, own, request, &ptr);
+    if (!ptr && !is_apart) {
+        take_elsewhere(pool, own, request, may_block, &ptr);
+    }
+    return ptr;
+}
+
 static void choose_smallest_with_room(uintptr_t base, size_t size, void *arg) {
     umf_coalescing_choice_t *choice = arg;
     if (size >= choice->limit && (!choice->size || size < choice->size)) {
@@ -246,6 +262,7 @@ static bool take_last(void *self, void *request) {
 
 /* Free memory that does not fit is returned to the provider, where it can be joined. */
 static void give_back(void *pool) {
+    umf_coalescing_kept_free(pool, true);
     umf_coalescing_release(pool, SIZE_MAX);
 }
 
@@ -276,9 +293,12 @@ UMF_COLD void *umf_coalescing_serve(coalescing_pool_t *pool, shard_t *shard,
     if (ptr) {
         return ptr;
     }
-    bool is_contended = !may_block && umf_coalescing_shard_is_contended(pool);
-    bool are_asked = !(is_contended && is_well_used(pool)) &&
-                     take_elsewhere(pool, shard, request, may_block, &ptr);
+    bool is_apart = !may_block && umf_coalescing_shard_is_contended(pool) && is_well_used(pool);
+    bool are_asked = !is_apart && take_elsewhere(pool, shard, request, may_block, &ptr);
+    if (ptr) {
+        return ptr;
+    }
+    ptr = take_joined(pool, shard, request, may_block, is_apart);
     if (ptr) {
         return ptr;
     }

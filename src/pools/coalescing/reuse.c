@@ -26,15 +26,15 @@ static UMF_COLD void lease_end(coalescing_pool_t *pool, thread_t *thread) {
     umf_unlock(&shard->lock);
 }
 
-thread_t *umf_coalescing_reuse_room(coalescing_pool_t *pool, const shard_t *shard) {
-    /* A pool that gives free spans back must see every free: a reserved block would keep its span
-     * in use. */
-    if (pool->params.retain != SIZE_MAX) {
-        return NULL;
-    }
+thread_t *umf_coalescing_reuse_prepare(coalescing_pool_t *pool, const shard_t *shard) {
     thread_t *thread = umf_coalescing_thread(pool);
     if (umf_unlikely(!thread->head.owner)) {
         thread = (thread_t *)umf_thread_slot_make(&pool->slots);
+    }
+    if (umf_unlikely(thread && thread->small_frees >= UMF_KEPT_FREES)) {
+        thread->small_frees = 0;
+        thread->is_full = false;
+        umf_coalescing_kept_make_room(pool, thread->size);
     }
     /* A lease ends under the lock of its own shard. If that is `shard`, the caller is about to lock
      * it and ends the lease itself (umf_coalescing_reuse_note_locked). */
@@ -50,8 +50,7 @@ void umf_coalescing_reuse_note_locked(shard_t *shard, thread_t *thread, uintptr_
     if (thread->lease.generation) {
         lease_end_locked(shard, thread);
     }
-    thread->base = base;
-    thread->size = size;
+    umf_coalescing_reuse_record(thread, base, size);
 }
 
 void umf_coalescing_reuse_note(coalescing_pool_t *pool, shard_t *shard, uintptr_t base,
@@ -66,6 +65,21 @@ void umf_coalescing_reuse_note(coalescing_pool_t *pool, shard_t *shard, uintptr_
         thread->lease_shard = shard->index;
         thread->is_reserved = false;
     }
+}
+
+void umf_coalescing_reuse_again(coalescing_pool_t *pool, thread_t *thread) {
+    if (thread->again++ > 0) {
+        shard_t *shard = umf_coalescing_shard_of(pool, (void *)thread->base, 0);
+        thread->again = 0;
+        umf_coalescing_reuse_note(pool, shard, thread->base, thread->size);
+    }
+}
+
+void umf_coalescing_reuse_join(coalescing_pool_t *pool, thread_t *thread) {
+    /* If it was of no use, only some frees later is it tried again. */
+    thread->is_full = !thread->has_taken;
+    thread->has_kept = thread->has_taken = false;
+    umf_coalescing_kept_free(pool, false);
 }
 
 static void keep_lease(umf_thread_slot_t *head, void *range) {

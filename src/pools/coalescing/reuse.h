@@ -1,6 +1,6 @@
 /*
  * The reuse slot of a thread in a coalescing pool: one block that it frees and allocates again and
- * again.
+ * again. Of small blocks a thread may keep many (kept.h).
  *
  * A thread that allocates the very block that it has just freed is likely to repeat this. The next
  * free of such a block reserves it (ds/range.h), and its thread takes it back without the lock.
@@ -15,7 +15,7 @@
 #ifndef UMF_SRC_POOLS_COALESCING_REUSE_H
 #define UMF_SRC_POOLS_COALESCING_REUSE_H
 
-#include "pools/coalescing/coalescing.h"
+#include "pools/coalescing/kept.h"
 
 /* State of a thread in a pool. */
 typedef struct umf_coalescing_thread_t {
@@ -32,6 +32,11 @@ typedef struct umf_coalescing_thread_t {
      * atomically, because a trim reads it */
     umf_range_lease_t lease;
     uint32_t lease_shard; /* the shard that gave it */
+    uint32_t small_frees; /* of small blocks that were not kept */
+    uint8_t again;        /* how often the thread kept and took `base`, and nothing else */
+    bool has_kept;        /* blocks since it last freed all that it keeps */
+    bool has_taken;       /* one of them */
+    bool is_full;         /* keeping one failed or was of no use, and the thread took none since */
 } umf_coalescing_thread_t;
 _Static_assert(sizeof(umf_coalescing_thread_t) <= UMF_THREAD_SLOT_EMPTY_SIZE,
                "the empty block is too small");
@@ -39,10 +44,9 @@ _Static_assert(sizeof(umf_coalescing_thread_t) <= UMF_THREAD_SLOT_EMPTY_SIZE,
 /* Makes the pool's thread slots. umf_thread_slot_owner_fini undoes it. */
 umf_result_t umf_coalescing_reuse_init(umf_coalescing_pool_t *pool);
 
-/* The calling thread, which is about to free a block to `shard`, if its slot may record that. NULL:
- * nothing is to be reserved. */
-umf_coalescing_thread_t *umf_coalescing_reuse_room(umf_coalescing_pool_t *pool,
-                                                   const umf_coalescing_shard_t *shard);
+/* Prepares the thread's slot for a free to `shard`. Returns the thread; NULL: it has no slot. */
+UMF_COLD umf_coalescing_thread_t *umf_coalescing_reuse_prepare(umf_coalescing_pool_t *pool,
+                                                               const umf_coalescing_shard_t *shard);
 /* Records a freed block in the slot that _room returned: its thread may allocate it again. */
 void umf_coalescing_reuse_note_locked(umf_coalescing_shard_t *shard,
                                       umf_coalescing_thread_t *thread, uintptr_t base, size_t size);
@@ -55,6 +59,15 @@ void umf_coalescing_reuse_note(umf_coalescing_pool_t *pool, umf_coalescing_shard
  * process has isolated. false: there was nothing. */
 bool umf_coalescing_reclaim_locked(umf_coalescing_shard_t *shard);
 
+/* The calling thread has taken a block that it keeps. If it has done this with the same block and
+ * no other one before, the block gets a lease. */
+UMF_COLD void umf_coalescing_reuse_again(umf_coalescing_pool_t *pool,
+                                         umf_coalescing_thread_t *thread);
+
+/* Frees all blocks that the calling thread keeps. */
+UMF_COLD void umf_coalescing_reuse_join(umf_coalescing_pool_t *pool,
+                                        umf_coalescing_thread_t *thread);
+
 /* Tells the range, under its lock, which leases threads hold. */
 void umf_coalescing_reuse_keep_leases(umf_coalescing_pool_t *pool, umf_coalescing_shard_t *shard);
 
@@ -62,15 +75,78 @@ static inline umf_coalescing_thread_t *umf_coalescing_thread(const umf_coalescin
     return (umf_coalescing_thread_t *)umf_thread_slot_get(pool->slots.index);
 }
 
-/* Takes the reserved block, if it has exactly this size. Hot. */
-static inline void *umf_coalescing_reuse_take(const umf_coalescing_pool_t *pool, size_t size) {
+/* The calling thread, which is about to free a block to `shard`, if its slot may record that. NULL:
+ * nothing is to be reserved or kept. */
+static inline umf_coalescing_thread_t *
+umf_coalescing_reuse_room(umf_coalescing_pool_t *pool, const umf_coalescing_shard_t *shard) {
+    /* A pool that gives free spans back must see every free: a reserved block would keep its span
+     * in use. */
+    if (umf_unlikely(pool->params.retain != SIZE_MAX)) {
+        return NULL;
+    }
+    umf_coalescing_thread_t *thread = umf_coalescing_thread(pool);
+    bool is_ready = umf_likely(thread->head.owner != NULL) && !thread->lease.generation &&
+                    umf_likely(thread->small_frees < UMF_KEPT_FREES);
+    return umf_likely(is_ready) ? thread : umf_coalescing_reuse_prepare(pool, shard);
+}
+
+static inline void umf_coalescing_reuse_record(umf_coalescing_thread_t *thread, uintptr_t base,
+                                               size_t size) {
+    thread->again = thread->base == base ? thread->again : 0;
+    thread->base = base;
+    thread->size = size;
+}
+
+/* Takes the reserved block, or a kept one, if there is one of exactly this size. Hot. */
+static inline void *umf_coalescing_reuse_take(umf_coalescing_pool_t *pool, size_t size) {
     umf_coalescing_thread_t *thread = umf_coalescing_thread(pool);
     if (!thread->is_reserved || thread->size != size) {
-        return NULL;
+        void *ptr =
+            thread->has_kept ? umf_coalescing_kept_take(umf_coalescing_kept(pool), size) : NULL;
+        if (ptr) {
+            thread->has_taken = true;
+            thread->is_full = false;
+            if (umf_unlikely(thread->base == (uintptr_t)ptr)) {
+                umf_coalescing_reuse_again(pool, thread);
+            }
+        }
+        return ptr;
     }
     thread->is_reserved = false;
     /* Fails if another thread has reclaimed the block: the lease shows it. */
     return umf_likely(umf_range_take_back(&thread->lease)) ? (void *)thread->base : NULL;
+}
+
+/* A block of this size was freed, and not kept. */
+static inline void umf_coalescing_reuse_note_not_kept(umf_coalescing_thread_t *thread, size_t size,
+                                                      bool is_tried) {
+    if (size <= UMF_KEPT_SIZE_MAX) {
+        thread->small_frees++;
+        thread->is_full |= is_tried;
+    }
+}
+
+/* May the calling thread keep a block that it frees? Hot. */
+static inline bool umf_coalescing_reuse_may_keep(const umf_coalescing_pool_t *pool) {
+    return umf_coalescing_kept(pool) && !umf_coalescing_thread(pool)->is_full;
+}
+
+/* Keeps the block, if it is small and the thread has room. false: it must be freed. Hot. */
+static inline bool umf_coalescing_reuse_keep_locked(const umf_coalescing_pool_t *pool,
+                                                    umf_coalescing_shard_t *shard,
+                                                    umf_coalescing_thread_t *thread,
+                                                    uintptr_t base) {
+    size_t size = umf_coalescing_kept_put_locked(umf_coalescing_kept(pool), shard, base);
+    if (umf_unlikely(size == 0)) {
+        return false;
+    }
+    if (umf_unlikely(thread->lease.generation != NULL)) {
+        umf_coalescing_reuse_note_locked(shard, thread, base, size);
+    } else {
+        umf_coalescing_reuse_record(thread, base, size);
+    }
+    thread->has_kept = true;
+    return true;
 }
 
 /* Reserves the block. false: it must be freed under the lock. Hot. */

@@ -68,10 +68,22 @@ static size_t counted(coalescing_pool_t *pool, void (*count)(const shard_t *shar
     return umf_coalescing_count(pool, count);
 }
 
-UMF_FIELD_GETTER(get_used_memory, size_t, counted(object, count_used_memory))
+/* Kept blocks, too, but they stay: the counter may be read often. */
+static size_t used_memory(coalescing_pool_t *pool) {
+    size_t used = counted(pool, count_used_memory);
+    size_t kept = umf_coalescing_kept_count(pool).bytes;
+    return used > kept ? used - kept : 0;
+}
+
+static size_t largest_free(coalescing_pool_t *pool) {
+    umf_coalescing_kept_free(pool, true);
+    return counted(pool, count_largest_free);
+}
+
+UMF_FIELD_GETTER(get_used_memory, size_t, used_memory(object))
 UMF_FIELD_GETTER(get_reserved_memory, size_t, umf_coalescing_bytes(object))
 UMF_FIELD_GETTER(get_spans, size_t, counted(object, count_spans))
-UMF_FIELD_GETTER(get_largest_free, size_t, counted(object, count_largest_free))
+UMF_FIELD_GETTER(get_largest_free, size_t, largest_free(object))
 UMF_FIELD_GETTER(get_shards, size_t, umf_coalescing_shards(object))
 
 static umf_result_t run_post_initialize(void *object) {

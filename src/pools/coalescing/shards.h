@@ -62,8 +62,9 @@ umf_coalescing_shard_next(const umf_coalescing_pool_t *pool, const umf_coalescin
     return next ? next : umf_coalescing_shard(pool, 0);
 }
 
-static inline umf_coalescing_shard_t *umf_coalescing_shard_lock(umf_coalescing_pool_t *pool) {
-    const umf_coalescing_thread_t *thread = umf_coalescing_thread(pool);
+/* The shard of the calling thread, locked. */
+static inline umf_coalescing_shard_t *
+umf_coalescing_shard_lock(umf_coalescing_pool_t *pool, const umf_coalescing_thread_t *thread) {
     umf_coalescing_shard_t *own = umf_coalescing_shard(pool, thread->shard);
     if (umf_unlikely(umf_coalescing_shard(pool, 1) != NULL) && umf_unlikely(!thread->is_of_shard)) {
         own = umf_coalescing_shard_enter(pool);

@@ -16,7 +16,7 @@ static void *block_init(umf_jemalloc_pool_t *pool, void *ptr, size_t bytes) {
  * not merge with their neighbours. */
 static void block_release(umf_jemalloc_pool_t *pool, void *ptr, size_t bytes) {
     uint32_t bin = umf_jemalloc_block_bin(bytes);
-    if (bin && umf_magazine_keep(&pool->magazines, bin, ptr)) {
+    if (bin && umf_magazine_keep(&pool->magazines, bin, (umf_item_t){.object = ptr})) {
         return;
     }
     umf_pages_count(&pool->pages, ptr, -1);
@@ -56,7 +56,7 @@ void *umf_jemalloc_block_alloc(umf_jemalloc_pool_t *pool, size_t size, size_t al
         return umf_jemalloc_fail(UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY);
     }
     uint32_t bin = alignment <= UMF_PAGE_SIZE ? umf_jemalloc_block_bin(bytes) : 0;
-    if (bin && (ptr = umf_magazine_pop_kept(&pool->magazines, bin)) != NULL) {
+    if (bin && (ptr = umf_magazine_pop_kept(&pool->magazines, bin).object) != NULL) {
         return block_init(pool, ptr, bytes);
     }
     ptr = umf_pages_take(&pool->pages, bytes, alignment);
