@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <umf/reason.h>
@@ -17,6 +18,10 @@
 #include "system/checksum.h"
 
 #define LOOK_MS 250 /* between two looks at a vault, if there are several */
+/* A generation that could not be served is tried again after this time, which doubles each time: it
+ * may have been a limit of the process, or the service. */
+#define AGAIN_MS 1000u
+#define AGAIN_MAX_MS 300000u
 
 typedef struct served_t {
     const char *name;
@@ -25,6 +30,7 @@ typedef struct served_t {
     umf_remote_export_handle_t published;
     generation_t *generation; /* NULL: none */
     uint64_t refused;         /* the number of one that could not be served */
+    uint64_t again, pause;    /* ms: when it is tried again, and how long after the last time */
     uint64_t event;           /* the last one that was read */
     bool is_dropped;          /* another one may have its number */
 } served_t;
@@ -37,6 +43,12 @@ void complain(bool has_reason, const char *format, ...) {
     va_end(values);
     fprintf(stderr, "%s%s\n", has_reason && *umfLastErrorText() ? ": " : "",
             has_reason ? umfLastErrorText() : "");
+}
+
+static uint64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 /* --- the directory ---------------------------------------------------------------------------- */
@@ -63,6 +75,13 @@ static void directory_write(served_t *served) {
     store((uint64_t *)served->directory, &made);
 }
 
+static void refuse(served_t *served, uint64_t generation) {
+    uint64_t pause = served->refused == generation ? served->pause * 2 : AGAIN_MS;
+    served->pause = pause < AGAIN_MAX_MS ? pause : AGAIN_MAX_MS;
+    served->refused = generation;
+    served->again = now_ms() + served->pause;
+}
+
 /* Serves what is current now. The former generation ends after the directory names it no more. */
 static void generation_change(umf_remote_handle_t remote, served_t *served, uint64_t current) {
     generation_t *former = served->generation, *made = NULL;
@@ -76,11 +95,12 @@ static void generation_change(umf_remote_handle_t remote, served_t *served, uint
             made = generation_publish(remote, served->name, view);
         }
         if (!made) {
-            served->refused = current;
+            refuse(served, current);
             return;
         }
     }
     served->generation = made;
+    served->is_dropped = false;
     directory_write(served);
     generation_end(former);
 }
@@ -212,8 +232,8 @@ static void look(umf_remote_handle_t remote, served_t *served) {
         served->is_dropped = true;
     }
     bool is_another = served->is_dropped || stat.current != generation_number(served->generation);
-    served->is_dropped = false;
-    if (is_another && (stat.current == 0 || stat.current != served->refused)) {
+    bool is_refused = stat.current == served->refused && now_ms() < served->again;
+    if (is_another && (stat.current == 0 || !is_refused)) {
         generation_change(remote, served, stat.current);
     }
 }

@@ -3,6 +3,7 @@
 // UMF_TEST_SCALE=1000 there are 200.
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -395,6 +396,35 @@ TEST_F(Fetch, AnotherGenerationWithTheSameNumberIsServed) {
     kill(server, SIGCONT);
     EXPECT_TRUE(until([&] {
         return fetch(copy, context, address("served")) == OK && View(copy).wrong(3, 2) == 0;
+    }));
+    EXPECT_EQ(stop(server, SIGTERM), 0);
+}
+
+// The server has no room for the descriptors of a generation. It serves the former one, and tries
+// again.
+TEST_F(Fetch, AGenerationThatCouldNotBeServedIsTriedAgain) {
+    Vault model, copy("copy");
+    write_generation(model, 3, 1);
+    pid_t server = serve("served");
+    rlimit limit;
+    ASSERT_EQ(prlimit(server, RLIMIT_NOFILE, nullptr, &limit), 0);
+    const std::filesystem::directory_iterator open("/proc/" + std::to_string(server) + "/fd");
+    rlimit low = {static_cast<rlim_t>(std::distance(begin(open), end(open))) + 8, limit.rlim_max};
+    ASSERT_EQ(prlimit(server, RLIMIT_NOFILE, &low, nullptr), 0);
+    {
+        Draft draft(model, nullptr, "proxy over linux_vmm:piece_size=4K");
+        for (size_t i = 0; i < 60; i++) {
+            memset(draft.put(key_of(i), 4096), 'n', 4096);
+        }
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    usleep(600000);
+    ASSERT_EQ(prlimit(server, RLIMIT_NOFILE, &limit, nullptr), 0);
+    Context context("", 0);
+    ASSERT_EQ(fetch(copy, context, address("served")), OK);
+    EXPECT_TRUE(until([&] {
+        return fetch(copy, context, address("served")) == OK &&
+               content(View(copy), key_of(59)) == std::string(4096, 'n');
     }));
     EXPECT_EQ(stop(server, SIGTERM), 0);
 }
