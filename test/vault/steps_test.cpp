@@ -418,6 +418,15 @@ TEST_F(VaultSteps, ADaemonThatIsSlowToStartStays) {
     EXPECT_TRUE(stays);
 }
 
+// SIGTERM comes after the keeper has looked whether there was one, and nothing else comes.
+TEST_F(VaultSteps, ASignalJustBeforeTheKeeperWaitsEndsTheService) {
+    Vault vault("model");
+    std::ofstream(place + "/term").close();
+    vault.stat(); // the keeper watches whether it is answered, and waits again
+    EXPECT_TRUE(until([&] { return has_ended(); }));
+    EXPECT_NE(access((place + "/term").c_str(), F_OK), 0);
+}
+
 TEST_F(VaultSteps, TheWriterEndsAtEach) {
     each_step_of_client(writes, SIGKILL, false, 41);
 }

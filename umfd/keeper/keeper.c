@@ -45,6 +45,7 @@ static int daemon_pair = -1;
 static bool has_all; /* every descriptor of the daemon: another daemon can go on with them */
 static uint64_t daemon_starts;
 static volatile sig_atomic_t is_ending;
+static sigset_t in_poll; /* signals that are blocked while it polls; SIGTERM is, otherwise */
 
 static uint64_t now_ms(void) {
     struct timespec now;
@@ -124,6 +125,7 @@ static void daemon_start(const char *idle) {
     pid_t child = fork();
     if (child == 0) {
         char *const words[] = {"umfd", "--serve", (char *)(uintptr_t)idle, NULL};
+        sigprocmask(SIG_SETMASK, &in_poll, NULL);
         if (pair[1] == UMFD_PAIR) {
             fcntl(pair[1], F_SETFD, 0);
         } else {
@@ -220,8 +222,22 @@ static void on_signal(int number) {
     is_ending = 1;
 }
 
+/* Waits, for ever if `ms` is -1. A signal that came before ends it, too. */
+static int poll_for(nfds_t count, int ms) {
+    struct timespec limit = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    if (ms == -1) {
+        umfd_step_before_wait();
+    }
+    return ppoll(polled, count, ms == -1 ? NULL : &limit, &in_poll);
+}
+
 static void settle_in(void) {
     struct sigaction ends = {.sa_handler = on_signal};
+    sigset_t term;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    sigprocmask(SIG_BLOCK, &term, &in_poll);
+    sigdelset(&in_poll, SIGTERM);
     sigaction(SIGTERM, &ends, NULL);
     signal(SIGINT, SIG_IGN); /* of a terminal: its end is SIGTERM */
     signal(SIGHUP, SIG_IGN);
@@ -277,7 +293,7 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
         bool watches = !queried && now >= quiet;
         uint64_t until = queried ? queried + limit : quiet;
         nfds_t count = fill_polled(watches);
-        if (poll(polled, count, watches ? -1 : (int)(until - now)) <= 0) {
+        if (poll_for(count, watches ? -1 : (int)(until - now)) <= 0) {
             continue;
         }
         if (polled[0].revents) {

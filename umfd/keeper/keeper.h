@@ -50,6 +50,13 @@ typedef struct umfd_message_t {
  * or takes nothing. */
 bool umfd_pair_send(int pair, const umfd_message_t *message, int fd);
 
+/* A test sends the keeper a signal here, before it waits without a limit (test/vault/steps.c). */
+#ifdef UMFD_WITH_STEPS
+void umfd_step_before_wait(void);
+#else
+static inline void umfd_step_before_wait(void) {}
+#endif
+
 /* The keeper's main loop; does not return. `pair`: of a daemon that runs, or -1. */
 _Noreturn void umfd_keep(int pair, const char *idle);
 /* Opens the place and creates the state of a first keeper. 0, or the exit code of the program. */
