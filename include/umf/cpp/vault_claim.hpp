@@ -97,7 +97,8 @@ class [[nodiscard]] vault_claim {
         return note_;
     }
 
-    /// @brief Tells whether another client has the memory now.
+    /// @brief Tells whether another client has the memory now. It reads the memory, so a child of
+    ///        fork must not call it.
     /// @return true: it has, or there is none, so write no more
     bool is_fenced() const noexcept {
         return !vault_ || *claim_.now != claim_.epoch;
