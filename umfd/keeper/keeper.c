@@ -25,14 +25,11 @@
 #include "ext/vault/protocol.h"
 #include "given.h"
 
-/* How long a request may wait for a daemon that does not answer, in ms. It doubles with each daemon
- * in a row that did not: a busy machine may need the time. */
-#define PATIENCE 700
 #define PATIENCE_MAX 16000
 /* How long a daemon may take to hand over its descriptors to a keeper that it has started. Without
  * them the keeper cannot start another daemon: both would end. */
 #define PATIENCE_START 60000
-#define QUIET 200 /* how long an answer holds */
+#define QUIET 100 /* how long an answer holds */
 
 typedef struct slot_t {
     uint64_t cookie;
@@ -59,26 +56,6 @@ typedef union control_t {
     char bytes[CMSG_SPACE(sizeof(int))];
     struct cmsghdr align;
 } control_t;
-
-bool umfd_pair_send(int pair, const umfd_message_t *message, int fd) {
-    control_t control = {0};
-    struct iovec part = {.iov_base = (void *)(uintptr_t)message, .iov_len = sizeof(*message)};
-    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
-    if (fd != -1) {
-        header.msg_control = &control;
-        header.msg_controllen = sizeof(control.bytes);
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(rights), &fd, sizeof(int));
-    }
-    ssize_t sent;
-    do {
-        sent = sendmsg(pair, &header, MSG_NOSIGNAL);
-    } while (sent == -1 && errno == EINTR && !is_ending);
-    return sent == (ssize_t)sizeof(*message);
-}
 
 /* `*fd`: -1 if the message has none. false: the other side has ended. */
 static bool pair_receive(umfd_message_t *message, int *fd) {
@@ -119,7 +96,7 @@ static void daemon_drop(void) {
 
 static void daemon_start(const char *idle) {
     int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+    if (!umfd_pair_open(pair)) {
         return;
     }
     pid_t child = fork();
@@ -137,8 +114,6 @@ static void daemon_start(const char *idle) {
     close(pair[1]);
     daemon_pair = pair[0];
     daemon_starts++;
-    struct timeval limit = {.tv_sec = 2};
-    setsockopt(daemon_pair, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     int process = child == -1 ? -1 : (int)syscall(SYS_pidfd_open, child, 0);
     if (process > 0) {
         slots[UMFD_SLOT_DAEMON].fd = process;
@@ -264,7 +239,7 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
     has_all = pair == -1;
     /* `queried`: when the daemon was queried, 0: it is not; `quiet`: until when the daemon is not
      * watched. */
-    uint64_t queried = 0, quiet = 0, started = 0, patience = PATIENCE;
+    uint64_t queried = 0, quiet = 0, started = 0, patience = UMFD_PATIENCE;
     for (;;) {
         if (is_ending) {
             everything_ends();
@@ -285,18 +260,16 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
         }
         uint64_t now = now_ms();
         uint64_t limit = has_all ? patience : PATIENCE_START;
-        if (queried && now - queried >= limit) {
-            patience = patience * 2 < PATIENCE_MAX ? patience * 2 : PATIENCE_MAX;
-            daemon_drop();
-            continue;
-        }
         bool watches = !queried && now >= quiet;
         uint64_t until = queried ? queried + limit : quiet;
         nfds_t count = fill_polled(watches);
-        if (poll_for(count, watches ? -1 : (int)(until - now)) <= 0) {
-            continue;
-        }
-        if (polled[0].revents) {
+        int ready = poll_for(count, watches ? -1 : until > now ? (int)(until - now) : 0);
+        if (ready <= 0) { /* a message of the daemon counts before the time, if both were stopped */
+            if (ready == 0 && queried && now_ms() >= until) {
+                patience = patience * 2 < PATIENCE_MAX ? patience * 2 : PATIENCE_MAX;
+                daemon_drop();
+            }
+        } else if (polled[0].revents) {
             umfd_message_t message;
             int fd;
             if (!pair_receive(&message, &fd)) {
@@ -305,7 +278,7 @@ _Noreturn void umfd_keep(int pair, const char *idle) {
                 has_all = has_all || message.op == UMFD_GIVEN;
                 queried = 0; /* after the last descriptor, the answer may be behind it */
                 quiet = now_ms() + QUIET;
-                patience = PATIENCE;
+                patience = UMFD_PATIENCE;
             } else if (message.op && !answer(&message, fd)) {
                 daemon_drop();
             }

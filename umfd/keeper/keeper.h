@@ -15,6 +15,10 @@
 
 #define UMFD_PAIR 3
 
+/* How long either waits for the other, in ms. The time of an answer doubles with each process in a
+ * row that gave none: a busy machine may need it. */
+#define UMFD_PATIENCE 700
+
 #define UMFD_LEASES 1024u
 #define UMFD_SLABS 16384u
 
@@ -46,6 +50,8 @@ typedef struct umfd_message_t {
     uint64_t cookie;
 } umfd_message_t;
 
+/* Creates a pair. No process waits for long to send what a stopped one does not read. */
+bool umfd_pair_open(int *pair);
 /* Sends a message over the pair, with a descriptor if it is not -1. false: the other side has ended
  * or takes nothing. */
 bool umfd_pair_send(int pair, const umfd_message_t *message, int fd);

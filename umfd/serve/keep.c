@@ -13,12 +13,10 @@
 
 #include <stdio.h>
 
+#include "given.h"
 #include "serve/serve.h"
 
-/* How long a keeper may take for an answer, in ms. It doubles with each keeper in a row that did
- * not answer: a busy machine may need the time. */
-#define PATIENCE 1000
-static int patience = PATIENCE;
+static int patience = UMFD_PATIENCE;
 
 typedef union control_t {
     char bytes[CMSG_SPACE(sizeof(int))];
@@ -50,12 +48,6 @@ static bool pair_receive(umfd_t *daemon, umfd_message_t *message, int *fd) {
     return true;
 }
 
-/* A keeper that is stopped reads nothing: a message for which there is no room fails. */
-static void pair_limit(umfd_t *daemon) {
-    struct timeval limit = {.tv_sec = PATIENCE / 1000};
-    setsockopt(daemon->pair, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-}
-
 static void pair_watch(umfd_t *daemon) {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = UMFD_LEASES + 1};
     epoll_ctl(daemon->events, EPOLL_CTL_ADD, daemon->pair, &event);
@@ -79,7 +71,7 @@ static void keeper_end(umfd_t *daemon) {
 static bool keeper_start(umfd_t *daemon) {
     keeper_end(daemon);
     int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+    if (!umfd_pair_open(pair)) {
         return false;
     }
     char idle[32];
@@ -101,7 +93,6 @@ static bool keeper_start(umfd_t *daemon) {
         return false;
     }
     daemon->keeper = (int)syscall(SYS_pidfd_open, child, 0);
-    pair_limit(daemon);
     pair_watch(daemon);
     return true;
 }
@@ -176,7 +167,7 @@ static bool keeper_replace(umfd_t *daemon) {
         is_kept = keeper_start(daemon) && hand_over_all(daemon);
         patience *= 2;
     }
-    patience = PATIENCE;
+    patience = UMFD_PATIENCE;
     if (!is_kept) {
         keeper_end(daemon);
         fputs("umfd: no keeper can be started; the content now lives in one process\n", stderr);
@@ -201,7 +192,6 @@ void umfd_forget_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie) {
 void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs, uint64_t *processes) {
     umfd_message_t message = {.op = UMFD_GIVE}, alive = {.op = UMFD_ALIVE};
     int fd;
-    pair_limit(daemon);
     umfd_step();
     if (!umfd_pair_send(daemon->pair, &message, -1)) {
         _exit(1);
@@ -260,4 +250,17 @@ void umfd_pair_serve(umfd_t *daemon) {
     if (!is_there || (message.op == UMFD_ALIVE && !umfd_pair_send(daemon->pair, &alive, -1))) {
         keeper_replace(daemon);
     }
+}
+
+/* A keeper that is stopped would have the place until it goes on. */
+_Noreturn void umfd_exit(umfd_t *daemon) {
+    umfd_message_t message = {.op = UMFD_EXIT};
+    struct pollfd ended = {.fd = daemon->keeper, .events = POLLIN};
+    if (!umfd_pair_send(daemon->pair, &message, -1) || poll(&ended, 1, UMFD_PATIENCE) == 0) {
+        if (!umfd_given_is(daemon->listener)) {
+            unlink(UMF_VAULT_SOCKET);
+        }
+        keeper_end(daemon);
+    }
+    _exit(0);
 }

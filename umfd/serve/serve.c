@@ -24,12 +24,6 @@ static umfd_t daemon_of_vaults;
 static umfd_request_t request;
 static umfd_reply_t reply;
 
-_Noreturn void umfd_exit(umfd_t *daemon) {
-    umfd_message_t message = {.op = UMFD_EXIT};
-    send(daemon->pair, &message, sizeof(message), MSG_NOSIGNAL);
-    _exit(0);
-}
-
 /* --- messages of clients ---------------------------------------------------------------------- */
 
 typedef union control_t {

@@ -61,7 +61,6 @@ bool umfd_event_after(const umfd_t *daemon, uint32_t lease, uint64_t after,
 /* Answers the waits that an event ends. */
 void umfd_wake(umfd_t *daemon);
 void umfd_count_dying(umfd_t *daemon);
-_Noreturn void umfd_exit(umfd_t *daemon);
 
 /* keep.c: the keeper has it afterwards, if need be a new one. false: it cannot be kept. */
 bool umfd_keep_fd(umfd_t *daemon, uint32_t slot, uint64_t cookie, int fd);
@@ -80,5 +79,7 @@ bool umfd_process_signal(umfd_t *daemon, uint32_t lease, int number);
 void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs, uint64_t *processes);
 /* Reads one message. The keeper has ended: starts another one. */
 void umfd_pair_serve(umfd_t *daemon);
+/* Both end. */
+_Noreturn void umfd_exit(umfd_t *daemon);
 
 #endif

@@ -19,7 +19,7 @@
 #define REPEAT_SOON 50  /* at most, for the time in which a daemon is usually there again */
 #define SOON 1000
 #define REPEAT_LAST 400
-#define GREETING 1000 /* ms without an answer to the first request, at first */
+#define GREETING 100 /* ms without an answer to the first request, at first */
 #define START_AGAIN                                                                                \
     100 /* ms after which the daemon is started again: the former one may just have ended */
 
