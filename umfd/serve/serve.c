@@ -117,20 +117,23 @@ static void lease_watch(umfd_t *daemon, uint32_t place) {
     epoll_ctl(daemon->events, EPOLL_CTL_ADD, daemon->leases[place], &event);
 }
 
-static bool lease_begin(umfd_t *daemon, int fd) {
+static umf_vault_answer_t lease_begin(umfd_t *daemon, int fd) {
     struct ucred peer;
     socklen_t size = sizeof(peer);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
         (peer.uid != geteuid() && peer.uid != 0)) {
-        return false;
+        return UMF_VAULT_DENIED;
     }
     uint32_t place = 0;
     while (place < UMFD_LEASES && (daemon->leases[place] != -1 ||
                                    atomic_load(&daemon->state->leases[place].state) != UMFD_FREE)) {
         place++;
     }
-    if (place == UMFD_LEASES || daemon->open >= daemon->open_limit) {
-        return false;
+    if (place == UMFD_LEASES) {
+        return UMF_VAULT_FULL;
+    }
+    if (daemon->open >= daemon->open_limit) {
+        return UMF_VAULT_DESCRIPTORS;
     }
     umfd_lease_t *lease = &daemon->state->leases[place];
     memset(lease, 0, sizeof(*lease));
@@ -139,7 +142,7 @@ static bool lease_begin(umfd_t *daemon, int fd) {
     lease->serial = ++daemon->state->serial;
     umfd_step();
     if (!umfd_keep_fd(daemon, UMFD_SLOT_LEASE + place, lease->serial, fd)) {
-        return false;
+        return UMF_VAULT_DESCRIPTORS;
     }
     daemon->leases[place] = fd;
     daemon->open++;
@@ -147,7 +150,7 @@ static bool lease_begin(umfd_t *daemon, int fd) {
     atomic_store(&lease->state, UMFD_LIVE);
     umfd_step();
     lease_watch(daemon, place);
-    return true;
+    return UMF_VAULT_OK;
 }
 
 static void accept_one(umfd_t *daemon) {
@@ -161,11 +164,13 @@ static void accept_one(umfd_t *daemon) {
         daemon->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
         return;
     }
-    if (fd != -1 && !lease_begin(daemon, fd)) {
+    umf_vault_answer_t answer = fd == -1 ? UMF_VAULT_OK : lease_begin(daemon, fd);
+    if (answer != UMF_VAULT_OK) {
         umf_vault_message_t none = {0};
         reply_begin(daemon, &none);
-        reply.head.answer = UMF_VAULT_FULL;
-        reply.head.words[0] = UMFD_LEASES;
+        reply.head.answer = answer;
+        reply.head.words[0] = answer == UMF_VAULT_FULL ? UMFD_LEASES : daemon->open_limit;
+        reply.head.words[1] = daemon->open;
         send_reply(fd, &reply);
         close(fd);
     }

@@ -224,7 +224,7 @@ static outcome_t receive_answer(umf_link_t *link, const umf_vault_message_t *req
     }
     bool is_right = got >= sizeof(*answer) && answer->magic == UMF_VAULT_MAGIC &&
                     answer->body == got - sizeof(*answer);
-    if (is_right && answer->sequence == 0 && answer->answer == UMF_VAULT_FULL) {
+    if (is_right && answer->sequence == 0 && answer->answer != UMF_VAULT_OK) {
         return ANSWERED; /* to the connection */
     }
     if (!is_right || answer->sequence != request->sequence) {
@@ -440,7 +440,8 @@ umf_result_t umf_link_result(const umf_link_t *link, const umf_vault_message_t *
         REFUSE(BROKEN, INVALID_ARGUMENT,
                "%s: the generation has lost memory and is broken: drop it", what);
     case UMF_VAULT_DENIED:
-        REFUSE(DENIED, INVALID_ARGUMENT, "%s: the vault belongs to another user", what);
+        REFUSE(DENIED, INVALID_ARGUMENT, "%s: the vault, or its service, belongs to another user",
+               what);
     case UMF_VAULT_PENDING:
         REFUSE(TIMEOUT, OUT_OF_RESOURCES, "%s: the others of the group did not commit in time",
                what);

@@ -82,7 +82,7 @@ typedef enum umf_vault_answer_t {
     UMF_VAULT_FULL,        /* a table of the daemon. words: its size */
     UMF_VAULT_DESCRIPTORS, /* words: limit, in use */
     UMF_VAULT_BROKEN,      /* the generation has lost a slab */
-    UMF_VAULT_DENIED,      /* the vault belongs to another user */
+    UMF_VAULT_DENIED,      /* the vault, or the service, belongs to another user */
     UMF_VAULT_PENDING,     /* the other members of the group have not committed yet */
     UMF_VAULT_ENDED,       /* the draft, its group, or the generation that is filled, has ended */
     UMF_VAULT_OLD,         /* the daemon has another version. words: its version */
