@@ -150,6 +150,11 @@ class Continued {
 
 class VaultStops : public VaultSteps {
   public:
+    // A second, on an idle machine. `together`: how long both were stopped.
+    static uint64_t bound(const Busyness &busyness, unsigned together) {
+        return 1300 + together + 10 * busyness.most();
+    }
+
     // One fault. `after`: when it goes on, 0: never.
     void stop_at(const char *who, unsigned step, unsigned after, bool keeper_first,
                  bool has_neighbour, bool *reached) {
@@ -182,7 +187,7 @@ class VaultStops : public VaultSteps {
                 uint64_t passed = now_ms() - start;
                 *reached = was_reached();
                 nap(5); // the neighbour is served after it
-                uint64_t most = 1000 + (is_both ? after : 0) + 10 * busyness.most();
+                uint64_t most = bound(busyness, is_both ? after : 0);
                 EXPECT_LE(passed, 2 * usual + most);
                 EXPECT_LE(neighbour ? neighbour->longest() : 0, most);
             }
@@ -237,6 +242,43 @@ TEST_F(VaultStops, TheKeeperAtEach) {
 
 TEST_F(VaultStops, BothAtEach) {
     stops_at_each("both", 10);
+}
+
+// At any moment, not only at steps: a writer and a reader work on meanwhile.
+TEST_F(VaultStops, AtRandom) {
+    std::mt19937 random(20261129);
+    Vault vault("model", 0, 1);
+    write_generation(vault, 3, 1);
+    for (unsigned round = 2, rounds = unsigned(scaled(200)); round < 2 + rounds; round++) {
+        SCOPED_TRACE(round);
+        vault.stat(); // a new keeper has everything then
+        unsigned kind = unsigned(random() % 3), after = unsigned(random() % 1200);
+        std::vector<pid_t> stopped;
+        if (kind != 1) {
+            stopped.push_back(daemon());
+        }
+        if (kind != 0) {
+            stopped.insert(random() % 2 ? stopped.begin() : stopped.end(), keeper());
+        }
+        Busyness busyness;
+        Continued continued(stopped, after);
+        std::thread writer([&] {
+            Vault own("model", 0, 1);
+            EXPECT_GT(write_generation(own, 3, round), 1u);
+        });
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+        for (pid_t pid : stopped) {
+            hit(pid, SIGSTOP);
+        }
+        uint64_t start = now_ms();
+        {
+            View view(vault);
+            EXPECT_LE(now_ms() - start, bound(busyness, kind == 2 ? after : 0));
+            EXPECT_TRUE(view.wrong(3, round - 1) == 0 || view.wrong(3, round) == 0);
+        }
+        writer.join();
+        ASSERT_EQ(View(vault).wrong(3, round), 0u);
+    }
 }
 
 // Messages to the keeper that need no answer fill the socket.
