@@ -6,12 +6,11 @@
 
 #include <gtest/gtest.h>
 
-#include <dlfcn.h>
-
 #include <umf.h>
 #include <umf/remote.h>
 #include <umf/text.h>
 
+#include "fakes/raw_ucx.h"
 #include "fakes/remote_range.h"
 #include "fakes/role.h"
 #include "fakes/shared_bytes.h"
@@ -20,70 +19,7 @@ namespace {
 
 constexpr size_t SIZE = MiB;
 
-// --- UCX: members are only appended, and masks say which are set --------------------------------
-
-using Status = int8_t;
-struct ContextParams {
-    uint64_t mask, features, rest[14];
-};
-struct WorkerParams {
-    uint64_t mask;
-    int thread_mode;
-    uint64_t rest[32];
-};
-struct EndpointParams {
-    uint64_t mask;
-    const void *address;
-    uint64_t rest[20];
-};
-struct MapParams {
-    uint64_t mask;
-    void *address;
-    size_t length;
-    uint64_t rest[8];
-};
-struct RequestParams {
-    uint32_t mask, flags;
-    uint64_t rest[20];
-};
-constexpr uint64_t RMA = 2, AM = 0x40;
-
-template <typename T> T find(void *library, const char *name) {
-    void *found = dlsym(library, name);
-    EXPECT_NE(found, nullptr) << name;
-    return reinterpret_cast<T>(found);
-}
-
-// A context and a worker, over TCP of the loopback device, that allow one-sided access.
-struct Raw {
-    void *library = nullptr, *context = nullptr, *worker = nullptr;
-    unsigned (*progress)(void *) = nullptr;
-
-    bool open() {
-        const char *file = getenv("UMF_TEST_UCX");
-        ContextParams params = {1, RMA | AM, {}};
-        WorkerParams worker_params = {1, 0, {}};
-        library = dlopen(file ? file : "libucp.so.0", RTLD_NOW | RTLD_LOCAL);
-        void *config = nullptr;
-        using Modify = Status (*)(void *, const char *, const char *);
-        auto modify = find<Modify>(library, "ucp_config_modify");
-        progress = find<unsigned (*)(void *)>(library, "ucp_worker_progress");
-        return find<Status (*)(const char *, const char *, void **)>(library, "ucp_config_read")(
-                   nullptr, nullptr, &config) == 0 &&
-               modify(config, "NET_DEVICES", "lo") == 0 && modify(config, "TLS", "tcp") == 0 &&
-               find<Status (*)(unsigned, unsigned, const ContextParams *, const void *, void **)>(
-                   library, "ucp_init_version")(1, 13, &params, config, &context) == 0 &&
-               find<Status (*)(void *, const WorkerParams *, void **)>(
-                   library, "ucp_worker_create")(context, &worker_params, &worker) == 0;
-    }
-    std::string address() const {
-        void *bytes = nullptr;
-        size_t size = 0;
-        find<Status (*)(void *, void **, size_t *)>(library, "ucp_worker_get_address")(
-            worker, &bytes, &size);
-        return {static_cast<char *>(bytes), size};
-    }
-};
+using ucx::Raw;
 
 // --- the other processes ------------------------------------------------------------------------
 
@@ -143,36 +79,22 @@ int attacker(Socket &socket, const std::string &) {
     if (!raw.open()) {
         return 1;
     }
-    MapParams map = {3, own, SIZE, {}};
-    EndpointParams params = {1, address.data(), {}};
-    RequestParams none = {};
-    void *memory = nullptr, *endpoint = nullptr, *packed = nullptr, *key = nullptr;
-    size_t size = 0;
+    void *memory = raw.map(own, SIZE), *endpoint = raw.connect(address);
     memset(own, 'w', SIZE);
-    using Transfer = void *(*)(void *, void *, size_t, uint64_t, void *, const RequestParams *);
-    if (find<Status (*)(void *, const MapParams *, void **)>(raw.library, "ucp_mem_map")(
-            raw.context, &map, &memory) != 0 ||
-        find<Status (*)(void *, void *, void **, size_t *)>(raw.library, "ucp_rkey_pack")(
-            raw.context, memory, &packed, &size) != 0 ||
-        find<Status (*)(void *, const EndpointParams *, void **)>(raw.library, "ucp_ep_create")(
-            raw.worker, &params, &endpoint) != 0 ||
-        find<Status (*)(void *, const void *, void **)>(raw.library, "ucp_ep_rkey_unpack")(
-            endpoint, packed, &key) != 0) {
+    void *key = memory && endpoint ? raw.key(endpoint, memory) : nullptr;
+    if (!key) {
         return 2;
     }
     // The key is of memory of its own: without a card nobody compares it.
-    void *put = find<Transfer>(raw.library, "ucp_put_nbx")(endpoint, own, SIZE, place, key, &none);
-    void *get = find<Transfer>(raw.library, "ucp_get_nbx")(endpoint, got, SIZE, place, key, &none);
-    auto status = find<Status (*)(void *)>(raw.library, "ucp_request_check_status");
-    auto is_request = [](void *of) {
-        return reinterpret_cast<uintptr_t>(of) - 1 <
-               static_cast<uintptr_t>(static_cast<intptr_t>(-101));
-    };
+    ucx::RequestParams none = {};
+    void *put = raw.find<ucx::Transfer>("ucp_put_nbx")(endpoint, own, SIZE, place, key, &none);
+    void *get = raw.find<ucx::Transfer>("ucp_get_nbx")(endpoint, got, SIZE, place, key, &none);
+    auto status = raw.find<ucx::Check>("ucp_request_check_status");
     (void)put;
     for (bool is_done = false; !is_done;) {
         raw.progress(raw.worker);
         char letter;
-        is_done = (!is_request(get) || status(get) != 1) ||
+        is_done = (!ucx::is_request(get) || status(get) != 1) ||
                   recv(socket.get(), &letter, 1, MSG_DONTWAIT) >= 0;
     }
     volatile char first = got[0];
