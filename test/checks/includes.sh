@@ -30,7 +30,7 @@ ext/staging  cache
 ext/movement ext/staging
 ext/suspend  ext/staging reclaim ctl/ctl.h ctl/field.h
 ext/queue    cache reclaim
-ext/vault    ext/vault/folder
+ext/vault    ext/vault/folder ext/staging
 ext/fetch    ext/vault
 ext/record   cache reclaim ctl/ctl.h ctl/field.h peer core/ctl_nodes.h ext/record ext/record/stack ext/record/snapshot ext/record/attach
 proxy     public

@@ -1,5 +1,6 @@
 /* ext/vault/table.c, commit.c, view/map.c: tables that lie, commits whose calls of the system fail,
  * and addresses that are taken. */
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -57,6 +58,25 @@ TEST(VaultContent, AnEntryWithoutContentHasNoSum) {
 }
 
 // Another thread may map something where a slab was about to be.
+TEST(VaultContent, TheSumOfASlabIsThatOfItsPartsInAnyOrder) {
+    constexpr size_t PART = UMF_TABLE_SUM_PART, SIZE = 3 * PART + 100;
+    std::vector<char> bytes(SIZE), other;
+    for (size_t i = 0; i < SIZE; i++) {
+        bytes[i] = static_cast<char>(i * 31 + i / 255);
+    }
+    const uint64_t whole = umf_table_slab_sum(bytes.data(), 0, SIZE);
+    uint64_t last = umf_table_slab_sum(&bytes[2 * PART], 2 * PART, PART + 100);
+    uint64_t first = umf_table_slab_sum(bytes.data(), 0, 2 * PART);
+    EXPECT_EQ(last + first, whole);
+    other = bytes; // two parts change places
+    std::swap_ranges(other.begin(), other.begin() + PART, other.begin() + PART);
+    EXPECT_NE(umf_table_slab_sum(other.data(), 0, SIZE), whole);
+    other = bytes;
+    other[SIZE - 1] ^= 1;
+    EXPECT_NE(umf_table_slab_sum(other.data(), 0, SIZE), whole);
+    EXPECT_NE(umf_table_slab_sum(bytes.data(), 0, SIZE - 1), whole);
+}
+
 TEST(VaultContent, ASlabWhosePlaceIsTakenIsMappedElsewhere) {
     constexpr size_t large = size_t(4) << 20, huge_page = size_t(2) << 20;
     umf_table_head_t head = {};

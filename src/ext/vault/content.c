@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/vault/device.h"
+#include "ext/vault/transfer.h"
 
 typedef struct sorted_t {
     umf_table_source_t source;
@@ -149,7 +150,6 @@ static umf_result_t slab_compare(const kept_t *kept, uint32_t i) {
     const umf_vault_slab_t *slab = &view->table.slabs[i];
     umf_link_call_t call = {
         .message = {.op = UMF_VAULT_SUM, .words = {view->generation, slab->serial}}};
-    uint64_t digest;
     umf_result_t result = umf_vault_ask(view->vault, &call);
     if (result != UMF_RESULT_SUCCESS || call.message.words[0] == 0) {
         return result;
@@ -160,9 +160,13 @@ static umf_result_t slab_compare(const kept_t *kept, uint32_t i) {
                         "from a copy that has none: nothing tells whether it has its content",
                         (unsigned long long)view->generation, view->vault->link.name);
     }
-    result = umf_vault_device_digest(view->places[i].part->device->provider, view->bases[i],
-                                     (size_t)slab->size, &digest);
-    return result == UMF_RESULT_SUCCESS && digest != call.message.words[1]
+    umf_transfer_t transfer = {.provider = view->places[i].part->device->provider,
+                               .memory = view->bases[i],
+                               .size = (size_t)slab->size,
+                               .fd = -1,
+                               .has_sum = true};
+    result = umf_transfer_run(&transfer);
+    return result == UMF_RESULT_SUCCESS && transfer.sum != call.message.words[1]
                ? umf_vault_view_broken(view,
                                        "memory that was made again has other content than its "
                                        "copy: drop the generation")

@@ -13,6 +13,16 @@ uint64_t umf_table_digest(const void *content, size_t size) {
     return umf_table_digest_of(umf_sum(content, size));
 }
 
+uint64_t umf_table_slab_sum(const void *content, size_t at, size_t size) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < size; i += UMF_TABLE_SUM_PART) {
+        size_t part = size - i < UMF_TABLE_SUM_PART ? size - i : UMF_TABLE_SUM_PART;
+        uint64_t place = (at + i) / UMF_TABLE_SUM_PART + 1;
+        sum += umf_sum_mix(umf_sum((const char *)content + i, part) ^ place * UMF_SUM_FACTOR);
+    }
+    return sum;
+}
+
 /* --- writing ---------------------------------------------------------------------------------- */
 
 size_t umf_table_size(const umf_table_source_t *entries, uint32_t count, uint32_t slabs,

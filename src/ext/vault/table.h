@@ -67,6 +67,11 @@ static inline uint64_t umf_table_digest_of(uint64_t sum) {
     return sum ? sum : 1;
 }
 
+/* The sum of a slab is of parts, which several threads can read in any order: sums of ranges that
+ * begin at parts are added up, and umf_table_digest_of ends it. `at`: of the range in the slab. */
+#define UMF_TABLE_SUM_PART ((size_t)512 << 10)
+uint64_t umf_table_slab_sum(const void *content, size_t at, size_t size);
+
 /* Bytes of a table without digests. The entries are sorted, without duplicates. */
 size_t umf_table_size(const umf_table_source_t *entries, uint32_t count, uint32_t slabs,
                       size_t identity_size);

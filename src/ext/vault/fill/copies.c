@@ -162,7 +162,6 @@ static umf_result_t fill_make(umf_vault_handle_t vault, uint64_t generation, umf
     fill->generation = generation;
     fill->what = what;
     fill->has_sums = has_sums;
-    fill->pins = true;
     umf_link_lock_take(&vault->filling);
     umf_result_t result =
         folder ? umf_fill_store(fill, folder, timeout_ms) : fill_all(fill, timeout_ms);

@@ -12,10 +12,9 @@
 #include "ext/vault/draft.h"
 #include "ext/vault/fill/fill.h"
 #include "ext/vault/folder/folder.h"
+#include "ext/vault/transfer.h"
 #include "system/checksum.h"
 #include "system/os.h"
-
-#define PART ((size_t)16 << 20) /* of a file: the device copies one while the next is read */
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
@@ -26,69 +25,45 @@ static umf_result_t copy_lost(const umf_fill_t *fill, int error) {
                                  "generation");
 }
 
-static umf_result_t sum_check(const umf_fill_t *fill, uint64_t sum, uint64_t expected) {
-    return umf_table_digest_of(sum) == expected
-               ? UMF_RESULT_SUCCESS
-               : umf_fill_broken(fill, "the file of its snapshot has other content than at its "
-                                       "snapshot: drop the generation");
-}
-
 umf_vault_copied_t umf_fill_copied(const umf_vault_slab_t *info) {
     umf_vault_copied_t copied;
     memcpy(&copied, info->device, sizeof(copied));
     return copied;
 }
 
-/* Two parts of memory for reading, pinned if the driver can. */
-static umf_result_t parts_make(umf_fill_t *fill) {
-    const umf_memory_provider_ext_ops_t *ext = fill->device->provider->ext;
-    void *at = NULL;
-    int error =
-        umf_os_map(&at, 2 * PART, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (error != 0) {
-        return umf_vault_no_memory(error, "memory to read a file");
+static umf_result_t memory_clear(const umf_fill_t *fill, const umf_fill_slab_t *slab) {
+    umf_memory_provider_handle_t provider = fill->device->provider;
+    void *queue;
+    umf_result_t result = provider->ext->queue_create(provider->self, &queue);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
     }
-    fill->parts = at;
-    fill->parts_pinned =
-        ext->host_pin && ext->host_unpin &&
-        ext->host_pin(fill->device->provider->self, at, 2 * PART) == UMF_RESULT_SUCCESS;
-    return UMF_RESULT_SUCCESS;
+    result = provider->ext->fill(provider->self, queue, slab->memory, 0, (size_t)slab->info.size);
+    umf_result_t waited = provider->ext->queue_wait(provider->self, queue);
+    provider->ext->queue_destroy(provider->self, queue);
+    return result ? result : waited;
 }
 
-void umf_fill_parts_end(umf_fill_t *fill) {
-    umf_memory_provider_handle_t provider = fill->parts ? fill->device->provider : NULL;
-    if (provider && fill->parts_pinned) {
-        provider->ext->host_unpin(provider->self, fill->parts, 2 * PART);
-    }
-    if (provider) {
-        umf_os_unmap(fill->parts, 2 * PART);
-    }
-    fill->parts = NULL;
-}
-
-umf_result_t umf_fill_read(umf_fill_t *fill, umf_fill_slab_t *slab) {
-    const umf_memory_provider_ext_ops_t *ext = fill->device->provider->ext;
-    void *self = fill->device->provider->self;
+umf_result_t umf_fill_read(const umf_fill_t *fill, umf_fill_slab_t *slab) {
     umf_vault_copied_t copied = umf_fill_copied(&slab->info);
-    size_t size = (size_t)slab->info.size;
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    umf_sum_t sum;
+    umf_transfer_t transfer = {.provider = fill->device->provider,
+                               .memory = slab->memory,
+                               .size = (size_t)slab->info.size,
+                               .fd = slab->source,
+                               .offset = copied.offset,
+                               .is_to_device = true,
+                               .has_sum = true};
     if (copied.offset == UMF_VAULT_NO_CONTENT) {
-        return ext->fill(self, fill->queue, slab->memory, 0, size);
+        return memory_clear(fill, slab);
     }
-    result = fill->parts ? UMF_RESULT_SUCCESS : parts_make(fill);
-    umf_sum_begin(&sum, size);
-    for (size_t at = 0; at < size && result == UMF_RESULT_SUCCESS; at += PART) {
-        size_t length = size - at < PART ? size - at : PART;
-        char *part = fill->parts + (fill->part ? PART : 0);
-        fill->part = !fill->part;
-        int error = umf_os_read_at(slab->source, part, length, copied.offset + at);
-        umf_result_t waited = ext->queue_wait(self, fill->queue); /* for the part before */
-        result = error ? copy_lost(fill, error) : waited;
-        result = result ? result : ext->copy(self, fill->queue, slab->memory + at, part, length);
-        umf_sum_add(&sum, part, length); /* while the device copies */
+    umf_result_t result = umf_transfer_run(&transfer);
+    if (transfer.error) {
+        return copy_lost(fill, transfer.error);
     }
-    return result ? result : sum_check(fill, umf_sum_end(&sum), copied.sum);
+    return result || transfer.sum == copied.sum
+               ? result
+               : umf_fill_broken(fill, "the file of its snapshot has other content than at its "
+                                       "snapshot: drop the generation");
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -168,7 +143,7 @@ static umf_result_t slab_write(store_t *store, umf_fill_slab_t *slab, uint32_t i
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    *sum = umf_table_digest(slab->host, size);
+    *sum = umf_table_digest_of(umf_table_slab_sum(slab->host, 0, size));
     if (expected && *sum != expected) {
         return umf_fill_broken(fill, "a copy has other content than at its snapshot: drop the "
                                      "generation");

@@ -9,11 +9,9 @@
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/memory_file.h"
-#include "system/checksum.h"
+#include "ext/vault/transfer.h"
 #include "system/os.h"
 
-/* Pinned in one call, while the device copies the part that was pinned before. */
-#define PIN_SIZE ((size_t)64 << 20)
 static const umf_memory_provider_ext_ops_t *ext_of(const umf_fill_t *fill) {
     return fill->device->provider->ext;
 }
@@ -39,12 +37,17 @@ static umf_result_t host_map(umf_fill_slab_t *slab, int fd, int prot) {
     return UMF_RESULT_SUCCESS;
 }
 
-umf_result_t umf_fill_map(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+static umf_result_t host_check(const umf_fill_t *fill, const umf_fill_slab_t *slab) {
     return umf_vault_is_sealed(slab->source, slab->info.size)
-               ? host_map(slab, slab->source, PROT_READ)
+               ? UMF_RESULT_SUCCESS
                : umf_fill_broken(fill,
                                  "memory of the host has another size than its slab, or is not "
                                  "sealed");
+}
+
+umf_result_t umf_fill_map(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    umf_result_t result = host_check(fill, slab);
+    return result ? result : host_map(slab, slab->source, PROT_READ);
 }
 
 umf_result_t umf_fill_host(umf_fill_slab_t *slab) {
@@ -60,29 +63,13 @@ umf_result_t umf_fill_host(umf_fill_slab_t *slab) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    /* They are pinned faster, if the system has them here. A child that has them mapped writable
-     * would prevent the seal. */
-    umf_os_advise(slab->host, (size_t)slab->info.size, MADV_HUGEPAGE);
+    /* A child that has them mapped writable would prevent the seal. */
     error = umf_os_advise(slab->host, (size_t)slab->info.size, MADV_DONTFORK);
     return error ? umf_vault_no_memory(error, "keeping a copy of a slab from children")
                  : UMF_RESULT_SUCCESS;
 }
 
-/* Copies that are pinned need no staging by the driver, and run while the next part is pinned. */
-static void host_pin(umf_fill_t *fill, umf_fill_slab_t *slab, size_t part) {
-    if (fill->pins && ext_of(fill)->host_pin && ext_of(fill)->host_unpin) {
-        fill->pins = ext_of(fill)->host_pin(self_of(fill), slab->host + slab->pinned, part) ==
-                     UMF_RESULT_SUCCESS;
-        slab->pinned += fill->pins ? part : 0;
-    }
-}
-
-static void host_end(const umf_fill_t *fill, umf_fill_slab_t *slab) {
-    for (size_t at = 0; at < slab->pinned; at += PIN_SIZE) {
-        size_t part = slab->pinned - at < PIN_SIZE ? slab->pinned - at : PIN_SIZE;
-        ext_of(fill)->host_unpin(self_of(fill), slab->host + at, part);
-    }
-    slab->pinned = 0;
+static void host_end(umf_fill_slab_t *slab) {
     if (slab->host) {
         umf_os_unmap(slab->host, (size_t)slab->info.size);
         slab->host = NULL;
@@ -169,37 +156,50 @@ static umf_result_t slab_open(const umf_fill_t *fill, umf_fill_slab_t *slab) {
         umf_result_t result = memory_show(fill, slab);
         return result ? result : umf_fill_host(slab);
     }
-    umf_result_t result = is_file(slab) ? UMF_RESULT_SUCCESS : umf_fill_map(fill, slab);
+    umf_result_t result = is_file(slab) ? UMF_RESULT_SUCCESS : host_check(fill, slab);
     return result ? result : memory_make(fill, slab);
 }
 
-static umf_result_t slab_copy(umf_fill_t *fill, umf_fill_slab_t *slab) {
-    umf_result_t result = UMF_RESULT_SUCCESS;
-    size_t size = (size_t)slab->info.size;
-    if (is_file(slab)) {
-        return umf_fill_read(fill, slab);
-    }
-    for (size_t at = 0; at < size && result == UMF_RESULT_SUCCESS; at += PIN_SIZE) {
-        size_t part = size - at < PIN_SIZE ? size - at : PIN_SIZE;
-        char *host = slab->host + at, *memory = slab->memory + at;
-        host_pin(fill, slab, part);
-        result = ext_of(fill)->copy(self_of(fill), fill->queue,
-                                    umf_fill_makes_copies(fill) ? host : memory,
-                                    umf_fill_makes_copies(fill) ? memory : host, part);
-    }
-    return result;
+static umf_result_t to_host(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    umf_transfer_t transfer = {.provider = fill->device->provider,
+                               .memory = slab->memory,
+                               .size = (size_t)slab->info.size,
+                               .fd = slab->made,
+                               .has_sum = fill->has_sums};
+    umf_result_t result = umf_transfer_run(&transfer);
+    slab->sum = fill->has_sums ? transfer.sum : 0;
+    return transfer.error ? umf_vault_no_memory(transfer.error, "making a copy of a slab") : result;
 }
 
-umf_result_t umf_fill_fetch(umf_fill_t *fill, umf_fill_slab_t *slab) {
-    umf_result_t result = memory_show(fill, slab);
-    result = result ? result : ext_of(fill)->queue_create(self_of(fill), &fill->queue);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
+/* The copy is sealed, so it can be read at any time. */
+static umf_result_t from_host(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    uint64_t sum = umf_fill_copied(&slab->info).sum;
+    umf_transfer_t transfer = {.provider = fill->device->provider,
+                               .memory = slab->memory,
+                               .size = (size_t)slab->info.size,
+                               .fd = slab->source,
+                               .is_to_device = true,
+                               .has_sum = sum != 0};
+    umf_result_t result = umf_transfer_run(&transfer);
+    if (transfer.error) {
+        return umf_vault_no_memory(transfer.error, "reading a copy of a slab");
     }
-    result = slab_copy(fill, slab);
-    umf_result_t waited = ext_of(fill)->queue_wait(self_of(fill), fill->queue);
-    ext_of(fill)->queue_destroy(self_of(fill), fill->queue);
-    return result ? result : waited;
+    return result || !sum || sum == transfer.sum
+               ? result
+               : umf_fill_broken(
+                     fill, "a copy has other content than at its snapshot: drop the generation");
+}
+
+static umf_result_t slab_copy(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    if (umf_fill_makes_copies(fill)) {
+        return to_host(fill, slab);
+    }
+    return is_file(slab) ? umf_fill_read(fill, slab) : from_host(fill, slab);
+}
+
+umf_result_t umf_fill_fetch(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    umf_result_t result = memory_show(fill, slab);
+    return result ? result : to_host(fill, slab);
 }
 
 umf_result_t umf_fill_check(const umf_fill_t *fill, const umf_fill_slab_t *slab) {
@@ -219,34 +219,22 @@ umf_result_t umf_fill_check(const umf_fill_t *fill, const umf_fill_slab_t *slab)
     return UMF_RESULT_SUCCESS;
 }
 
-/* Of memory; a file was compared while it was read. */
-static umf_result_t sum_check(const umf_fill_t *fill, const umf_fill_slab_t *slab) {
-    uint64_t sum = is_file(slab) ? 0 : umf_fill_copied(&slab->info).sum;
-    return sum == 0 || sum == umf_table_digest(slab->host, (size_t)slab->info.size)
-               ? UMF_RESULT_SUCCESS
-               : umf_fill_broken(
-                     fill, "a copy has other content than at its snapshot: drop the generation");
-}
-
 static umf_result_t slab_check(const umf_fill_t *fill, umf_fill_slab_t *slab) {
+    umf_result_t result = UMF_RESULT_SUCCESS;
     if (umf_fill_makes_copies(fill)) {
-        umf_result_t result = umf_fill_check(fill, slab);
-        umf_vault_copied_t copied = {0};
-        if (fill->has_sums) {
-            copied.sum = umf_table_digest(slab->host, (size_t)slab->info.size);
-        }
+        umf_vault_copied_t copied = {.sum = slab->sum};
+        result = umf_fill_check(fill, slab);
         memcpy(slab->info.device, &copied, sizeof(copied));
         slab->info.kind = UMF_VAULT_KIND_HOST;
-        return result;
+    } else {
+        memcpy(slab->info.device, fill->device->id, sizeof(slab->info.device));
+        slab->info.kind = UMF_VAULT_KIND_DEVICE;
     }
-    umf_result_t result = sum_check(fill, slab);
-    memcpy(slab->info.device, fill->device->id, sizeof(slab->info.device));
-    slab->info.kind = UMF_VAULT_KIND_DEVICE;
     return result;
 }
 
 static void slab_end(const umf_fill_t *fill, umf_fill_slab_t *slab) {
-    host_end(fill, slab);
+    host_end(slab);
     memory_end(fill, slab);
     for (int *fd = &slab->source; fd; fd = fd == &slab->source ? &slab->made : NULL) {
         if (*fd != -1) {
@@ -262,7 +250,7 @@ static umf_result_t slabs_give(umf_fill_t *fill) {
     umf_result_t result = UMF_RESULT_SUCCESS;
     for (unsigned i = 0; i < fill->count && result == UMF_RESULT_SUCCESS; i++) {
         umf_fill_slab_t *slab = &fill->slabs[i];
-        host_end(fill, slab); /* what is mapped writable, or pinned, cannot be sealed */
+        host_end(slab); /* what is mapped writable cannot be sealed */
         result = umf_fill_makes_copies(fill) ? result : memory_give(fill, slab);
         body[i] = slab->info;
         fds[i] = slab->made;
@@ -280,27 +268,13 @@ static umf_result_t slabs_give(umf_fill_t *fill) {
     return umf_vault_ask(fill->vault, &call);
 }
 
-/* The slabs in work: sums are computed while the device copies. */
 static umf_result_t slabs_make(umf_fill_t *fill) {
-    umf_result_t result = ext_of(fill)->queue_create(self_of(fill), &fill->queue);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
+    umf_result_t result = UMF_RESULT_SUCCESS;
     for (unsigned i = 0; i < fill->count && result == UMF_RESULT_SUCCESS; i++) {
-        result = slab_open(fill, &fill->slabs[i]);
-        result = result ? result : slab_copy(fill, &fill->slabs[i]);
-    }
-    for (unsigned i = 0;
-         i < fill->count && result == UMF_RESULT_SUCCESS && !umf_fill_makes_copies(fill); i++) {
-        result = slab_check(fill, &fill->slabs[i]);
-    }
-    umf_result_t waited = ext_of(fill)->queue_wait(self_of(fill), fill->queue);
-    ext_of(fill)->queue_destroy(self_of(fill), fill->queue);
-    umf_fill_parts_end(fill);
-    result = result ? result : waited;
-    for (unsigned i = 0;
-         i < fill->count && result == UMF_RESULT_SUCCESS && umf_fill_makes_copies(fill); i++) {
-        result = slab_check(fill, &fill->slabs[i]);
+        umf_fill_slab_t *slab = &fill->slabs[i];
+        result = slab_open(fill, slab);
+        result = result ? result : slab_copy(fill, slab);
+        result = result ? result : slab_check(fill, slab);
     }
     return result ? result : slabs_give(fill);
 }

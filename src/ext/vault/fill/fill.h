@@ -16,7 +16,7 @@ typedef struct umf_fill_slab_t {
     umf_vault_slab_t info;
     int source, made; /* descriptors; -1: none */
     char *host;       /* mapped memory of the host; NULL: none */
-    size_t pinned;    /* bytes of it */
+    uint64_t sum;     /* of what was copied */
     char *memory;     /* of the device: an allocation, or mapped memory; NULL: none */
     size_t reserved;  /* of the range that it is mapped in */
     bool is_shown;
@@ -28,15 +28,11 @@ typedef struct umf_fill_t {
     umf_vault_fill_t what;
     uint64_t file, next; /* of a file: its number, and the place of the next slab; 0: the end */
     bool has_sums;
-    bool pins; /* false: the driver has refused it */
     umf_table_t table;
     void *table_at;
     size_t table_size;
     uint32_t near; /* index of the slab that is searched first */
     umf_vault_device_t *device;
-    void *queue;
-    char *parts; /* of a file that is read, two of them; NULL: none */
-    bool parts_pinned, part;
     unsigned count; /* of slabs that are in work, all of the device */
     umf_fill_slab_t slabs[UMF_VAULT_GIVE_MAX];
     umf_link_call_t call;
@@ -69,9 +65,7 @@ void umf_fill_end(umf_fill_t *fill);
 
 umf_vault_copied_t umf_fill_copied(const umf_vault_slab_t *info);
 /* Reads a slab from its file into memory of the device, and compares its sum. */
-umf_result_t umf_fill_read(umf_fill_t *fill, umf_fill_slab_t *slab);
-/* Nothing is read any more. */
-void umf_fill_parts_end(umf_fill_t *fill);
+umf_result_t umf_fill_read(const umf_fill_t *fill, umf_fill_slab_t *slab);
 /* Writes the generation into a file of a folder, which becomes the copy of its memory. */
 umf_result_t umf_fill_store(umf_fill_t *fill, const char *folder, uint64_t timeout_ms);
 
@@ -81,8 +75,8 @@ umf_result_t umf_fill_store(umf_fill_t *fill, const char *folder, uint64_t timeo
 umf_result_t umf_fill_map(const umf_fill_t *fill, umf_fill_slab_t *slab);
 /* Makes and maps memory of the host. */
 umf_result_t umf_fill_host(umf_fill_slab_t *slab);
-/* Copies the source, which is memory of the device, into mapped memory of the host. */
-umf_result_t umf_fill_fetch(umf_fill_t *fill, umf_fill_slab_t *slab);
+/* Copies the source, which is memory of the device, into memory of the host. */
+umf_result_t umf_fill_fetch(const umf_fill_t *fill, umf_fill_slab_t *slab);
 /* The entries of a slab in memory of the host against the sums of the commit. */
 umf_result_t umf_fill_check(const umf_fill_t *fill, const umf_fill_slab_t *slab);
 /* Makes the slabs in work and hands them over; afterwards none is. Those that were not handed over
