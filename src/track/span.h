@@ -121,10 +121,13 @@ static inline uint8_t umf_span_kind(const umf_span_t *span) {
 /* Is `ptr` the address of a descriptor, in use or not? Then it may be read. */
 bool umf_span_is_one(const void *ptr);
 
+static inline bool umf_span_kind_is_live(uint8_t kind) {
+    return (uint8_t)(kind - UMF_SPAN_POOL) <= UMF_SPAN_IMPORT - UMF_SPAN_POOL;
+}
+
 /* Is the span in the map? */
 static inline bool umf_span_is_live(const umf_span_t *span) {
-    uint8_t kind = umf_span_kind(span);
-    return kind == UMF_SPAN_POOL || kind == UMF_SPAN_IMPORT;
+    return umf_span_kind_is_live(umf_span_kind(span));
 }
 
 /* The rare cases of the functions below. */
@@ -172,15 +175,15 @@ static inline void umf_span_link_locked(umf_span_set_t *set, umf_span_t *span) {
 
 /* Publishes the usual span: it lies within one GiB and not inside of another span, and the map has
  * its tables. false: it is not such a span; nothing is published. */
-UMF_INLINE bool umf_span_publish_near(umf_span_set_t *set, umf_span_t *span, uintptr_t base,
-                                      size_t size, umf_span_kind_t kind) {
+UMF_INLINE bool umf_span_publish_near(const umf_span_set_t *set, umf_span_t *span, uintptr_t base,
+                                      size_t size, umf_span_kind_t kind, umf_map_entry_t entry) {
     if (umf_unlikely(!umf_map_is_near(base, size))) {
         return false;
     }
     span->outer = 0;
     span->depth = 1;
     atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_release);
-    bool is_done = umf_map_insert_near(set->map, base, size, umf_span_map_entry(set, span));
+    bool is_done = umf_map_insert_near(set->map, base, size, entry);
     if (umf_unlikely(!is_done)) {
         atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
     }
@@ -216,8 +219,9 @@ UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t
     span->id = umf_span_new_id();
     atomic_store_explicit(&span->exported, NULL, memory_order_relaxed);
     umf_span_link_locked(set, span);
+    umf_map_entry_t entry = umf_map_entry_make(class_offset, set->pool, umf_span_index(span));
     umf_unlock(&set->lock);
-    if (umf_unlikely(!umf_span_publish_near(set, span, base, size, kind))) {
+    if (umf_unlikely(!umf_span_publish_near(set, span, base, size, kind, entry))) {
         umf_result_t result = umf_span_publish_slow(set, span, kind);
         if (result != UMF_RESULT_SUCCESS) {
             return result;
@@ -229,7 +233,7 @@ UMF_INLINE umf_result_t umf_span_add(umf_span_set_t *set, uintptr_t base, size_t
     return UMF_RESULT_SUCCESS;
 }
 
-static inline void umf_span_unlink_locked(umf_span_set_t *set, umf_span_t *span) {
+UMF_INLINE void umf_span_unlink_locked(umf_span_set_t *set, umf_span_t *span) {
     umf_span_t *all = umf_span_table;
     uint32_t prev = span->prev, next = span->next;
     umf_assert_locked(&set->lock);
@@ -254,7 +258,7 @@ static inline bool umf_span_is_at(const umf_span_set_t *set, const umf_span_t *s
  * the exchange lets one pass. */
 static inline bool umf_span_claim(const umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     uint8_t kind = umf_span_kind(span), taken = kind;
-    if (umf_unlikely(kind == 0 || kind == UMF_SPAN_DORMANT || !umf_span_is_at(set, span, base)) ||
+    if (umf_unlikely(!umf_span_kind_is_live(kind) || !umf_span_is_at(set, span, base)) ||
         !atomic_compare_exchange_strong_explicit(&span->kind, &taken, 0, memory_order_seq_cst,
                                                  memory_order_relaxed)) {
         return false;
@@ -267,9 +271,8 @@ static inline bool umf_span_claim(const umf_span_set_t *set, umf_span_t *span, u
     return is_it;
 }
 
-/* Removes a claimed span from the map. */
-UMF_INLINE void umf_span_erase(umf_span_set_t *set, umf_span_t *span) {
-    uintptr_t base = span->base;
+/* Removes a claimed span that begins at `base` from the map. */
+UMF_INLINE void umf_span_erase(umf_span_set_t *set, umf_span_t *span, uintptr_t base) {
     size_t size = span->size;
     if (umf_unlikely(!umf_map_is_near(base, size) || span->outer ||
                      !umf_map_remove_near(set->map, base, size, umf_span_map_entry(set, span),
@@ -286,7 +289,7 @@ UMF_INLINE umf_result_t umf_span_withdraw(umf_span_set_t *set, umf_span_t *span,
     if (umf_unlikely(!umf_span_claim(set, span, base))) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
-    umf_span_erase(set, span);
+    umf_span_erase(set, span, base);
     if (umf_use_is_possible()) {
         umf_span_wait_unused(span);
     }
@@ -307,11 +310,12 @@ UMF_INLINE bool umf_span_wake(umf_span_set_t *set, umf_span_t *span, size_t size
     /* Atomic, because visitors of the set may read it. */
     __atomic_store_n(&span->size, size, __ATOMIC_RELAXED);
     span->id = umf_span_new_id();
-    return umf_likely(umf_span_publish_near(set, span, span->base, size, UMF_SPAN_POOL)) ||
+    return umf_likely(umf_span_publish_near(set, span, span->base, size, UMF_SPAN_POOL,
+                                            umf_span_map_entry(set, span))) ||
            umf_span_wake_slow(set, span);
 }
 
-static inline void umf_span_put_locked(umf_span_set_t *set, umf_span_t *span) {
+UMF_INLINE void umf_span_put_locked(umf_span_set_t *set, umf_span_t *span) {
     umf_assert_locked(&set->lock);
     if (umf_unlikely(set->spare_count >= UMF_SPAN_SPARE_MAX)) {
         umf_span_release_slow(span);

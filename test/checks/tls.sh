@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the size of the thread-local memory of libumf: tls.sh <readelf> <libumf.so>
 #
-# One variable of ours is reached by the fast (initial-exec) way. That puts all thread-local variables
+# Variables of ours are reached by the fast (initial-exec) way. That puts all thread-local variables
 # of the library into the small block that dlopen has to spare, so together they may take 128 bytes:
 # beyond it dlopen fails with "cannot allocate memory in static TLS block" in programs with many libraries.
 set -euo pipefail

@@ -21,6 +21,9 @@ static inline umf_memory_pool_handle_t umf_tracked_pool(const umf_tracked_provid
 UMF_COLD umf_result_t umf_tracked_alloc_failed(umf_tracked_provider_t *tracked, size_t size,
                                                umf_result_t result);
 
+/* Ends the export of a withdrawn span, if it has one, and tells the callbacks of the pool. */
+UMF_COLD void umf_tracked_tell_withdrawn(const umf_tracked_provider_t *tracked, umf_span_t *span);
+
 #define answer(provider, call)                                                                     \
     __extension__({                                                                                \
         umf_result_t answer_result = (call);                                                       \

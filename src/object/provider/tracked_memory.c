@@ -9,6 +9,7 @@
 #include "object/listener.h"
 #include "object/provider/memory_watch.h"
 #include "object/provider/provider_own.h"
+#include "object/provider/tracked_range.h"
 #include "object/refusal.h"
 #include "system/keep_errno.h"
 #include "track/page.h"
@@ -174,8 +175,7 @@ static UMF_COLD umf_result_t free_failed(umf_tracked_provider_t *tracked, umf_sp
                                          const void *ptr, size_t size, umf_result_t result) {
     UMF_KEEP_ERRNO;
     umf_provider_failed(tracked);
-    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_ALLOC, .pool = umf_tracked_pool(tracked),
-              .address = (uintptr_t)ptr, .size = size);
+    umf_tracked_page_event(tracked, UMF_RECORD_PROVIDER_ALLOC, (uintptr_t)ptr, size);
     if (umf_span_restore(&tracked->spans, span) != UMF_RESULT_SUCCESS) {
         UMF_LOG_ERROR("%p could not be freed by its provider and cannot be recorded again", ptr);
     } else if (umf_memory_watch_of(tracked)) {
@@ -184,17 +184,11 @@ static UMF_COLD umf_result_t free_failed(umf_tracked_provider_t *tracked, umf_sp
     return result;
 }
 
-UMF_INLINE void tell_unmapping(const umf_tracked_provider_t *tracked, const umf_span_t *span) {
-    if (umf_unlikely(umf_memory_watch_of(tracked) != NULL)) {
-        UMF_KEEP_ERRNO;
-        umf_memory_watch_unmapping(tracked, (void *)span->base, span->size, span->id);
-    }
-}
-
-UMF_INLINE void tracked_drop_export(const umf_tracked_provider_t *tracked, umf_span_t *span) {
-    if (umf_unlikely(atomic_load_explicit(&span->exported, memory_order_relaxed) != NULL)) {
-        UMF_KEEP_ERRNO;
-        umf_core_export_ends(span, tracked->root);
+/* Ends the export of a withdrawn span, and tells the callbacks of the pool. */
+UMF_INLINE void tell_withdrawn(umf_tracked_provider_t *tracked, umf_span_t *span) {
+    uintptr_t exported = (uintptr_t)atomic_load_explicit(&span->exported, memory_order_relaxed);
+    if (umf_unlikely((exported | (uintptr_t)umf_memory_watch_of(tracked)) != 0)) {
+        umf_tracked_tell_withdrawn(tracked, span);
     }
 }
 
@@ -215,10 +209,10 @@ UMF_INLINE umf_result_t tracked_free_sized(umf_tracked_provider_t *tracked, free
     if (umf_unlikely(result != UMF_RESULT_SUCCESS)) {
         return freed_twice(ptr);
     }
-    tracked_drop_export(tracked, span);
-    tell_unmapping(tracked, span);
-    UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = umf_tracked_pool(tracked),
-              .address = (uintptr_t)ptr, .size = size);
+    tell_withdrawn(tracked, span);
+    if (umf_event_is_enabled()) { /* an event here would give each free a stack frame to protect */
+        umf_tracked_page_event(tracked, UMF_RECORD_PROVIDER_FREE, (uintptr_t)ptr, size);
+    }
     int error = errno; /* not UMF_KEEP_ERRNO, which would keep errno through the whole function */
     result = free(tracked->self, ptr, size);
     errno = error;
@@ -234,8 +228,7 @@ static umf_result_t tell_mapped(umf_tracked_provider_t *tracked, void *memory, s
     umf_result_t result = umf_memory_watch_mapped(tracked, memory, size);
     umf_span_t *span = result == UMF_RESULT_SUCCESS ? NULL : umf_tracked_find(tracked, memory);
     if (span && umf_span_withdraw(&tracked->spans, span, (uintptr_t)memory) == UMF_RESULT_SUCCESS) {
-        UMF_EVENT(.kind = UMF_RECORD_PROVIDER_FREE, .pool = umf_tracked_pool(tracked),
-                  .address = (uintptr_t)memory, .size = size);
+        umf_tracked_page_event(tracked, UMF_RECORD_PROVIDER_FREE, (uintptr_t)memory, size);
         tracked->ops.free(tracked->self, memory, size);
         forget(tracked, span);
         umf_tracked_refuse(size, result);
@@ -266,8 +259,7 @@ umf_result_t umf_tracked_make_dormant(umf_tracked_provider_t *tracked, umf_span_
     if (umf_unlikely(umf_span_withdraw(&tracked->spans, span, base) != UMF_RESULT_SUCCESS)) {
         return freed_twice((void *)base);
     }
-    tracked_drop_export(tracked, span);
-    tell_unmapping(tracked, span);
+    tell_withdrawn(tracked, span);
     tracked->ext->reuse_count(tracked->self, span->size, 0);
     umf_span_begin_dormancy(span);
     return UMF_RESULT_SUCCESS;

@@ -10,6 +10,7 @@
 #include "object/provider/provider_own.h"
 #include "object/provider/provider_query.h"
 #include "object/refusal.h"
+#include "system/keep_errno.h"
 #include "system/os.h"
 
 umf_result_t umf_tracked_create(umf_memory_provider_handle_t provider, uint32_t pool_index,
@@ -265,4 +266,14 @@ UMF_COLD umf_result_t umf_tracked_alloc_failed(umf_tracked_provider_t *tracked, 
     umf_refusal_by_provider(tracked, size, result);
     UMF_EVENT(.kind = UMF_RECORD_PROVIDER_REFUSED, .pool = umf_tracked_pool(tracked), .size = size);
     return result;
+}
+
+void umf_tracked_tell_withdrawn(const umf_tracked_provider_t *tracked, umf_span_t *span) {
+    UMF_KEEP_ERRNO;
+    if (atomic_load_explicit(&span->exported, memory_order_relaxed)) {
+        umf_core_export_ends(span, tracked->root);
+    }
+    if (umf_memory_watch_of(tracked)) {
+        umf_memory_watch_unmapping(tracked, (void *)span->base, span->size, span->id);
+    }
 }

@@ -127,9 +127,10 @@ UMF_INLINE umf_result_t umf_block_usable_size(const umf_block_ops_t *ops, void *
     }
 
 /* Defines <kind>_last_error, of the thread, <kind>_fail, which sets it, and
- * <kind>_last_allocation_error. */
+ * <kind>_last_allocation_error. The error is reached as the thread's block (base/thread_slot.h),
+ * which puts all thread-local variables of the library into static memory anyway. */
 #define UMF_BLOCK_ERRORS(kind)                                                                     \
-    static __thread umf_short_result_t kind##_last_error;                                          \
+    static UMF_THREAD_SLOT_TLS umf_short_result_t kind##_last_error;                               \
     static UMF_COLD void *kind##_fail(umf_result_t result) {                                       \
         kind##_last_error = umf_result_shorten(result);                                            \
         umf_tell_refused(#kind, result);                                                           \
