@@ -88,11 +88,15 @@ typedef struct umf_remote_params_t {
     size_t limit_in_flight;
     /// Of ::umf_remote_flags_t.
     unsigned flags;
+    /// Requests that may be in transfer at once on a connection, whatever their size; 0: 1,024.
+    /// Both sides count: the peer's further requests wait, the owner refuses those of a peer that
+    /// does not wait. A get or put is a request for each 8 MiB, on one machine for each MiB.
+    size_t limit_requests;
 } umf_remote_params_t;
 
 /// @brief The defaults.
 #define UMF_REMOTE_PARAMS_INIT                                                                     \
-    { sizeof(umf_remote_params_t), NULL, NULL, NULL, 0, 0, 0 }
+    { sizeof(umf_remote_params_t), NULL, NULL, NULL, 0, 0, 0, 0 }
 
 /// @brief What peers may do. Joined by |.
 typedef enum umf_remote_rights_t {

@@ -16,19 +16,21 @@ static PyObject *remote_probe(PyObject *module, PyObject *unused) {
     return Py_BuildValue("Ns", PyBool_FromLong(result == UMF_RESULT_SUCCESS), text);
 }
 
-/* remote_create(devices, key file, deadline in ms, bytes in flight, also UCX on this machine?) ->
- * context */
+/* remote_create(devices, key file, deadline in ms, bytes in flight, also UCX on this machine?,
+ * requests) -> context */
 static PyObject *remote_create(PyObject *module, PyObject *args) {
     (void)module;
     umf_remote_params_t params = UMF_REMOTE_PARAMS_INIT;
     umf_remote_handle_t remote = NULL;
-    uint64_t limit;
+    uint64_t limit, requests;
     int is_network;
-    if (!PyArg_ParseTuple(args, "zzO&O&p:remote_create", &params.devices, &params.key_file,
-                          umf_py_u64, &params.deadline_ms, umf_py_u64, &limit, &is_network)) {
+    if (!PyArg_ParseTuple(args, "zzO&O&pO&:remote_create", &params.devices, &params.key_file,
+                          umf_py_u64, &params.deadline_ms, umf_py_u64, &limit, &is_network,
+                          umf_py_u64, &requests)) {
         return NULL;
     }
     params.limit_in_flight = (size_t)limit;
+    params.limit_requests = (size_t)requests;
     params.flags = is_network ? UMF_REMOTE_NETWORK_ONLY : 0;
     umf_result_t result;
     umfLastErrorClear();
@@ -317,7 +319,7 @@ static PyObject *remote_wait(PyObject *module, PyObject *args) {
 PyMethodDef umf_py_remote_functions[] = {
     {"remote_probe", remote_probe, METH_NOARGS, "remote_probe()\n--\n\n"},
     {"remote_create", remote_create, METH_VARARGS,
-     "remote_create(devices, key_file, deadline_ms, limit, network_only, /)\n--\n\n"},
+     "remote_create(devices, key_file, deadline_ms, limit, network_only, requests, /)\n--\n\n"},
     {"remote_destroy", remote_destroy, METH_O, "remote_destroy(remote, /)\n--\n\n"},
     {"remote_publish", remote_publish, METH_VARARGS,
      "remote_publish(remote, buffer, rights, /)\n--\n\n"},

@@ -166,6 +166,8 @@ class Remote(_Closing):
         deadline: seconds without progress until a transfer fails
         limit_in_flight: bytes in transfer at once in each direction; 0: 64 MiB
         network_only: processes of this machine use UCX, too, and not a socket and shared memory
+        limit_requests: requests in transfer at once on a connection, whatever their size; further
+            ones wait; 0: 1,024
     """
 
     __slots__ = ("_uses",)
@@ -177,10 +179,13 @@ class Remote(_Closing):
         deadline: float = 10.0,
         limit_in_flight: int = 0,
         network_only: bool = False,
+        limit_requests: int = 0,
     ) -> None:
         self._uses = _core.Uses("context", _core.remote_destroy, None)
         milliseconds = int(min(max(0.001, deadline), 1e15) * 1000)
-        self._uses.open(_core.remote_create, devices, key_file, milliseconds, limit_in_flight, network_only)
+        self._uses.open(
+            _core.remote_create, devices, key_file, milliseconds, limit_in_flight, network_only, limit_requests
+        )
 
     @property
     def is_open(self) -> bool:

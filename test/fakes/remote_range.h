@@ -24,11 +24,13 @@ constexpr size_t MiB = size_t{1} << 20;
 // Both sides are on one machine: by UCX, or by socket and shared memory.
 inline bool is_local = false;
 
-inline umf_remote_handle_t make_context(uint64_t deadline_ms, const char *key_file = nullptr) {
+inline umf_remote_handle_t make_context(uint64_t deadline_ms, const char *key_file = nullptr,
+                                        size_t limit_requests = 0) {
     umf_remote_params_t params = UMF_REMOTE_PARAMS_INIT;
     umf_remote_handle_t remote = nullptr;
     params.deadline_ms = deadline_ms;
     params.key_file = key_file;
+    params.limit_requests = limit_requests;
     params.library = getenv("UMF_TEST_UCX"); // a file; else the library of the system
     params.flags = is_local ? 0 : UMF_REMOTE_NETWORK_ONLY;
     const std::vector<int> blocked = blocked_signals();

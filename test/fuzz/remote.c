@@ -93,6 +93,7 @@ static void remote_init(void) {
                              .ucs_status_string = fake_text};
     remote.deadline = 10000;
     remote.limit = 1 << 20;
+    remote.requests_limit = 8;
 }
 
 /* --- a published range, a session and an operation -------------------------------------------- */
@@ -134,8 +135,12 @@ static remote_connection_t connection;
 
 static void peer_init(void) {
     memset(buffer, CANARY, sizeof(buffer));
-    connection = (remote_connection_t){
-        .state = REMOTE_READY, .number = 5, .session = 7, .limit = 1 << 20, .memories = 1};
+    connection = (remote_connection_t){.state = REMOTE_READY,
+                                       .number = 5,
+                                       .session = 7,
+                                       .limit = 1 << 20,
+                                       .parts_limit = 8,
+                                       .memories = 1};
     worker_init(&connection.worker);
     connection.endpoint =
         (remote_link_t){.remote = &remote, .worker = &connection.worker, .endpoint = &remote};

@@ -161,14 +161,17 @@ static void welcomed(umf_remote_handle_t remote, remote_connection_t *connection
                                     message->answer == REMOTE_STALE ? REMOTE_STALE : REMOTE_DENIED);
         return;
     }
-    if (message->length == 0 || (connection->endpoint.is_local && !connection->endpoint.window)) {
-        /* Parts of 0 bytes would not end. */
+    if (message->length == 0 || message->offset == 0 ||
+        (connection->endpoint.is_local && !connection->endpoint.window)) {
+        /* Parts of 0 bytes, or none at a time, would not end. */
         umf_remote_connection_break(remote, connection, REMOTE_FAILED);
         return;
     }
     connection->state = REMOTE_READY;
     connection->session = message->session;
     connection->limit = message->length < remote->limit ? (size_t)message->length : remote->limit;
+    connection->parts_limit =
+        message->offset < remote->requests_limit ? (size_t)message->offset : remote->requests_limit;
     connection->progress = umf_remote_now();
 }
 

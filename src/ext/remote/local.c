@@ -23,7 +23,6 @@
 
 #define WINDOW (REMOTE_SLOTS * REMOTE_SLOT)
 #define BACKLOG 128
-#define QUEUE_MAX 65536u    /* messages that a process does not read */
 #define MESSAGES_AT_ONCE 16 /* then the other links are served */
 #define ACCEPTS_AT_ONCE 16  /* any user of the machine can connect, and is refused afterwards */
 #define ACCEPT_AGAIN_MS 50u
@@ -141,7 +140,7 @@ static int send_now(remote_link_t *link, const remote_message_t *message, int pa
 }
 
 static int send_later(remote_link_t *link, const remote_message_t *message) {
-    queued_t *queued = link->queued < QUEUE_MAX ? umf_meta_alloc(sizeof(*queued)) : NULL;
+    queued_t *queued = link->queued < REMOTE_QUEUE_MAX ? umf_meta_alloc(sizeof(*queued)) : NULL;
     if (!queued) {
         return ENOMEM;
     }

@@ -118,13 +118,15 @@ typedef struct remote_link_t {
     void *endpoint;          /* NULL: closed, or local */
     bool has_failed;
     umf_ucs_status_t status; /* of the failure */
+    size_t queued;           /* messages that are not sent */
     bool is_local;           /* The rest is for local ones */
     umf_list_t local;        /* of all that are open */
     umf_kept_fd_t socket;
     char *window;     /* NULL: none yet */
     umf_list_t queue; /* messages that the socket had no room for */
-    size_t queued;
 } remote_link_t;
+
+#define REMOTE_QUEUE_MAX 65536u /* messages that the other process does not take */
 
 /* A window: shared memory of both sides, in slots. */
 #define REMOTE_SLOTS 4u
@@ -161,6 +163,7 @@ typedef struct remote_session_t {
     unsigned char nonce[REMOTE_ID], peer_nonce[REMOTE_ID];
     size_t in_flight;  /* bytes */
     uint64_t progress; /* when a transfer has ended last */
+    size_t transfers;
 } remote_session_t;
 
 /* A part of a transfer, at the owner: memory of an export that is in use. */
@@ -194,7 +197,8 @@ typedef struct remote_connection_t {
     bool is_proven;          /* the owner has the key */
     size_t memories;         /* that are open */
     size_t in_flight, limit; /* bytes */
-    unsigned slots;          /* that are taken, as bits. Of local ones */
+    size_t parts, parts_limit;
+    unsigned slots; /* that are taken, as bits. Of local ones */
     unsigned char nonce[REMOTE_ID], owner[REMOTE_ID];
     size_t address_length;                     /* 0: the owner has no UCX */
     unsigned char address[REMOTE_ADDRESS_MAX]; /* of the owner, of UCX */
@@ -273,8 +277,8 @@ struct umf_remote_t {
     umf_kept_fd_t wakes[2]; /* a pipe: it is read by the thread, and written to wake it */
     bool is_deaf;           /* the program has closed it. The thread's */
     unsigned forks;
-    uint64_t deadline; /* in ms */
-    size_t limit;
+    uint64_t deadline;            /* in ms */
+    size_t limit, requests_limit; /* of a connection: bytes, and transfers */
     bool has_key;
     umf_remote_key_t key;
     unsigned char id[REMOTE_ID];

@@ -19,6 +19,7 @@ static void transfer_end(umf_remote_handle_t remote, remote_transfer_t *transfer
     if (transfer->session) {
         transfer->session->in_flight -= transfer->size;
         transfer->session->progress = umf_remote_now();
+        transfer->session->transfers--;
     }
     umf_list_remove(&transfer->link);
     umf_use_end(transfer->span);
@@ -80,7 +81,8 @@ static remote_answer_t transfer_begin(umf_remote_handle_t remote, remote_session
                                       const remote_message_t *request, unsigned right,
                                       remote_transfer_t **out) {
     remote_answer_t answer;
-    if (request->length > remote->limit - session->in_flight) {
+    if (request->length > remote->limit - session->in_flight ||
+        session->transfers >= remote->requests_limit) {
         return REMOTE_BUSY;
     }
     umf_lock(&remote->lock);
@@ -114,6 +116,7 @@ static remote_answer_t transfer_begin(umf_remote_handle_t remote, remote_session
                                 .size = request->length,
                                 .deadline = umf_remote_now() + remote->deadline};
     session->in_flight += made->size;
+    session->transfers++;
     umf_list_add(&remote->transfers, &made->link);
     *out = made;
     return REMOTE_FINE;
@@ -302,6 +305,7 @@ static void welcome(remote_session_t *session, remote_answer_t answer) {
                               .number = session->connection,
                               .session = session->id,
                               .length = session->endpoint.remote->limit,
+                              .offset = session->endpoint.remote->requests_limit,
                               .answer = (uint32_t)answer};
     if (session->endpoint.is_local && answer == REMOTE_FINE) {
         umf_remote_local_welcome(&session->endpoint, &reply);

@@ -60,6 +60,7 @@ static void part_end(remote_part_t *part) {
     op->parts--;
     op->renewals -= part->is_renewal;
     part->connection->in_flight -= part->size;
+    part->connection->parts--;
     part->connection->progress = umf_remote_now();
     if (!part->is_renewal) {
         part->connection->slots &= ~slot_bit(part->number);
@@ -123,6 +124,7 @@ static bool part_begin(umf_remote_handle_t remote, umf_remote_op_handle_t op, re
     }
     umf_list_add_tail(&remote->parts, &part->link);
     part->connection->in_flight += size;
+    part->connection->parts++;
     op->parts++;
     op->begun += size;
     op->renewals += part->is_renewal;
@@ -315,7 +317,7 @@ static void op_parts(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
         size = size < connection->limit ? size : connection->limit;
         size = connection->endpoint.is_local && size > REMOTE_SLOT ? REMOTE_SLOT : size;
         if (connection->in_flight + size > connection->limit ||
-            !part_begin(remote, op, kind, size)) {
+            connection->parts >= connection->parts_limit || !part_begin(remote, op, kind, size)) {
             return;
         }
     }

@@ -16,6 +16,7 @@
 #define DEADLINE_MS 10000
 #define DEADLINE_MAX (UINT64_C(1) << 48) /* ms: a multiple of it can be added to the time */
 #define LIMIT ((size_t)64 << 20)
+#define REQUESTS_LIMIT 1024u
 
 static const umf_handle_kind_t remote_handle = {"a context of umfRemoteCreate"};
 
@@ -163,6 +164,7 @@ static umf_result_t remote_fill(umf_remote_handle_t remote, const umf_remote_par
     remote->deadline = params->deadline_ms ? params->deadline_ms : DEADLINE_MS;
     remote->deadline = remote->deadline < DEADLINE_MAX ? remote->deadline : DEADLINE_MAX;
     remote->limit = params->limit_in_flight ? params->limit_in_flight : LIMIT;
+    remote->requests_limit = params->limit_requests ? params->limit_requests : REQUESTS_LIMIT;
     remote->has_key = params->key_file != NULL;
     remote->is_local = !(params->flags & UMF_REMOTE_NETWORK_ONLY);
     umf_result_t result =

@@ -20,6 +20,7 @@
 typedef struct transit_t {
     umf_list_t link; /* of its worker */
     umf_remote_handle_t remote;
+    remote_link_t *by; /* that sends it. NULL: it is closed, or none */
     remote_sent_t call;
     void *arg;
     remote_message_t message;
@@ -171,6 +172,11 @@ void umf_remote_link_close(remote_link_t *link) {
     if (!link->endpoint) {
         return;
     }
+    umf_list_t *transits = &link->worker->transits;
+    for (umf_list_t *at = transits->next; at != transits; at = at->next) {
+        transit_t *transit = UMF_CONTAINER_OF(at, transit_t, link);
+        transit->by = transit->by == link ? NULL : transit->by;
+    }
     const umf_ucx_t *ucx = &link->remote->ucx;
     umf_ucx_request_t request = ucx->ucp_ep_close_nbx(link->endpoint, &params);
     if (umf_ucx_is_request(request)) {
@@ -183,6 +189,9 @@ void umf_remote_link_close(remote_link_t *link) {
 
 static void transit_end(transit_t *transit, umf_ucs_status_t status) {
     umf_list_remove(&transit->link);
+    if (transit->by) {
+        transit->by->queued--;
+    }
     if (transit->call) {
         transit->call(transit->remote, transit->arg, status);
     }
@@ -234,13 +243,17 @@ void umf_remote_send(remote_link_t *link, const remote_message_t *message, const
         umf_remote_local_send(link, message, data, length, sent, arg);
         return;
     }
-    transit_t *transit = link->endpoint ? transit_make(link->worker, sent, arg) : NULL;
+    link->has_failed = link->has_failed || link->queued >= REMOTE_QUEUE_MAX;
+    bool is_open = link->endpoint && !link->has_failed;
+    transit_t *transit = is_open ? transit_make(link->worker, sent, arg) : NULL;
     if (!transit) {
         if (sent) {
             sent(remote, arg, UMF_UCS_CONNECTION_RESET);
         }
         return;
     }
+    transit->by = link;
+    link->queued++;
     transit->message = *message;
     transit->message.magic = REMOTE_MAGIC;
     transit->message.version = REMOTE_VERSION;
