@@ -234,8 +234,10 @@ umf_result_t umfRemoteWait(umf_remote_op_handle_t op, uint64_t timeout_ms);
 
 /// @brief Asks for the end of an operation, which is then waited for all the same.
 ///
-/// No further part of it begins. It ends with ::UMF_RESULT_ERROR_OUT_OF_RESOURCES, or with success
-/// if it was done already.
+/// No further part of it begins. A get ends at once; where its data has begun to arrive, when it is
+/// there or when nothing of it comes for 30 ms: then the connection is closed by force. A put ends
+/// when the owner has answered, or at the deadline. The result is
+/// ::UMF_RESULT_ERROR_OUT_OF_RESOURCES, or success if the operation was done already.
 ///
 /// @param op an operation
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if it is none

@@ -212,7 +212,7 @@ typedef struct umf_vault_entry_t {
 #define UMF_VAULT_ENTRY_INIT                                                                       \
     { sizeof(umf_vault_entry_t), NULL, 0, NULL, 0, 0, NULL, -1 }
 
-/// @brief Called by ::umfVaultFetch in its thread: about every 100 ms, and before the commit, when
+/// @brief Called by ::umfVaultFetch in its thread: about every 50 ms, and before the commit, when
 ///        all content is here. Returns 0 to go on.
 ///
 /// `done` of `size` bytes of content are here; `size` is 0 until a server has answered. Both begin
@@ -236,8 +236,7 @@ typedef struct umf_vault_fetch_params_t {
     size_t in_flight;
     /// How long to wait while another client writes, in ms.
     uint64_t timeout_ms;
-    /// Gets the progress, and can end the fetch. A server that does not answer may delay a call of
-    /// it, and the end, by umf_remote_params_t::deadline_ms. NULL: none.
+    /// Gets the progress, and can end the fetch, also while a server does not answer. NULL: none.
     umf_vault_fetch_progress_t progress;
     /// Handed to `progress`.
     void *progress_arg;

@@ -952,7 +952,7 @@ class Vault(_Closing):
             limit: bytes that the generation may have; 0: no limit
             in_flight: bytes that may be in transfer at once from each server, at least 4 MiB; 0: 64 MiB
             timeout: seconds to wait while another process writes
-            progress: called about every 100 ms with the bytes that are here and those of all content, which are 0 until
+            progress: called about every 50 ms with the bytes that are here and those of all content, which are 0 until
                 a server has answered. An exception ends the fetch
 
         Returns:

@@ -1249,6 +1249,90 @@ TEST_P(FetchMatrix, Case) {
     model.reset();
 }
 
+// Ends a fetch from a server that is stopped, when it has been silent for a while.
+class Silence {
+    using Clock = std::chrono::steady_clock;
+    const pid_t server;
+    const bool is_midway; // it is stopped when some of the content is here
+    bool is_stopped;
+    Clock::time_point last = Clock::now(), silent_since = last, ended = last;
+    std::chrono::nanoseconds longest{0}; // between two reports
+
+    int report(uint64_t done) {
+        Clock::time_point now = Clock::now();
+        longest = std::max<std::chrono::nanoseconds>(longest, now - last);
+        last = now;
+        if (is_midway && !is_stopped && done > 0) {
+            ::stop(server);
+            is_stopped = true;
+            last = silent_since = Clock::now();
+            return 0;
+        }
+        ended = now;
+        return is_stopped && now - silent_since > std::chrono::milliseconds(400);
+    }
+
+  public:
+    Silence(pid_t process, bool midway) : server(process), is_midway(midway), is_stopped(!midway) {
+        if (!is_midway) {
+            ::stop(server);
+        }
+    }
+    umf_vault_fetch_params_t params() {
+        umf_vault_fetch_params_t made = UMF_VAULT_FETCH_PARAMS_INIT;
+        made.keep = 0;
+        made.progress_arg = this;
+        made.progress = [](uint64_t done, uint64_t, void *arg) {
+            return static_cast<Silence *>(arg)->report(done);
+        };
+        return made;
+    }
+    // A machine with much to do may take longer than the 100 ms that are promised.
+    void check() const {
+        EXPECT_TRUE(is_stopped);
+        EXPECT_LT(longest, std::chrono::seconds(1)) << "a report was late";
+        EXPECT_LT(Clock::now() - ended, std::chrono::seconds(1)) << "the end was late";
+        printf("longest wait for a report %.1f ms, for the end %.1f ms\n",
+               static_cast<double>(longest.count()) / 1e6,
+               static_cast<double>(std::chrono::nanoseconds(Clock::now() - ended).count()) / 1e6);
+    }
+};
+
+class FetchSilence : public Fetch, public ::testing::WithParamInterface<std::tuple<bool, bool>> {};
+
+TEST_P(FetchSilence, DelaysNoReportAndNoEnd) {
+    const auto [is_midway, by_memory] = GetParam();
+    constexpr size_t COUNT = 16;
+    Vault model, copy("copy");
+    {
+        Draft draft(model);
+        for (size_t i = 0; i < COUNT; i++) {
+            memset(draft.put(key_of(i), UMF_FETCH_PIECE), 'a', UMF_FETCH_PIECE);
+        }
+        ASSERT_EQ(draft.commit(), OK);
+    }
+    pid_t server = serve("served");
+    Context context("", by_memory ? 0 : unsigned{UMF_REMOTE_NETWORK_ONLY});
+    Silence silence(server, is_midway);
+    umf_vault_fetch_params_t params = silence.params();
+    params.in_flight = 2 * UMF_FETCH_PIECE;
+    EXPECT_EQ(fetch(copy, context, address("served"), nullptr, &params),
+              UMF_RESULT_ERROR_USER_SPECIFIC);
+    silence.check();
+    EXPECT_EQ(copy.stat().writer, 0u);
+    ASSERT_EQ(kill(server, SIGCONT), 0);
+    params = UMF_VAULT_FETCH_PARAMS_INIT;
+    umf_result_t result = fetch(copy, context, address("served"), nullptr, &params);
+    EXPECT_EQ(result, OK) << umfLastErrorText();
+}
+
+INSTANTIATE_TEST_SUITE_P(OfAServer, FetchSilence,
+                         ::testing::Combine(::testing::Bool(), ::testing::Bool()),
+                         [](const auto &one) {
+                             return std::string(std::get<0>(one.param) ? "Midway" : "Before") +
+                                    (std::get<1>(one.param) ? "_SharedMemory" : "_Ucx");
+                         });
+
 INSTANTIATE_TEST_SUITE_P(Of, FetchMatrix,
                          ::testing::Combine(::testing::ValuesIn(rows), ::testing::Bool()),
                          [](const auto &one) {

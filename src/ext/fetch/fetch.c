@@ -34,6 +34,9 @@ typedef struct fetch_t {
 /* --- progress --------------------------------------------------------------------------------- */
 
 bool umf_fetch_report(umf_fetch_progress_t *progress, bool is_due) {
+    if (progress->is_stopped) {
+        return false;
+    }
     uint64_t now = progress->call ? umf_socket_now() : 0;
     if (!progress->call || (!is_due && now - progress->last < UMF_FETCH_REPORT_MS)) {
         return true;
@@ -42,6 +45,7 @@ bool umf_fetch_report(umf_fetch_progress_t *progress, bool is_due) {
     if (progress->call(progress->done, progress->size, progress->arg) == 0) {
         return true;
     }
+    progress->is_stopped = true;
     umf_last_reason_set(UMF_REASON_NONE);
     return false;
 }
@@ -74,6 +78,7 @@ static umf_result_t sources_make(fetch_t *fetch, const char *from) {
         }
         umf_fetch_source_t *source = &fetch->sources[fetch->source_count++];
         source->remote = fetch->remote;
+        source->progress = &fetch->progress;
         source->address_size = size;
         memcpy(source->address, address, size);
     }
@@ -106,6 +111,9 @@ static umf_result_t sources_open(fetch_t *fetch) {
             return UMF_RESULT_ERROR_USER_SPECIFIC;
         }
         umf_result_t opened = umf_fetch_source_open(source);
+        if (opened == UMF_RESULT_ERROR_USER_SPECIFIC) {
+            return opened;
+        }
         source->is_out = opened != UMF_RESULT_SUCCESS;
         if (!source->is_out && !fetch->table_at) {
             result = table_take(fetch, source);

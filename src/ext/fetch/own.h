@@ -17,13 +17,14 @@
 
 /* --- fetch.c: progress ------------------------------------------------------------------------ */
 
-#define UMF_FETCH_REPORT_MS 100
+#define UMF_FETCH_REPORT_MS 50
 
 typedef struct umf_fetch_progress_t {
     umf_vault_fetch_progress_t call; /* NULL: none */
     void *arg;
     uint64_t done, size; /* bytes of content */
     uint64_t last;       /* time of the last call, in ms */
+    bool is_stopped;     /* a call of it has ended the fetch */
 } umf_fetch_progress_t;
 
 /* Calls the function of the user; `is_due`: in any case, else if it is time. false: it ends the
@@ -39,6 +40,7 @@ typedef struct umf_fetch_flight_t {
 
 typedef struct umf_fetch_source_t {
     umf_remote_handle_t remote;
+    umf_fetch_progress_t *progress;
     unsigned char address[UMF_FETCH_HANDLE_MAX];
     size_t address_size;
     umf_remote_memory_handle_t directory; /* NULL: closed */
@@ -53,7 +55,7 @@ typedef struct umf_fetch_source_t {
     bool is_different; /* it serves another generation now */
 } umf_fetch_source_t;
 
-/* Reads directory and table. After a failure it is closed. */
+/* Reads directory and table. After a failure, or when a report ends the fetch, it is closed. */
 umf_result_t umf_fetch_source_open(umf_fetch_source_t *source);
 void umf_fetch_source_close(umf_fetch_source_t *source);
 /* The range of a run, which is opened at its first use. */

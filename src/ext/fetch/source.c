@@ -5,9 +5,38 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/fetch/own.h"
+#include "ext/remote/open.h"
 #include "system/checksum.h"
 
 #define ATTEMPTS 100 /* while the server writes its directory again, or its generation changes */
+
+static bool goes_on(void *arg) {
+    return umf_fetch_report(arg, false);
+}
+
+static umf_result_t open_range(umf_fetch_source_t *source, const void *handle, size_t size,
+                               umf_remote_memory_handle_t *memory) {
+    return umf_remote_open_while(source->remote, handle, size, UMF_FETCH_REPORT_MS, goes_on,
+                                 source->progress, memory);
+}
+
+static umf_result_t get_range(umf_fetch_source_t *source, umf_remote_memory_handle_t memory,
+                              void *to, size_t size) {
+    umf_remote_op_handle_t op;
+    umf_result_t result = umfRemoteGet(memory, 0, to, size, &op);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    while ((result = umfRemoteWait(op, UMF_FETCH_REPORT_MS)) == UMF_RESULT_ERROR_NOT_SUPPORTED) {
+        if (!umf_fetch_report(source->progress, false)) {
+            umfRemoteCancel(op);
+            umfRemoteWait(op, UINT64_MAX);
+            umf_last_reason_set(UMF_REASON_NONE);
+            return UMF_RESULT_ERROR_USER_SPECIFIC;
+        }
+    }
+    return result;
+}
 
 static umf_result_t broken(const char *what, const char *why) {
     return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
@@ -16,8 +45,7 @@ static umf_result_t broken(const char *what, const char *why) {
 
 static umf_result_t directory_read(umf_fetch_source_t *source, umf_fetch_directory_t *directory) {
     for (int i = 0; i < ATTEMPTS; i++) {
-        umf_result_t result =
-            umfRemoteGet(source->directory, 0, directory, sizeof(*directory), NULL);
+        umf_result_t result = get_range(source, source->directory, directory, sizeof(*directory));
         if (result != UMF_RESULT_SUCCESS) {
             return result;
         }
@@ -52,7 +80,7 @@ static umf_result_t table_get(umf_fetch_source_t *source, umf_remote_memory_hand
         UMF_LOG_ERROR("no memory for %zu bytes of a table", size);
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    umf_result_t result = umfRemoteGet(memory, 0, source->table_at, size, NULL);
+    umf_result_t result = get_range(source, memory, source->table_at, size);
     const char *wrong = result == UMF_RESULT_SUCCESS
                             ? umf_fetch_table_check(source->table_at, size, &source->table)
                             : NULL;
@@ -69,7 +97,7 @@ static umf_result_t table_read(umf_fetch_source_t *source, const umf_fetch_direc
     umf_remote_memory_handle_t memory;
     size_t size = 0;
     umf_result_t result =
-        umfRemoteOpen(source->remote, directory->handle, (size_t)directory->handle_size, &memory);
+        open_range(source, directory->handle, (size_t)directory->handle_size, &memory);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
@@ -104,7 +132,7 @@ static umf_result_t tables_read(umf_fetch_source_t *source) {
 
 umf_result_t umf_fetch_source_open(umf_fetch_source_t *source) {
     umf_result_t result =
-        umfRemoteOpen(source->remote, source->address, source->address_size, &source->directory);
+        open_range(source, source->address, source->address_size, &source->directory);
     if (result != UMF_RESULT_SUCCESS) {
         source->directory = NULL;
         return result;
@@ -148,8 +176,7 @@ umf_result_t umf_fetch_source_run(umf_fetch_source_t *source, uint32_t run,
     umf_result_t result = UMF_RESULT_SUCCESS;
     if (!source->runs[run]) {
         umf_remote_memory_handle_t opened;
-        result = umfRemoteOpen(source->remote, source->table.bytes + from->handle,
-                               from->handle_size, &opened);
+        result = open_range(source, source->table.bytes + from->handle, from->handle_size, &opened);
         source->runs[run] = result == UMF_RESULT_SUCCESS ? opened : NULL;
     }
     *memory = source->runs[run];

@@ -65,7 +65,7 @@ static bool is_idle(umf_remote_handle_t remote) {
 /* How long the thread may sleep without an event. Without its pipe no call wakes it, and while the
  * listener is left out no peer. */
 static int sleep_for(umf_remote_handle_t remote) {
-    uint64_t step = remote->deadline / 8;
+    uint64_t step = remote->is_hurried ? 1 : remote->deadline / 8;
     bool is_woken = !remote->is_deaf && umf_remote_now() >= remote->accept_after;
     return is_idle(remote) && is_woken ? TICK : step < 1 ? 1 : step < 50 ? (int)step : 50;
 }

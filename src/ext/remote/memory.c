@@ -3,6 +3,7 @@
 
 #include "base/last_error.h"
 #include "base/log.h"
+#include "ext/remote/open.h"
 #include "ext/remote/own.h"
 #include "system/checksum.h"
 
@@ -74,14 +75,27 @@ static bool await(umf_remote_op_handle_t op, uint64_t timeout_ms) {
     }
 }
 
-/* Runs a task of the thread and waits for it. */
-static umf_result_t run_task(umf_remote_memory_handle_t memory, remote_task_t task) {
+static bool always(void *arg) {
+    (void)arg;
+    return true;
+}
+
+/* Runs a task of the thread and waits for it, as long as the function returns true. */
+static umf_result_t run_task(umf_remote_memory_handle_t memory, remote_task_t task,
+                             uint64_t slice_ms, bool (*goes_on)(void *arg), void *arg) {
     struct umf_remote_op_t op = {.memory = memory, .task = task};
     umf_list_init(&op.link);
     if (!submit(&op)) {
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    await(&op, UINT64_MAX);
+    while (!await(&op, slice_ms)) {
+        if (!goes_on(arg)) {
+            atomic_store(&op.is_canceled, true);
+            umf_remote_wake(memory->remote);
+            await(&op, UINT64_MAX);
+            return UMF_RESULT_ERROR_USER_SPECIFIC;
+        }
+    }
     if (op.result != UMF_RESULT_SUCCESS) {
         return UMF_FAIL(reason_of(&op)->reason, op.result, "a remote range cannot be opened: %s",
                         reason_of(&op)->text);
@@ -110,9 +124,14 @@ bool umf_remote_handle_read(const void *bytes, size_t size, remote_handle_bytes_
     return true;
 }
 
-UMF_API_EXT_1_3 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const void *bytes,
-                                           size_t size, umf_remote_memory_handle_t *memory) {
-    if (!umf_remote_check(remote, __func__)) {
+static void close_task(umf_remote_memory_handle_t memory) {
+    run_task(memory, REMOTE_TASK_CLOSE, UINT64_MAX, always, NULL);
+}
+
+umf_result_t umf_remote_open_while(umf_remote_handle_t remote, const void *bytes, size_t size,
+                                   uint64_t slice_ms, bool (*goes_on)(void *arg), void *arg,
+                                   umf_remote_memory_handle_t *memory) {
+    if (!umf_remote_check(remote, "umfRemoteOpen")) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     remote_handle_bytes_t handle;
@@ -135,9 +154,9 @@ UMF_API_EXT_1_3 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const voi
     made->must_renew = true; /* so the peer checks whether the owner still has it */
     memcpy(made->secret, handle.secret, REMOTE_ID);
     memcpy(made->address, address, sizeof(address));
-    umf_result_t result = run_task(made, REMOTE_TASK_OPEN);
+    umf_result_t result = run_task(made, REMOTE_TASK_OPEN, slice_ms, goes_on, arg);
     if (result != UMF_RESULT_SUCCESS) {
-        run_task(made, REMOTE_TASK_CLOSE);
+        close_task(made);
         umf_handle_delete(made, sizeof(*made), &memory_handle, __func__);
         return result;
     }
@@ -146,6 +165,11 @@ UMF_API_EXT_1_3 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const voi
     umf_unlock(&remote->lock);
     *memory = made;
     return UMF_RESULT_SUCCESS;
+}
+
+UMF_API_EXT_1_3 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const void *bytes,
+                                           size_t size, umf_remote_memory_handle_t *memory) {
+    return umf_remote_open_while(remote, bytes, size, UINT64_MAX, always, NULL, memory);
 }
 
 static bool memory_check(umf_remote_memory_handle_t memory, const char *function) {
@@ -166,7 +190,7 @@ UMF_API_EXT_1_3 umf_result_t umfRemoteClose(umf_remote_memory_handle_t memory) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     umf_remote_handle_t remote = memory->remote;
-    run_task(memory, REMOTE_TASK_CLOSE);
+    close_task(memory);
     umf_lock(&remote->lock);
     umf_list_remove(&memory->link);
     umf_unlock(&remote->lock);

@@ -107,6 +107,7 @@ typedef struct remote_worker_t {
     void *worker; /* NULL: none, or it has ended */
     int efd;
     umf_list_t transits; /* messages and data that UCX has not ended */
+    uint64_t active;     /* ms: when UCX last had something to do */
     size_t address_length;
     unsigned char address[REMOTE_ADDRESS_MAX];
 } remote_worker_t;
@@ -237,7 +238,8 @@ struct umf_remote_op_t {
     bool has_failed;     /* no further part begins */
     umf_result_t result; /* Sync: `is_done` */
     remote_answer_t answer;
-    bool is_late; /* the deadline has passed */
+    bool is_late;      /* the deadline has passed */
+    uint64_t canceled; /* ms: when the thread began to wait for its active parts. The thread's */
     _Atomic(bool) is_canceled;
     _Atomic(bool) is_done;
 };
@@ -245,7 +247,7 @@ struct umf_remote_op_t {
 /* One request of a peer. */
 typedef struct remote_part_t {
     umf_list_t link;
-    umf_remote_op_handle_t op;
+    umf_remote_op_handle_t op; /* NULL: it was canceled, and does not wait for this part */
     remote_connection_t *connection;
     uint64_t number;
     size_t offset, size; /* in the op */
@@ -284,8 +286,9 @@ struct umf_remote_t {
     unsigned char id[REMOTE_ID];
     pthread_t thread;
     _Atomic(bool) stops;
-    bool is_ending; /* no session and no connection begins any more. The thread's, as all below */
-    uint64_t next;  /* numbers of parts, connections */
+    bool is_hurried; /* the thread waits for the end of a canceled operation. The thread's */
+    bool is_ending;  /* no session and no connection begins any more. The thread's, as all below */
+    uint64_t next;   /* numbers of parts, connections */
     umf_list_t ops, parts, connections, sessions, transfers;
 };
 

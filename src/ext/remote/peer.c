@@ -8,6 +8,7 @@
 #include "system/os.h"
 
 #define PART_MAX ((size_t)8 << 20)
+#define CANCEL_MS 30 /* so long no data comes until a canceled get ends its connection */
 
 /* --- parts ------------------------------------------------------------------------------------ */
 
@@ -55,10 +56,17 @@ static uint64_t number_take(umf_remote_handle_t remote, remote_connection_t *con
     return 0;
 }
 
+/* Its operation does not wait for it any more. */
+static void part_leave(remote_part_t *part) {
+    if (part->op) {
+        part->op->parts--;
+        part->op->renewals -= part->is_renewal;
+        part->op = NULL;
+    }
+}
+
 static void part_end(remote_part_t *part) {
-    umf_remote_op_handle_t op = part->op;
-    op->parts--;
-    op->renewals -= part->is_renewal;
+    part_leave(part);
     part->connection->in_flight -= part->size;
     part->connection->parts--;
     part->connection->progress = umf_remote_now();
@@ -70,10 +78,10 @@ static void part_end(remote_part_t *part) {
 }
 
 static void part_answered(remote_part_t *part, remote_answer_t answer) {
-    if (answer == REMOTE_STALE) {
+    if (part->op && answer == REMOTE_STALE) {
         part->op->memory->must_renew = true;
     }
-    if (answer != REMOTE_FINE) {
+    if (part->op && answer != REMOTE_FINE) {
         op_fail(part->op, answer, result_of(answer));
     }
     part->is_answered = true;
@@ -83,8 +91,10 @@ static void part_answered(remote_part_t *part, remote_answer_t answer) {
 }
 
 static void part_lost(remote_part_t *part) {
-    op_fail(part->op, REMOTE_GONE, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
-    part->op->is_late = part->connection->is_late;
+    if (part->op) {
+        op_fail(part->op, REMOTE_GONE, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        part->op->is_late = part->connection->is_late;
+    }
 }
 
 static remote_part_t *part_find(umf_remote_handle_t remote, const remote_message_t *message,
@@ -183,7 +193,7 @@ static void data_received(umf_remote_handle_t remote, void *arg, umf_ucs_status_
 
 static umf_ucs_status_t take_data(remote_part_t *part, const remote_message_t *message,
                                   const remote_data_t *data) {
-    if (message->answer != REMOTE_FINE || data->length != part->size ||
+    if (!part->op || message->answer != REMOTE_FINE || data->length != part->size ||
         part->op->task != REMOTE_TASK_GET || part->is_renewal) {
         part_answered(part, message->answer ? (remote_answer_t)message->answer : REMOTE_FAILED);
         return UMF_UCS_OK;
@@ -208,7 +218,8 @@ static void pushed(umf_remote_handle_t remote, void *arg, umf_ucs_status_t statu
 }
 
 static void push(remote_part_t *part, const remote_message_t *message) {
-    if (message->answer != REMOTE_FINE || part->op->task != REMOTE_TASK_PUT || part->is_active) {
+    if (!part->op || message->answer != REMOTE_FINE || part->op->task != REMOTE_TASK_PUT ||
+        part->is_active) {
         part_answered(part, message->answer ? (remote_answer_t)message->answer : REMOTE_FAILED);
         return;
     }
@@ -222,8 +233,8 @@ static void push(remote_part_t *part, const remote_message_t *message) {
 }
 
 static void renewed(remote_part_t *part, const remote_message_t *message) {
-    umf_remote_memory_handle_t memory = part->op->memory;
-    if (message->answer == REMOTE_FINE && part->is_renewal) {
+    if (part->op && message->answer == REMOTE_FINE && part->is_renewal) {
+        umf_remote_memory_handle_t memory = part->op->memory;
         memory->generation = message->generation;
         memory->must_renew = false;
         atomic_store(&memory->size, (size_t)message->length);
@@ -323,10 +334,50 @@ static void op_parts(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
     }
 }
 
-static void op_advance(umf_remote_handle_t remote, umf_remote_op_handle_t op) {
+/* Data that has begun to arrive goes into the memory of the caller until UCX is done with it: when
+ * no more of it comes, only the end of the connection ends that. */
+static void active_end(umf_remote_handle_t remote, umf_remote_op_handle_t op, uint64_t now) {
+    remote_connection_t *connection = op->memory->connection;
+    op->canceled = op->canceled ? op->canceled : now;
+    uint64_t last = connection->worker.active;
+    last = last > op->canceled ? last : op->canceled;
+    remote->is_hurried = true;
+    if (now >= last + CANCEL_MS) {
+        umf_remote_connection_break(remote, connection, REMOTE_GONE);
+        umf_remote_worker_end(&connection->worker);
+    }
+}
+
+/* A canceled get or open does not wait for the owner. A put does, which the owner may still write.
+ * false: it goes on. */
+static bool op_cancel(umf_remote_handle_t remote, umf_remote_op_handle_t op, uint64_t now) {
+    bool is_over = op->task == REMOTE_TASK_GET && op->begun == op->size && op->parts == 0;
+    if (!atomic_load(&op->is_canceled) || op->task == REMOTE_TASK_PUT || is_over) {
+        return false;
+    }
+    op_fail(op, REMOTE_CANCELED, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    for (umf_list_t *at = remote->parts.next; at != &remote->parts; at = at->next) {
+        remote_part_t *part = UMF_CONTAINER_OF(at, remote_part_t, link);
+        if (part->op == op && !part->is_active) {
+            part_leave(part);
+        }
+    }
+    if (op->parts) {
+        active_end(remote, op, now);
+    }
+    if (op->parts == 0) {
+        op_finish(op);
+    }
+    return true;
+}
+
+static void op_advance(umf_remote_handle_t remote, umf_remote_op_handle_t op, uint64_t now) {
     umf_remote_memory_handle_t memory = op->memory;
     if (op->task == REMOTE_TASK_CLOSE) {
         op_close(remote, op);
+        return;
+    }
+    if (op_cancel(remote, op, now)) {
         return;
     }
     if (op->task == REMOTE_TASK_OPEN && !memory->connection) {
@@ -383,9 +434,10 @@ void umf_remote_peer_advance(umf_remote_handle_t remote, uint64_t now) {
         next = at->next;
         connection_advance(remote, UMF_CONTAINER_OF(at, remote_connection_t, link), now);
     }
+    remote->is_hurried = false;
     for (umf_list_t *at = remote->ops.next, *next; at != &remote->ops; at = next) {
         next = at->next;
-        op_advance(remote, UMF_CONTAINER_OF(at, struct umf_remote_op_t, link));
+        op_advance(remote, UMF_CONTAINER_OF(at, struct umf_remote_op_t, link), now);
     }
 }
 

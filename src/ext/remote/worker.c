@@ -114,12 +114,13 @@ void umf_remote_workers_end(umf_remote_handle_t remote) {
 unsigned umf_remote_workers_progress(umf_remote_handle_t remote, int times) {
     unsigned all = 0;
     for (umf_list_t *at = remote->workers.next; at != &remote->workers; at = at->next) {
-        void *worker = UMF_CONTAINER_OF(at, remote_worker_t, link)->worker;
-        unsigned some = 1;
+        remote_worker_t *worker = UMF_CONTAINER_OF(at, remote_worker_t, link);
+        unsigned before = all, some = 1;
         for (int i = 0; i < times && some; i++) {
-            some = remote->ucx.ucp_worker_progress(worker);
+            some = remote->ucx.ucp_worker_progress(worker->worker);
             all += some;
         }
+        worker->active = all == before ? worker->active : umf_remote_now();
     }
     return all;
 }
