@@ -119,11 +119,21 @@ static void drain(umf_remote_handle_t remote) {
     advance(remote); /* what that has ended */
 }
 
+/* The system is asked only now and then: that takes longer than the rest of a step. */
+static bool is_alone(uint64_t *last) {
+    uint64_t now = umf_remote_now();
+    if (now - *last < TICK / 2) {
+        return false;
+    }
+    *last = now;
+    return umf_os_is_last_thread();
+}
+
 static void *run(void *arg) {
     umf_remote_handle_t remote = arg;
+    uint64_t last = umf_remote_now();
     umf_os_own_thread_begins();
-    while (!atomic_load_explicit(&remote->stops, memory_order_acquire) &&
-           !umf_os_is_last_thread()) {
+    while (!atomic_load_explicit(&remote->stops, memory_order_acquire) && !is_alone(&last)) {
         umf_remote_workers_progress(remote, 64);
         advance(remote);
         wait_for_event(remote);
