@@ -141,7 +141,8 @@ TEST(OwnerEnds, WhilePeersConnect) {
         remotes.push_back(make_context(10000));
     }
     for (size_t round = 0; round < scaled(400); round++) {
-        std::string handle = owner.socket.call(std::to_string(random() % 6000));
+        auto lives = round == 0 ? 500000 : random() % 6000; // once long enough for an open
+        std::string handle = owner.socket.call(std::to_string(lives));
         ASSERT_GT(handle.size(), 100u) << "the owner has ended after round " << round;
         std::vector<std::thread> threads;
         for (umf_remote_handle_t remote : remotes) {
