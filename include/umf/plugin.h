@@ -761,6 +761,22 @@ typedef struct umf_memory_provider_ext_ops_t {
     umf_result_t (*range_end_ipc_handle)(void *provider, const void *ptr);
 
     /// @}
+    /// @name Memory of a device that processes write
+    /// @{
+
+    /// @brief As `vm_show` of one descriptor, for reading and writing. Absent: the memory of claims
+    ///        (umf/vault.h) cannot be of this provider. `vm_hide` unmaps it.
+    ///
+    /// @param provider the provider
+    /// @param at where in a range of `range_reserve` it begins; nothing is mapped there
+    /// @param fd descriptor, which stays the caller's and may be anything
+    /// @param size of its memory, a multiple of the granularity
+    /// @param id the device that the memory is of
+    /// @return as `vm_show`
+    umf_result_t (*vm_share)(void *provider, void *at, int fd, size_t size,
+                             const unsigned char id[16]);
+
+    /// @}
 } umf_memory_provider_ext_ops_t;
 
 /// @brief Only the size set: every operation is absent.
@@ -770,7 +786,7 @@ typedef struct umf_memory_provider_ext_ops_t {
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,    \
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,    \
-            NULL, NULL, NULL, NULL, NULL, NULL                                                     \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL                                               \
     }
 
 /// @brief A kind of provider.

@@ -705,7 +705,8 @@ typedef enum umf_vault_fence_t {
 typedef struct umf_vault_claim_params_t {
     /// sizeof(umf_vault_claim_params_t) of the headers it was compiled with.
     size_t struct_size;
-    /// Bytes, rounded up to pages. 0: the memory must be there, of any size.
+    /// Bytes, rounded up to pages, of a device to its granularity. 0: the memory must be there, of
+    /// any size.
     size_t size;
     /// 1: held together with all others that say so.
     int shared;
@@ -714,11 +715,15 @@ typedef struct umf_vault_claim_params_t {
     /// How long to wait for them, in ms. With ::UMF_VAULT_FENCE_KILL at least
     /// umf_vault_params_t::timeout_ms.
     uint64_t timeout_ms;
+    /// NULL: memory of the host. Otherwise memory of a device, and the provider that makes and maps
+    /// it, as umf_vault_attach_params_t::devices: "cuda_vmm:device=1" makes it there, "cuda_vmm"
+    /// maps memory on the device that it is of. Not read for a key that this handle holds.
+    const char *devices;
 } umf_vault_claim_params_t;
 
-/// @brief The default: memory that is there, for one holder, without a wait.
+/// @brief The default: memory of the host that is there, for one holder, without a wait.
 #define UMF_VAULT_CLAIM_PARAMS_INIT                                                                \
-    { sizeof(umf_vault_claim_params_t), 0, 0, UMF_VAULT_FENCE_WAIT, 0 }
+    { sizeof(umf_vault_claim_params_t), 0, 0, UMF_VAULT_FENCE_WAIT, 0, NULL }
 
 /// @brief Memory that is claimed.
 typedef struct umf_vault_claim_t {
@@ -742,18 +747,25 @@ typedef struct umf_vault_claim_t {
     const void *note;
     /// Bytes of the note.
     size_t note_size;
+    /// Number of the GPU in this process that `ptr` is for; -1: memory of the host. `now` is memory
+    /// of the host always.
+    int device;
 } umf_vault_claim_t;
 
 /// @brief Only the size set.
 #define UMF_VAULT_CLAIM_INIT                                                                       \
-    { sizeof(umf_vault_claim_t), NULL, 0, 0, NULL, 0, NULL, 0 }
+    { sizeof(umf_vault_claim_t), NULL, 0, 0, NULL, 0, NULL, 0, -1 }
 
 /// @brief Claims memory that has a key: maps it for writing, as its only holder or together with
 ///        others. The first claim of a key makes it.
 ///
 /// The memory and its content stay when the holder ends. It has no generations
-/// and is never sealed. It stays until ::umfVaultForget, or ::umfVaultDrop of the whole vault. It
-/// is memory of the host, which is taken from the system when it is first written.
+/// and is never sealed. It stays until ::umfVaultForget, or ::umfVaultDrop of the whole vault.
+/// Memory of the host is taken from the system when it is first written.
+///
+/// Memory of a device: work that is queued on it writes, too. A holder that gives the claim back
+/// waits for the work of the device first; the work of a process that was killed has ended when its
+/// process has, which is what fences wait for. No copy of it is made, and it is not evicted.
 ///
 /// A key that this handle holds already is claimed again without effect. One that it has lost to
 /// another client is claimed anew, at the same addresses.
@@ -765,11 +777,13 @@ typedef struct umf_vault_claim_t {
 /// @return ::UMF_RESULT_SUCCESS;
 ///         ::UMF_RESULT_ERROR_INVALID_ARGUMENT if an argument is not valid; with
 ///         ::UMF_REASON_ABSENT if the key has no memory and `size` is 0, with ::UMF_REASON_IDENTITY
-///         if it has another size, with ::UMF_REASON_STALE if the service has lost what this handle
-///         holds, which must be given back first;
+///         if it has another size or is not of the host or of a device, as asked for, with
+///         ::UMF_REASON_BROKEN if it is not what the service says, with ::UMF_REASON_STALE if the
+///         service has lost what this handle holds, which must be given back first;
 ///         ::UMF_RESULT_ERROR_OUT_OF_RESOURCES with ::UMF_REASON_BUSY if clients are in the way
 ///         when the time is over, or if a limit is reached;
-///         ::UMF_RESULT_ERROR_NOT_SUPPORTED of a folder, or if a process cannot be killed;
+///         ::UMF_RESULT_ERROR_NOT_SUPPORTED of a folder, if a process cannot be killed, or if
+///         `devices` has no memory that processes share for writing; an error of the driver;
 ///         ::UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY; otherwise as ::umfVaultOpen. After a failure
 ///         nothing is claimed or mapped that was not before
 umf_result_t umfVaultClaim(umf_vault_handle_t hVault, const char *key,
@@ -799,8 +813,9 @@ umf_result_t umfVaultClaimNote(umf_vault_handle_t hVault, const char *key, uint6
 /// @param hVault the vault
 /// @param key of the claim
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_INVALID_ARGUMENT if this handle does not have
-///         it; otherwise as ::umfVaultOpen: then it is unmapped, and the claim ends with the
-///         process
+///         it; an error of the driver if the work of its device cannot be waited for, as while a
+///         stream is captured: then it is held as before; otherwise as ::umfVaultOpen: then it is
+///         unmapped, and the claim ends with the process
 umf_result_t umfVaultUnclaim(umf_vault_handle_t hVault, const char *key);
 
 /// @brief Ends the memory of a key, which no other handle may hold or have mapped.
@@ -831,6 +846,8 @@ typedef struct umf_vault_claim_stat_t {
     uint32_t process;
     /// 1: they share it.
     int shared;
+    /// The device of its memory by its UUID ("GPU-..."); "": memory of the host.
+    char device[48];
 } umf_vault_claim_stat_t;
 
 /// @brief Called for a claim. Returns 0 to go on.

@@ -77,14 +77,15 @@ static PyObject *claim_made(void *vault, PyObject *number, claiming_t *claiming)
     if (result != UMF_RESULT_SUCCESS) {
         return umf_py_raise_last(result, "the memory cannot be claimed");
     }
-    return Py_BuildValue("O(NnKNNy#)", number, umf_py_number(claim.ptr), (Py_ssize_t)claim.size,
+    return Py_BuildValue("O(NnKNNy#i)", number, umf_py_number(claim.ptr), (Py_ssize_t)claim.size,
                          (unsigned long long)claim.epoch, umf_py_number((const void *)claim.now),
                          PyBool_FromLong(claim.is_new), claim.note ? claim.note : "",
-                         (Py_ssize_t)claim.note_size);
+                         (Py_ssize_t)claim.note_size, claim.device);
 }
 
-/* vault_claim(vault, keys or None: it has the key, key, size, shared, fence, timeout in ms) ->
- * vault, (address, size, epoch, address of the last epoch, is it new?, note) */
+/* vault_claim(vault, keys or None: it has the key, key, size, shared, fence, timeout in ms, text of
+ * a provider for devices or None) -> vault, (address, size, epoch, address of the last epoch, is it
+ * new?, note, device) */
 static PyObject *vault_claim(PyObject *module, PyObject *args) {
     (void)module;
     claiming_t claiming = {.params = UMF_VAULT_CLAIM_PARAMS_INIT};
@@ -92,9 +93,9 @@ static PyObject *vault_claim(PyObject *module, PyObject *args) {
     uint64_t size;
     int fence;
     void *vault;
-    if (!PyArg_ParseTuple(args, "OOSO&piO&:vault_claim", &number, &keys, &key, umf_py_u64, &size,
-                          &claiming.params.shared, &fence, umf_py_u64,
-                          &claiming.params.timeout_ms) ||
+    if (!PyArg_ParseTuple(args, "OOSO&piO&z:vault_claim", &number, &keys, &key, umf_py_u64, &size,
+                          &claiming.params.shared, &fence, umf_py_u64, &claiming.params.timeout_ms,
+                          &claiming.params.devices) ||
         !(claiming.key = key_text(key)) || !umf_py_address(number, &vault) ||
         (keys != Py_None && !keys_add(keys, key))) {
         return NULL;
@@ -188,16 +189,17 @@ static int add_claim(const umf_vault_claim_stat_t *stat, void *arg) {
     listing_t *listing = arg;
     PyEval_RestoreThread(listing->thread);
     PyObject *tuple =
-        Py_BuildValue("ynnKIIN", stat->key, (Py_ssize_t)stat->size, (Py_ssize_t)stat->note_size,
+        Py_BuildValue("ynnKIINs", stat->key, (Py_ssize_t)stat->size, (Py_ssize_t)stat->note_size,
                       (unsigned long long)stat->epoch, (unsigned)stat->holders,
-                      (unsigned)stat->process, PyBool_FromLong(stat->shared));
+                      (unsigned)stat->process, PyBool_FromLong(stat->shared), stat->device);
     int status = tuple ? PyList_Append(listing->list, tuple) : -1;
     Py_XDECREF(tuple);
     listing->thread = PyEval_SaveThread();
     return status;
 }
 
-/* vault_claims(vault) -> [(key, size, size of the note, epoch, holders, process, is it shared?)] */
+/* vault_claims(vault) -> [(key, size, size of the note, epoch, holders, process, is it shared?,
+ * device)] */
 static PyObject *vault_claims(PyObject *module, PyObject *number) {
     (void)module;
     listing_t listing = {.list = PyList_New(0)};
@@ -219,7 +221,7 @@ static PyObject *vault_claims(PyObject *module, PyObject *number) {
 
 PyMethodDef umf_py_vault_claim_functions[] = {
     {"vault_claim", vault_claim, METH_VARARGS,
-     "vault_claim(vault, keys, key, size, shared, fence, timeout_ms, /)\n--\n\n"},
+     "vault_claim(vault, keys, key, size, shared, fence, timeout_ms, devices, /)\n--\n\n"},
     {"vault_epoch", vault_epoch, METH_O, "vault_epoch(now, /)\n--\n\n"},
     {"vault_claim_note", vault_claim_note, METH_VARARGS,
      "vault_claim_note(vault, key, epoch, note, /)\n--\n\n"},

@@ -265,6 +265,8 @@ def memory_that_stays() -> None:
         model.snapshot(1, timeout=1.0, digest=False)
         model.snapshot(folder="stored")
         model.evict(1)
+        model.claim("kv", 4096, device=0).close()
+        where: str = model.claims()[0].device
         with umf.remote.Remote() as context:
             fetched: int = model.fetch(
                 context, "umfr:a", "umfr:b", keep=True, digest=True, limit=1, in_flight=0, timeout=1.0, progress=print

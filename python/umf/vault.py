@@ -118,7 +118,7 @@ class State(NamedTuple):
 
 
 class ClaimState(NamedTuple):
-    """Writable memory of a vault: `process` is one of its `holders`, or 0."""
+    """Writable memory of a vault: `process` is one of its `holders`, or 0; `device` the UUID of its GPU, or ""."""
 
     key: str
     nbytes: int
@@ -127,6 +127,7 @@ class ClaimState(NamedTuple):
     holders: int
     process: int
     shared: bool
+    device: str
 
 
 class Event(NamedTuple):
@@ -731,7 +732,7 @@ class Draft:
 
 
 class Claim(_Closing):
-    """Writable memory with a key, of the host, which stays in the vault when its holder ends.
+    """Writable memory with a key, of the host or of a GPU, which stays in the vault when its holder ends.
 
     `memory` is the memory, an `Entry` without a type: ``claim.memory.numpy("float32", (8, 1024))``, ``memoryview``, DLPack.
     `epoch` is the number of this claim, `is_new` whether the memory was made by it, and zero, `note` the last note. A
@@ -740,7 +741,9 @@ class Claim(_Closing):
 
     __slots__ = ("_hold", "_key", "_lock", "_now", "_process", "_uses", "epoch", "is_new", "key", "memory", "note", "shared")
 
-    def __init__(self, vault: "Vault", key: str, nbytes: int, shared: bool, fence: str, timeout: float) -> None:
+    def __init__(
+        self, vault: "Vault", key: str, nbytes: int, shared: bool, fence: str, timeout: float, devices: Optional[str]
+    ) -> None:
         self.key, self.shared = key, shared
         self._key = _bytes(key)
         self._process = os.getpid()
@@ -749,14 +752,22 @@ class Claim(_Closing):
         self._hold = _core.Hold(vault._hold, self._uses, True)
         with vault._uses as number:
             found = self._uses.open(
-                _core.vault_claim, number, vault._claimed, self._key, nbytes, shared, _fence(fence), _ms(timeout)
+                _core.vault_claim,
+                number,
+                vault._claimed,
+                self._key,
+                nbytes,
+                shared,
+                _fence(fence),
+                _ms(timeout),
+                devices,
             )
         ptr, size = found[:2]
         self.epoch: int = found[2]
         self._now: int = found[3]
         self.is_new: bool = found[4]
         self.note: bytes = found[5]
-        self.memory: Entry = Entry._of(self._hold, (self._key, ptr, size, b"", 0, -1), True)
+        self.memory: Entry = Entry._of(self._hold, (self._key, ptr, size, b"", 0, found[6]), True)
 
     @property
     def fenced(self) -> bool:
@@ -791,15 +802,16 @@ class Claim(_Closing):
             InvalidArgumentError: `reason` is ``UMF_REASON_STALE`` if the memory was dropped: close it first.
         """
         with self._call() as number:
-            _, found = _core.vault_claim(number, None, self._key, 0, self.shared, _fence(fence), _ms(timeout))
+            _, found = _core.vault_claim(number, None, self._key, 0, self.shared, _fence(fence), _ms(timeout), None)
             self.epoch, self.note = found[2], found[5]
             return self.epoch
 
     def close(self) -> None:
         """Gives it back: the memory leaves this process and stays in the vault.
 
-        BufferError while arrays or other views of its memory, or calls, are in use. Error: the service has not
-        answered; the memory has left this process, which may still count as its holder until it closes the vault.
+        Of a GPU it waits for the work that is queued on it. BufferError while arrays or other views of its memory, or
+        calls, are in use. Error: the service has not answered, and the memory has left this process; or the work cannot
+        be waited for, and the memory stays mapped. The process may count as its holder until it closes the vault.
         """
         self._uses.end(0.0, self._hold, "given back", None)
 
@@ -889,7 +901,14 @@ class Vault(_Closing):
         return View(self, generation, timeout, identity, devices)
 
     def claim(
-        self, key: str, nbytes: int = 0, *, shared: bool = False, fence: str = "wait", timeout: float = 0.0
+        self,
+        key: str,
+        nbytes: int = 0,
+        *,
+        shared: bool = False,
+        fence: str = "wait",
+        timeout: float = 0.0,
+        device: Any = None,
     ) -> Claim:
         """Maps memory with a key for writing. The first claim makes it, later ones continue with its content.
 
@@ -897,21 +916,25 @@ class Vault(_Closing):
 
         Args:
             key: 1 to 255 bytes
-            nbytes: rounded up to pages; 0: the memory must be there, of any size
+            nbytes: rounded up to pages, of a GPU to 2 MiB or what its driver needs; 0: the memory must be there, of any
+                size
             shared: hold it together with all others that say so
             fence: how other holders are treated. "wait": they are waited for, until they give it back or their process has
                 ended. "epoch": they lose it at once, and see it in `Claim.fenced`; until then they may go on writing.
                 "kill": their processes are killed and waited for, which no signal interrupts
             timeout: seconds to wait for them
+            device: a GPU by number, "cuda:1" or a ``torch.device``, which makes the memory there; "cuda" maps memory on
+                the GPU that it is of. None: memory of the host
 
         Raises:
             InvalidArgumentError: `reason` is ``UMF_REASON_ABSENT`` if there is no memory and `nbytes` is 0,
-                ``UMF_REASON_IDENTITY`` if it has another size.
+                ``UMF_REASON_IDENTITY`` if it has another size, or is of the host or a GPU, and the other was asked for.
             OutOfResourcesError: `reason` is ``UMF_REASON_BUSY`` if another client has it, or a limit is reached.
             NotSupportedError: the vault is a folder, or a process cannot be killed.
             BufferError: this vault has claimed the key already.
         """
-        return Claim(self, key, nbytes, shared, fence, timeout)
+        text = None if device is None else _provider(device)
+        return Claim(self, key, nbytes, shared, fence, timeout, None if text == _HOST else text)
 
     def claims(self) -> List[ClaimState]:
         """The writable memory of the vault, held or not."""

@@ -21,6 +21,7 @@
 #include <umf.h>
 #include <umf/reason.h>
 #include <umf/text.h>
+#include <umf/umf.hpp>
 
 #include "fakes/role.h"
 #include "fakes/scale.h"
@@ -178,7 +179,32 @@ int reader(Socket &socket, const std::string &argument) {
     return testing::Test::HasFailure();
 }
 
-const Roles roles = {{"writer", writer}, {"reader", reader}};
+// "<key> <bytes> <fence> <first byte>": claims, says result and epoch, writes the byte to all of it
+// and says so, and holds it until it is killed.
+int claimer(Socket &socket, const std::string &argument) {
+    char key[32];
+    size_t size = 0;
+    int fence = 0, byte = 0;
+    sscanf(argument.c_str(), "%31s %zu %d %d", key, &size, &fence, &byte);
+    start_cuda();
+    Vault vault;
+    umf_vault_claim_params_t params = UMF_VAULT_CLAIM_PARAMS_INIT;
+    umf_vault_claim_t claim = UMF_VAULT_CLAIM_INIT;
+    params.size = size;
+    params.fence = static_cast<umf_vault_fence_t>(fence);
+    params.devices = "cuda_vmm";
+    params.timeout_ms = 20000;
+    umf_result_t result = umfVaultClaim(vault.handle, key, &params, &claim);
+    if (result == OK) {
+        driver().cuMemsetD8(at(claim.ptr), static_cast<unsigned char>(byte), claim.size);
+        umfVaultClaimNote(vault.handle, key, claim.epoch, "written", 7);
+    }
+    socket.send(std::to_string(result) + " " + std::to_string(claim.epoch));
+    socket.receive();
+    _exit(testing::Test::HasFailure());
+}
+
+const Roles roles = {{"writer", writer}, {"reader", reader}, {"claimer", claimer}};
 
 std::string answer(umf_result_t result, umf_reason_t reason, size_t wrong) {
     return std::to_string(result) + " " + std::to_string(reason) + " " + std::to_string(wrong);
@@ -1234,6 +1260,216 @@ TEST_F(VaultGpuFiles, AFolderThatCannotBeWritten) {
     EXPECT_EQ(stored.stat().generations, 1u);
 }
 
+// --- claims --------------------------------------------------------------------------------------
+
+class VaultGpuClaims : public VaultGpu {
+  protected:
+    struct Claim {
+        umf_vault_claim_t made = UMF_VAULT_CLAIM_INIT;
+        umf_result_t result;
+
+        Claim(const Vault &vault, const char *key, size_t size = 0,
+              umf_vault_fence_t fence = UMF_VAULT_FENCE_WAIT, const char *devices = "cuda_vmm") {
+            umf_vault_claim_params_t params = UMF_VAULT_CLAIM_PARAMS_INIT;
+            params.size = size;
+            params.fence = fence;
+            params.devices = devices;
+            result = umfVaultClaim(vault.handle, key, &params, &made);
+        }
+        // Whether all bytes are this one.
+        bool is(unsigned char byte) const {
+            std::vector<unsigned char> seen(made.size);
+            return driver().cuMemcpyDtoH(seen.data(), at(made.ptr), seen.size()) == CUDA_SUCCESS &&
+                   !seen.empty() && std::count(seen.begin(), seen.end(), byte) == long(made.size);
+        }
+    };
+};
+
+TEST_F(VaultGpuClaims, TheMemoryOutlivesItsHolder) {
+    long before = objects();
+    {
+        Vault vault;
+        size_t size = 0;
+        {
+            Claim claim(vault, "kv", 3 * MiB);
+            ASSERT_EQ(claim.result, OK) << umfLastErrorText();
+            size = claim.made.size;
+            EXPECT_EQ(size, 4 * MiB);
+            EXPECT_EQ(claim.made.device, 0);
+            EXPECT_EQ(claim.made.epoch, 1u);
+            EXPECT_EQ(*claim.made.now, 1u);
+            EXPECT_TRUE(claim.made.is_new);
+            EXPECT_TRUE(claim.is(0));
+            EXPECT_EQ(access_of(claim.made.ptr), unsigned{CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+            EXPECT_EQ(driver().cuMemsetD8(at(claim.made.ptr), 7, size), CUDA_SUCCESS);
+            EXPECT_EQ(umfVaultClaimNote(vault.handle, "kv", 1, "half", 4), OK);
+            Claim again(vault, "kv"); // without effect
+            EXPECT_EQ(again.made.ptr, claim.made.ptr);
+            EXPECT_EQ(again.made.epoch, 1u);
+            umf_vault_stat_t stat = vault.stat();
+            EXPECT_EQ(stat.claims, 1u);
+            EXPECT_EQ(stat.devices, 1u);
+            EXPECT_EQ(stat.device_bytes, size);
+            auto look = [](const umf_vault_claim_stat_t *of, void *) {
+                EXPECT_STREQ(of->key, "kv");
+                EXPECT_EQ(of->size, 4 * MiB);
+                EXPECT_EQ(strncmp(of->device, "GPU-", 4), 0);
+                return 0;
+            };
+            EXPECT_EQ(umfVaultEachClaim(vault.handle, look, nullptr), OK);
+            EXPECT_EQ(umfVaultUnclaim(vault.handle, "kv"), OK);
+            EXPECT_EQ(umfVaultUnclaim(vault.handle, "kv"), BAD);
+        }
+        kill(daemon(), SIGKILL);
+        {
+            Vault next;
+            Claim claim(next, "kv", size);
+            ASSERT_EQ(claim.result, OK) << umfLastErrorText();
+            EXPECT_EQ(claim.made.epoch, 2u);
+            EXPECT_FALSE(claim.made.is_new);
+            EXPECT_TRUE(claim.is(7));
+            EXPECT_EQ(std::string(static_cast<const char *>(claim.made.note), claim.made.note_size),
+                      "half");
+            kill(keeper(), SIGKILL);
+            EXPECT_EQ(umfVaultClaimNote(next.handle, "kv", 2, nullptr, 0), OK);
+            EXPECT_EQ(Claim(vault, "kv").result, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+            EXPECT_EQ(umfLastReason(), UMF_REASON_BUSY);
+        }
+        EXPECT_EQ(umfVaultForget(vault.handle, "kv"), OK);
+        EXPECT_EQ(vault.stat().bytes, 0u);
+    }
+    EXPECT_EQ(objects(), before);
+}
+
+TEST_F(VaultGpuClaims, HoldersOfOtherProcesses) {
+    Vault vault;
+    Process first("claimer", "kv 2097152 0 5");
+    ASSERT_EQ(first.socket.receive(), "0 1");
+    EXPECT_EQ(Claim(vault, "kv").result, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    { // with a fence by epoch both have it mapped
+        Claim claim(vault, "kv", 0, UMF_VAULT_FENCE_EPOCH);
+        ASSERT_EQ(claim.result, OK) << umfLastErrorText();
+        EXPECT_EQ(claim.made.epoch, 2u);
+        EXPECT_TRUE(claim.is(5));
+        EXPECT_EQ(umfVaultUnclaim(vault.handle, "kv"), OK);
+    }
+    EXPECT_EQ(Claim(vault, "kv").result, UMF_RESULT_ERROR_OUT_OF_RESOURCES); // it may still write
+    first.kill();
+    EXPECT_TRUE(until([&] { return Claim(vault, "kv").result == OK; }));
+    EXPECT_EQ(umfVaultUnclaim(vault.handle, "kv"), OK);
+    Process second("claimer", "kv 0 0 6");
+    ASSERT_EQ(second.socket.receive().substr(0, 2), "0 ");
+    Process third("claimer", "kv 0 2 8"); // ends the second
+    ASSERT_EQ(third.socket.receive().substr(0, 2), "0 ");
+    Claim claim(vault, "kv", 0, UMF_VAULT_FENCE_KILL);
+    ASSERT_EQ(claim.result, OK) << umfLastErrorText();
+    EXPECT_TRUE(claim.is(8));
+    EXPECT_EQ(claim.made.note_size, 7u);
+}
+
+TEST_F(VaultGpuClaims, OneThatWasFenced) {
+    Vault one, other;
+    Claim first(one, "kv", MiB);
+    ASSERT_EQ(first.result, OK);
+    Claim second(other, "kv", 0, UMF_VAULT_FENCE_EPOCH);
+    ASSERT_EQ(second.result, OK) << umfLastErrorText();
+    EXPECT_NE(second.made.ptr, first.made.ptr);
+    EXPECT_NE(*first.made.now, first.made.epoch);
+    EXPECT_EQ(umfVaultClaimNote(one.handle, "kv", first.made.epoch, "a", 1), BAD);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_STALE);
+    Claim again(one, "kv", 0, UMF_VAULT_FENCE_EPOCH, nullptr); // the handle knows where it is
+    ASSERT_EQ(again.result, OK) << umfLastErrorText();
+    EXPECT_EQ(again.made.ptr, first.made.ptr);
+    EXPECT_EQ(again.made.epoch, 3u);
+}
+
+TEST_F(VaultGpuClaims, WhatIsRefused) {
+    Vault vault, folder(("file:" + place + "/folder").c_str());
+    EXPECT_EQ(Claim(folder, "kv", MiB).result, UMF_RESULT_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(Claim(vault, "kv").result, BAD); // there is none
+    EXPECT_EQ(umfLastReason(), UMF_REASON_ABSENT);
+    EXPECT_EQ(Claim(vault, "kv", MiB, UMF_VAULT_FENCE_WAIT, "linux_vmm").result, BAD);
+    EXPECT_EQ(Claim(vault, "kv", MiB, UMF_VAULT_FENCE_WAIT, "none").result, BAD);
+    EXPECT_EQ(vault.stat().claims, 0u);
+    Vault holder;
+    ASSERT_EQ(Claim(holder, "kv", 2 * MiB).result, OK);
+    ASSERT_EQ(Claim(holder, "host", 4096, UMF_VAULT_FENCE_WAIT, nullptr).result, OK);
+    // Of another kind or size, also with a fence: the holder loses nothing.
+    for (umf_vault_fence_t fence : {UMF_VAULT_FENCE_WAIT, UMF_VAULT_FENCE_EPOCH}) {
+        for (auto [key, size, devices] :
+             {std::tuple<const char *, size_t, const char *>{"kv", 0, nullptr},
+              {"kv", 4096, nullptr},
+              {"kv", 4 * MiB, "cuda_vmm"},
+              {"host", 0, "cuda_vmm"},
+              {"host", 4096, "cuda_vmm"}}) {
+            EXPECT_EQ(Claim(vault, key, size, fence, devices).result, BAD) << key << " " << size;
+            EXPECT_EQ(umfLastReason(), UMF_REASON_IDENTITY) << umfLastErrorText();
+        }
+    }
+    EXPECT_EQ(umfVaultClaimNote(holder.handle, "kv", 1, "a", 1), OK);
+    EXPECT_EQ(umfVaultForget(vault.handle, "kv"), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    Vault small("small", MiB);
+    EXPECT_EQ(Claim(small, "kv", 4 * MiB).result, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_LIMIT);
+    EXPECT_EQ(small.stat().bytes, 0u);
+}
+
+TEST_F(VaultGpuClaims, InCpp) {
+    umf::vault one("model"), other("model");
+    umf_vault_claim_params_t params = UMF_VAULT_CLAIM_PARAMS_INIT;
+    params.size = MiB;
+    params.devices = "cuda_vmm";
+    umf::result<umf::vault_claim> claimed = one.claim("kv", params);
+    ASSERT_TRUE(claimed) << umfLastErrorText();
+    umf::vault_claim first = std::move(claimed).value();
+    EXPECT_EQ(first.device(), 0);
+    EXPECT_EQ(driver().cuMemsetD8(at(first.data()), 4, first.size()), CUDA_SUCCESS);
+    EXPECT_TRUE(first.commit("four"));
+    params.size = 0;
+    params.fence = UMF_VAULT_FENCE_EPOCH;
+    {
+        umf::vault_claim second = other.claim("kv", params).value();
+        EXPECT_TRUE(first.is_fenced());
+        EXPECT_EQ(second.note(), "four");
+        unsigned char seen = 0;
+        EXPECT_EQ(driver().cuMemcpyDtoH(&seen, at(second.data()), 1), CUDA_SUCCESS);
+        EXPECT_EQ(seen, 4);
+    }
+    EXPECT_TRUE(first.renew()); // the handle knows that it is of a device
+    EXPECT_FALSE(first.is_fenced());
+    EXPECT_TRUE(first.unclaim());
+    EXPECT_EQ(first.device(), -1);
+    EXPECT_TRUE(one.forget("kv"));
+}
+
+TEST_F(VaultGpuClaims, EachCallOfTheDriverMayFail) {
+    NEEDS_FAKE()
+    Vault vault;
+    ASSERT_EQ(Claim(vault, "first", MiB).result, OK); // the provider is there
+    ASSERT_EQ(umfVaultForget(vault.handle, "first"), OK);
+    long before = objects(), files = open_files();
+    for (int function : {FAKE_cuMemExportToShareableHandle, FAKE_cuMemImportFromShareableHandle,
+                         FAKE_cuMemAddressReserve, FAKE_cuMemCreate, FAKE_cuMemMap,
+                         FAKE_cuMemSetAccess, FAKE_cuStreamCreate, FAKE_cuStreamSynchronize}) {
+        for (long n = 1, is_reached = 1; is_reached; n++) {
+            fail_call(driver().control(), function, CUDA_ERROR_OUT_OF_MEMORY, n);
+            Claim claim(vault, "kv", MiB);
+            is_reached = driver().control()->fail_at == 0;
+            driver().control()->fail_at = 0;
+            if (claim.result == OK) {
+                EXPECT_TRUE(claim.is(0)) << function << " " << n;
+                EXPECT_EQ(umfVaultUnclaim(vault.handle, "kv"), OK);
+            } else {
+                EXPECT_EQ(umfVaultUnclaim(vault.handle, "kv"), BAD);
+            }
+            EXPECT_EQ(umfVaultForget(vault.handle, "kv"), OK);
+            EXPECT_TRUE(until([&] { return objects() == before; })) << function << " " << n;
+            EXPECT_EQ(open_files(), files) << function << " " << n;
+            ASSERT_LT(n, 100);
+        }
+    }
+}
+
 // --- refusals ------------------------------------------------------------------------------------
 
 TEST_F(VaultGpu, NobodyGetsItWithoutAskingForDevices) {
@@ -1433,6 +1669,10 @@ struct Hostile {
 
     uint32_t call(uint16_t op, std::vector<uint64_t> words, const void *body, size_t size,
                   int fd = -1) {
+        return call(op, words, body, size, fd == -1 ? std::vector<int>{} : std::vector<int>{fd});
+    }
+    uint32_t call(uint16_t op, std::vector<uint64_t> words, const void *body, size_t size,
+                  const std::vector<int> &fds) {
         umf_vault_message_t request = {};
         request.magic = UMF_VAULT_MAGIC;
         request.version = version               ? version
@@ -1443,18 +1683,18 @@ struct Hostile {
         request.body = static_cast<uint32_t>(size);
         std::copy(words.begin(), words.end(), request.words);
         iovec parts[] = {{&request, sizeof(request)}, {const_cast<void *>(body), size}};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+        alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
         msghdr header = {};
         header.msg_iov = parts;
         header.msg_iovlen = 2;
-        if (fd != -1) {
+        if (!fds.empty()) {
             header.msg_control = control;
-            header.msg_controllen = sizeof(control);
+            header.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
             cmsghdr *rights = CMSG_FIRSTHDR(&header);
             rights->cmsg_level = SOL_SOCKET;
             rights->cmsg_type = SCM_RIGHTS;
-            rights->cmsg_len = CMSG_LEN(sizeof(int));
-            memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
+            rights->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+            memcpy(CMSG_DATA(rights), fds.data(), fds.size() * sizeof(int));
         }
         EXPECT_GT(sendmsg(socket, &header, MSG_NOSIGNAL), 0);
         iovec answers[] = {{&message, sizeof(message)}, {got.data(), got.size() * sizeof(got[0])}};
@@ -1562,6 +1802,45 @@ class VaultGpuHostile : public VaultGpu {
         EXPECT_EQ(objects(), before);
     }
 };
+
+// Memory of a claim that is not what it is said to be.
+TEST_F(VaultGpuHostile, ClaimsOfWrongMemory) {
+    Vault vault;
+    Exported small(0, 2 * MiB);
+    int file = memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ASSERT_EQ(ftruncate(file, 4 * MiB), 0);
+    const long page = sysconf(_SC_PAGESIZE);
+    for (int fd : {small.fd, file}) {
+        Hostile hostile(place, false);
+        std::string body("kv", 3);
+        umf_vault_slab_t said = slab_of(0, 4 * MiB);
+        body.append(reinterpret_cast<const char *>(said.device), sizeof(said.device));
+        int word = memfd_create("word", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        ASSERT_EQ(ftruncate(word, page), 0);
+        auto ask = [&](std::vector<int> fds, const std::string &with) {
+            return hostile.call(UMF_VAULT_CLAIM,
+                                {4 * MiB, 0, 0, UMF_VAULT_KIND_DEVICE, uint64_t(page)}, with.data(),
+                                with.size(), fds);
+        };
+        EXPECT_EQ(ask({word}, body), uint32_t{UMF_VAULT_INVALID});
+        EXPECT_EQ(ask({word, fd}, "kv"), uint32_t{UMF_VAULT_INVALID});
+        EXPECT_EQ(ask({word, fd}, body + "x"), uint32_t{UMF_VAULT_INVALID});
+        EXPECT_EQ(ask({word, hostile.socket}, body), uint32_t{UMF_VAULT_FOREIGN});
+        EXPECT_EQ(vault.stat().claims, 0u);
+        EXPECT_EQ(vault.stat().bytes, 0u); // the file with the epoch is gone, too
+        ASSERT_EQ(ask({word, fd}, body), uint32_t{UMF_VAULT_OK});
+        EXPECT_EQ(hostile.call(UMF_VAULT_UNCLAIM, {}, "kv", 2), uint32_t{UMF_VAULT_OK});
+        close(word);
+        umf_vault_claim_params_t params = UMF_VAULT_CLAIM_PARAMS_INIT;
+        umf_vault_claim_t claim = UMF_VAULT_CLAIM_INIT;
+        params.devices = "cuda_vmm";
+        EXPECT_EQ(umfVaultClaim(vault.handle, "kv", &params, &claim), BAD);
+        EXPECT_EQ(umfLastReason(), UMF_REASON_BROKEN) << umfLastErrorText();
+        EXPECT_EQ(claim.ptr, nullptr);
+        EXPECT_EQ(umfVaultForget(vault.handle, "kv"), OK); // nobody holds it
+    }
+    close(file);
+}
 
 TEST_F(VaultGpuHostile, AMemoryFileIsNoMemoryOfADevice) {
     int fd = memfd_create("forged", MFD_CLOEXEC);

@@ -82,10 +82,16 @@ static bool key_of(const umfd_context_t *c, uint32_t size, char key[UMF_VAULT_NA
     return true;
 }
 
-/* The claim that a body without a note names. UMFD_CLAIMS: none. false: no key. */
+/* The bytes of a body up to a zero. */
+static uint32_t key_size(const umfd_context_t *c) {
+    const unsigned char *body = c->request->body, *end = memchr(body, 0, c->request->head.body);
+    return end ? (uint32_t)(end - body) : c->request->head.body;
+}
+
+/* The claim that a body names. UMFD_CLAIMS: none. false: no key. */
 static bool named(const umfd_context_t *c, uint32_t *place) {
     char key[UMF_VAULT_NAME_MAX + 1];
-    if (!c->lease->name[0] || !key_of(c, c->request->head.body, key)) {
+    if (!c->lease->name[0] || !key_of(c, key_size(c), key)) {
         return false;
     }
     uint32_t vault = umfd_vault_of(c);
@@ -126,9 +132,53 @@ static umf_vault_answer_t take_file(int fd, uint64_t size, int *kept) {
     return *kept == -1 ? UMF_VAULT_DESCRIPTORS : UMF_VAULT_OK;
 }
 
+static bool is_of_device(const umfd_context_t *c) {
+    return c->request->head.words[3] == UMF_VAULT_KIND_DEVICE;
+}
+
+/* A slab of a claim, of a descriptor of the request. */
+static umf_vault_answer_t slab_make(const umfd_context_t *c, uint32_t vault, uint32_t claim,
+                                    uint32_t kind, uint64_t size, int fd, umfd_slab_t **slab) {
+    int kept;
+    umf_vault_answer_t answer = umfd_slab_room(c, vault, size, slab);
+    if (answer == UMF_VAULT_OK) {
+        answer =
+            kind == UMF_VAULT_KIND_HOST ? take_file(fd, size, &kept) : umfd_device_keep(fd, &kept);
+    }
+    if (answer == UMF_VAULT_OK) {
+        (*slab)->role = UMF_VAULT_CLASS_CLAIM;
+        (*slab)->kind = kind;
+        (*slab)->claim = claim + 1;
+        answer = umfd_slab_keep(c, *slab, kept);
+    }
+    return answer;
+}
+
+/* The memory, and the file with the epoch of memory of a device: both, or none. */
+static umf_vault_answer_t slabs_make(const umfd_context_t *c, uint32_t vault, uint32_t claim,
+                                     umfd_slab_t **slab, umfd_slab_t **word) {
+    const uint64_t *asked = c->request->head.words;
+    const int *fds = c->request->fds;
+    *word = NULL;
+    if (!is_of_device(c)) {
+        return slab_make(c, vault, claim, UMF_VAULT_KIND_HOST, asked[0], fds[0], slab);
+    }
+    umf_vault_answer_t answer =
+        slab_make(c, vault, claim, UMF_VAULT_KIND_HOST, asked[4], fds[0], word);
+    if (answer == UMF_VAULT_OK) {
+        answer = slab_make(c, vault, claim, UMF_VAULT_KIND_DEVICE, asked[0], fds[1], slab);
+        if (answer == UMF_VAULT_OK) {
+            memcpy((*slab)->device, c->request->body + key_size(c) + 1, sizeof((*slab)->device));
+        } else {
+            atomic_store(&(*word)->state, UMFD_DYING);
+            umfd_count_dying(c->daemon);
+        }
+    }
+    return answer;
+}
+
 static umf_vault_answer_t make(const umfd_context_t *c, const char *key, uint32_t *place) {
     umfd_state_t *state = c->state;
-    uint64_t size = c->request->head.words[0];
     uint32_t vault = umfd_vault_of(c), i = 0;
     while (i < state->claim_top && is_live(state, i)) {
         i++;
@@ -141,18 +191,8 @@ static umf_vault_answer_t make(const umfd_context_t *c, const char *key, uint32_
         c->words[0] = UMFD_VAULTS;
         return UMF_VAULT_FULL;
     }
-    umfd_slab_t *slab;
-    int kept;
-    umf_vault_answer_t answer = umfd_slab_room(c, vault, size, &slab);
-    if (answer == UMF_VAULT_OK) {
-        answer = take_file(c->request->fds[0], size, &kept);
-    }
-    if (answer == UMF_VAULT_OK) {
-        slab->role = UMF_VAULT_CLASS_CLAIM;
-        slab->kind = UMF_VAULT_KIND_HOST;
-        slab->claim = i + 1;
-        answer = umfd_slab_keep(c, slab, kept);
-    }
+    umfd_slab_t *slab, *word;
+    umf_vault_answer_t answer = slabs_make(c, vault, i, &slab, &word);
     if (answer != UMF_VAULT_OK) {
         umfd_sweep(c->daemon, vault); /* it may be new, and without content */
         return answer;
@@ -161,6 +201,7 @@ static umf_vault_answer_t make(const umfd_context_t *c, const char *key, uint32_
     memset(claim, 0, sizeof(*claim));
     claim->vault = vault;
     claim->slab = (uint32_t)(slab - state->slabs) + 1;
+    claim->word = word ? (uint32_t)(word - state->slabs) + 1 : 0;
     claim->is_shared = c->request->head.words[1] != 0;
     claim->maker = c->lease->serial;
     claim->epoch = 1;
@@ -251,6 +292,12 @@ static umf_vault_answer_t admit(const umfd_context_t *c, umfd_claim_t *claim) {
     return UMF_VAULT_OK;
 }
 
+/* Its descriptors were not lost with a daemon. */
+static bool has_memory(const umfd_context_t *c, const umfd_claim_t *claim) {
+    return c->daemon->slabs[claim->slab - 1] != -1 &&
+           (!claim->word || c->daemon->slabs[claim->word - 1] != -1);
+}
+
 static umf_vault_answer_t answer_claim(const umfd_context_t *c, const umfd_claim_t *claim) {
     uint32_t note = atomic_load(&claim->note);
     if (!is_repeated(c)) {
@@ -261,6 +308,12 @@ static umf_vault_answer_t answer_claim(const umfd_context_t *c, const umfd_claim
     c->words[2] = c->lease->epoch == 1 && claim->maker == c->lease->serial;
     memcpy(c->reply->body, claim->notes[note], claim->note_sizes[note]);
     c->reply->head.body = claim->note_sizes[note];
+    const umfd_slab_t *slab = &c->state->slabs[claim->slab - 1];
+    c->words[3] = slab->kind;
+    memcpy(&c->words[4], slab->device, sizeof(slab->device));
+    if (claim->word) {
+        c->reply->fds[c->reply->fd_count++] = c->daemon->slabs[claim->word - 1];
+    }
     c->reply->fds[c->reply->fd_count++] = c->daemon->slabs[claim->slab - 1];
     return UMF_VAULT_OK;
 }
@@ -269,15 +322,19 @@ umf_vault_answer_t umfd_claim(const umfd_context_t *c) {
     const uint64_t *asked = c->request->head.words;
     char key[UMF_VAULT_NAME_MAX + 1] = {0};
     uint32_t place;
-    if (!named(c, &place) || !key_of(c, c->request->head.body, key) || asked[1] > 1 ||
-        asked[2] > UMF_VAULT_FENCE_KILL || c->request->fd_count > 1) {
+    uint32_t needed = is_of_device(c) ? 2 : 1; /* descriptors of new memory */
+    uint32_t more = is_of_device(c) ? 1 + UMF_VAULT_DEVICE_SIZE : 0;
+    if (!named(c, &place) || !key_of(c, key_size(c), key) || asked[1] > 1 ||
+        asked[2] > UMF_VAULT_FENCE_KILL || asked[3] > UMF_VAULT_KIND_DEVICE ||
+        (c->request->fd_count && c->request->fd_count != needed) ||
+        c->request->head.body != key_size(c) + (c->request->fd_count ? more : 0)) {
         return UMF_VAULT_INVALID;
     }
     if (place == UMFD_CLAIMS && (asked[0] == 0 || c->request->fd_count == 0)) {
         return UMF_VAULT_NONE;
     }
     if (is_repeated(c)) { /* its claim may have been dropped since */
-        return place < UMFD_CLAIMS && c->daemon->slabs[c->state->claims[place].slab - 1] != -1 &&
+        return place < UMFD_CLAIMS && has_memory(c, &c->state->claims[place]) &&
                        umfd_clients_have(&c->state->claims[place].mapped, c->request->lease)
                    ? answer_claim(c, &c->state->claims[place])
                    : UMF_VAULT_NONE;
@@ -294,9 +351,11 @@ umf_vault_answer_t umfd_claim(const umfd_context_t *c) {
         const umfd_claim_t *claim = &c->state->claims[place];
         uint64_t size = c->state->slabs[claim->slab - 1].size;
         c->words[0] = size;
-        answer = c->daemon->slabs[claim->slab - 1] == -1 ? UMF_VAULT_BROKEN
-                 : asked[0] && asked[0] != size          ? UMF_VAULT_DIFFERS
-                                                         : admit(c, &c->state->claims[place]);
+        c->words[1] = claim->word ? UMF_VAULT_KIND_DEVICE : UMF_VAULT_KIND_HOST;
+        bool differs = (asked[0] && asked[0] != size) || is_of_device(c) != (claim->word != 0);
+        answer = !has_memory(c, claim) ? UMF_VAULT_BROKEN
+                 : differs             ? UMF_VAULT_DIFFERS
+                                       : admit(c, &c->state->claims[place]);
     }
     return answer == UMF_VAULT_OK ? answer_claim(c, &c->state->claims[place]) : answer;
 }
@@ -379,7 +438,9 @@ umf_vault_answer_t umfd_claims(const umfd_context_t *c) {
         if (!is_live(c->state, (uint32_t)i) || claim->vault != vault) {
             continue;
         }
-        umf_vault_claim_message_t info = {.size = c->state->slabs[claim->slab - 1].size,
+        const umfd_slab_t *slab = &c->state->slabs[claim->slab - 1];
+        umf_vault_claim_message_t info = {.size = slab->size,
+                                          .kind = slab->kind,
                                           .epoch = claim->epoch,
                                           .is_shared = claim->is_shared,
                                           .note_size =
@@ -390,6 +451,7 @@ umf_vault_answer_t umfd_claims(const umfd_context_t *c) {
             }
         }
         size_t length = strlen(claim->key);
+        memcpy(info.device, slab->device, sizeof(info.device));
         memcpy(c->reply->body, &info, sizeof(info));
         memcpy(c->reply->body + sizeof(info), claim->key, length);
         c->reply->head.body = (uint32_t)(sizeof(info) + length);

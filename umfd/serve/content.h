@@ -42,6 +42,8 @@ umf_vault_answer_t umfd_slab_again(const umfd_context_t *c, uint32_t place, int 
  * for it. */
 umf_vault_answer_t umfd_slab_room(const umfd_context_t *c, uint32_t vault, uint64_t size,
                                   umfd_slab_t **slab);
+/* A descriptor that can be that of a device. */
+umf_vault_answer_t umfd_device_keep(int fd, int *kept);
 /* Keeps a descriptor for a record that is filled, and makes it valid. The descriptor is the
  * daemon's, or closed. */
 umf_vault_answer_t umfd_slab_keep(const umfd_context_t *c, umfd_slab_t *slab, int kept);

@@ -37,7 +37,7 @@ static umf_vault_answer_t seal(int fd, uint64_t size, int *kept) {
 /* The descriptor of a driver is a file of its device. The daemon has no driver, so readers find out
  * whether it is memory of that size. Sockets and pipes, which can hold other descriptors, are not
  * kept. */
-static umf_vault_answer_t keep_device(int fd, int *kept) {
+umf_vault_answer_t umfd_device_keep(int fd, int *kept) {
     struct stat about;
     if (fstat(fd, &about) != 0 || (!S_ISCHR(about.st_mode) && !S_ISREG(about.st_mode))) {
         return UMF_VAULT_FOREIGN;
@@ -125,7 +125,7 @@ umf_vault_answer_t umfd_slab_add(const umfd_context_t *c, uint32_t generation, u
     }
     int kept;
     answer = is_file                                    ? keep_file(c, requested, fd, &kept)
-             : requested->kind == UMF_VAULT_KIND_DEVICE ? keep_device(fd, &kept)
+             : requested->kind == UMF_VAULT_KIND_DEVICE ? umfd_device_keep(fd, &kept)
                                                         : seal(fd, requested->size, &kept);
     if (answer != UMF_VAULT_OK) {
         return answer;
@@ -159,7 +159,7 @@ umf_vault_answer_t umfd_slab_again(const umfd_context_t *c, uint32_t place, int 
         return UMF_VAULT_LIMIT;
     }
     int kept;
-    umf_vault_answer_t answer = keep_device(fd, &kept);
+    umf_vault_answer_t answer = umfd_device_keep(fd, &kept);
     if (answer != UMF_VAULT_OK) {
         return answer;
     }

@@ -97,9 +97,13 @@ void umfd_generation_end(umfd_state_t *state, uint32_t place) {
 void umfd_claim_end(umfd_state_t *state, uint32_t place) {
     umfd_claim_t *claim = &state->claims[place];
     umfd_slab_t *slab = &state->slabs[claim->slab - 1];
+    umfd_slab_t *word = claim->word ? &state->slabs[claim->word - 1] : NULL;
     atomic_store(&claim->state, UMFD_FREE);
     umfd_step();
     atomic_store(&slab->state, UMFD_DYING);
+    if (word) { /* as a daemon that starts does */
+        atomic_store(&word->state, UMFD_DYING);
+    }
 }
 
 /* --- check ------------------------------------------------------------------------------------ */
@@ -285,19 +289,26 @@ static void clients_prune(const umfd_state_t *state, umfd_claim_t *claim) {
     }
 }
 
+static bool is_of_claim(const umfd_state_t *state, uint32_t slab, uint32_t place, uint32_t kind) {
+    if (slab == 0 || slab > state->slab_top) {
+        return false;
+    }
+    const umfd_slab_t *of = &state->slabs[slab - 1];
+    return atomic_load(&of->state) == UMFD_LIVE && of->role == UMF_VAULT_CLASS_CLAIM &&
+           of->kind == kind && of->claim == place + 1 && of->vault == state->claims[place].vault;
+}
+
 static bool claim_is_right(const umfd_state_t *state, uint32_t place) {
     const umfd_claim_t *claim = &state->claims[place];
     if (atomic_load(&claim->state) != UMFD_LIVE || claim->vault >= UMFD_VAULTS ||
         atomic_load(&state->vaults[claim->vault].state) != UMFD_LIVE || !is_name(claim->key) ||
-        claim->slab == 0 || claim->slab > state->slab_top || claim->is_shared > 1 ||
-        claim->epoch == 0 || atomic_load(&claim->note) > 1 ||
+        claim->is_shared > 1 || claim->epoch == 0 || atomic_load(&claim->note) > 1 ||
         claim->note_sizes[atomic_load(&claim->note)] > UMF_VAULT_NOTE_MAX) {
         return false;
     }
-    const umfd_slab_t *slab = &state->slabs[claim->slab - 1];
-    if (atomic_load(&slab->state) != UMFD_LIVE || slab->role != UMF_VAULT_CLASS_CLAIM ||
-        slab->kind != UMF_VAULT_KIND_HOST || slab->claim != place + 1 ||
-        slab->vault != claim->vault) {
+    uint32_t kind = claim->word ? UMF_VAULT_KIND_DEVICE : UMF_VAULT_KIND_HOST;
+    if (!is_of_claim(state, claim->slab, place, kind) ||
+        (claim->word && !is_of_claim(state, claim->word, place, UMF_VAULT_KIND_HOST))) {
         return false;
     }
     for (uint32_t i = 0; i < place; i++) {
@@ -332,7 +343,7 @@ static unsigned check_claims(umfd_state_t *state) {
         }
         uint32_t place = slab->claim - 1;
         if (place >= state->claim_top || atomic_load(&state->claims[place].state) != UMFD_LIVE ||
-            state->claims[place].slab != i + 1) {
+            (state->claims[place].slab != i + 1 && state->claims[place].word != i + 1)) {
             atomic_store(&slab->state, UMFD_DYING); /* its claim was not recorded any more */
         }
     }

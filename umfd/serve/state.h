@@ -102,7 +102,9 @@ typedef struct umfd_claim_t {
     _Atomic uint32_t state;
     uint32_t vault;
     uint32_t slab; /* place, plus 1 */
+    uint32_t word; /* of the file with the epoch, if the memory is of a device; else 0 */
     uint32_t is_shared;
+    uint32_t reserved;
     uint64_t epoch; /* grows when others become the holders */
     uint64_t maker; /* serial of the lease */
     umfd_clients_t holders;

@@ -73,6 +73,12 @@ class [[nodiscard]] vault_claim {
         return vault_ ? claim_.ptr : nullptr;
     }
 
+    /// @brief The GPU that the memory is of.
+    /// @return its number in this process; -1: memory of the host
+    int device() const noexcept {
+        return vault_ ? claim_.device : -1;
+    }
+
     /// @brief Bytes of the memory: whole pages.
     /// @return 0 if there is none
     std::size_t size() const noexcept {
@@ -126,7 +132,8 @@ class [[nodiscard]] vault_claim {
     }
 
     /// @brief Gives it back now. Does nothing if that was done.
-    /// @return success; or why not, the memory has left this process all the same: see
+    /// @return success; or why not: the memory has left this process all the same, or, of a GPU
+    ///         whose work cannot be waited for, leaves it when the vault ends: see
     ///         ::umfVaultUnclaim
     result<void> unclaim() {
         umf_vault_handle_t ended = std::exchange(vault_, nullptr);

@@ -299,6 +299,30 @@ def test_memory_is_made_again_from_a_folder(model, tmp_path):
         model.snapshot(folder=1)
 
 
+def test_claims_of_a_gpu(model):
+    with model.claim("kv", 1 << 20, device=0) as claim:
+        assert claim.is_new and claim.epoch == 1 and claim.memory.device == 0 and claim.memory.nbytes >= 1 << 20
+        tensor = claim.memory.torch("float32", (1024,))
+        assert float(tensor.sum().cpu()) == 0
+        tensor.fill_(3)
+        claim.commit(b"1024")
+        with pytest.raises(BufferError):
+            claim.close()
+        del tensor
+        (state,) = model.claims()
+        assert state.key == "kv" and state.device.startswith("GPU-") and state.nbytes == claim.memory.nbytes
+    with pytest.raises(umf.InvalidArgumentError) as error:
+        model.claim("kv")
+    assert error.value.reason == "UMF_REASON_IDENTITY"
+    with model.claim("kv", device="cuda") as claim:
+        assert not claim.is_new and claim.epoch == 2 and claim.note == b"1024"
+        assert float(claim.memory.torch("float32", (1024,))[1023].cpu()) == 3
+        assert claim.renew() == 2
+    model.forget("kv")
+    with model.claim("kv", 4096, device="cpu") as claim:
+        assert claim.memory.device == -1 and model.claims()[0].device == ""
+
+
 @pytest.fixture
 def file(tmp_path):
     tensors = [("w", "F32", [40, 1000], struct.pack("<40000f", *range(40000))), ("none", "I8", [0], b""), ("h", "BF16", [2], b"\x80?\0@")]

@@ -7,7 +7,7 @@
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "ext/vault/vault.h"
+#include "ext/vault/claim.h"
 #include "system/os.h"
 
 #define FIXED (F_SEAL_SHRINK | F_SEAL_GROW)
@@ -49,6 +49,7 @@ static umf_vault_held_t **held_find(umf_vault_handle_t vault, const char *key) {
 static void held_end(umf_vault_held_t **at) {
     umf_vault_held_t *held = *at;
     *at = held->next;
+    umf_vault_memory_unmap(&held->memory);
     if (held->base) {
         umf_os_unmap(held->base, held->size);
     }
@@ -82,28 +83,42 @@ typedef struct claim_t {
     umf_vault_handle_t vault;
     const char *key;
     const umf_vault_claim_params_t *params;
-    uint64_t size; /* of the file; 0: any */
-    int file;      /* made here; -1: none */
+    uint64_t size; /* of the memory, that of the host with the page of the epoch; 0: any */
+    int files[2];  /* made here: the file, and the memory of a device; -1: none */
+    umf_vault_memory_maker_t maker;
+    umf_vault_kind_t kind;
     umf_vault_claim_t made;
     umf_link_call_t call;
     int fds[UMF_VAULT_FDS_MAX];
     char body[UMF_VAULT_BODY_MAX];
 } claim_t;
 
+static bool is_of_device(const claim_t *claim) {
+    return claim->kind == UMF_VAULT_KIND_DEVICE;
+}
+
 static umf_result_t file_make(claim_t *claim) {
-    if (claim->file != -1) {
+    if (claim->files[0] != -1) {
         return UMF_RESULT_SUCCESS;
     }
-    int error = umf_os_memfd("umf_vault_claim", false, &claim->file);
+    int error = umf_os_memfd("umf_vault_claim", false, &claim->files[0]);
     if (error != 0) {
-        claim->file = -1;
+        claim->files[0] = -1;
         return umf_vault_no_memory(error, "making a memory file");
     }
-    error = umf_os_truncate(claim->file, claim->size);
+    error = umf_os_truncate(claim->files[0],
+                            is_of_device(claim) ? umf_os_page_size() : (size_t)claim->size);
     if (error == 0) {
-        error = umf_os_add_seals(claim->file, FIXED | F_SEAL_SEAL);
+        error = umf_os_add_seals(claim->files[0], FIXED | F_SEAL_SEAL);
     }
     return error ? umf_vault_no_memory(error, "making a memory file") : UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t memory_make(claim_t *claim) {
+    umf_result_t result = file_make(claim);
+    return result == UMF_RESULT_SUCCESS && is_of_device(claim) && claim->files[1] == -1
+               ? umf_vault_memory_make(&claim->maker, &claim->files[1])
+               : result;
 }
 
 /* Maps the file of a claim. The page with the epoch is its last one. */
@@ -111,9 +126,10 @@ static umf_result_t held_map(const claim_t *claim, umf_vault_held_t *held, int f
     uint64_t size, told = claim->call.message.words[1];
     size_t page = umf_os_page_size();
     int seals = fcntl(fd, F_GET_SEALS);
-    if (seals == -1 || (seals & FIXED) != FIXED ||
-        umf_os_file_id(fd, &held->dev, &held->ino, &size) != 0 || size != told || size < 2 * page ||
-        size % page || size > SIZE_MAX / 2) {
+    bool is_sealed = seals != -1 && (seals & FIXED) == FIXED;
+    if (!is_sealed || umf_os_file_id(fd, &held->dev, &held->ino, &size) != 0 || size % page ||
+        told > SIZE_MAX / 2 || (is_of_device(claim) ? size != page : size != told) ||
+        (!is_of_device(claim) && size < 2 * page)) {
         return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
                         "%s of vault %s is broken: its memory has another size than the service "
                         "says, or can be cut",
@@ -133,6 +149,20 @@ static umf_result_t held_map(const claim_t *claim, umf_vault_held_t *held, int f
     }
     return error ? umf_vault_no_memory(error, "keeping the memory of a claim from children")
                  : UMF_RESULT_SUCCESS;
+}
+
+/* The UUID in an answer. */
+static const unsigned char *device_of(const claim_t *claim) {
+    return (const unsigned char *)&claim->call.message.words[4];
+}
+
+static umf_result_t held_map_all(const claim_t *claim, umf_vault_held_t *held) {
+    umf_result_t result = held_map(claim, held, claim->fds[0]);
+    return result == UMF_RESULT_SUCCESS && is_of_device(claim)
+               ? umf_vault_memory_map(claim->vault, claim->params->devices, device_of(claim),
+                                      claim->fds[1], (size_t)claim->call.message.words[1],
+                                      &held->memory)
+               : result;
 }
 
 /* The word in the memory grows only: claims may reach it in another order than they were made. */
@@ -169,8 +199,8 @@ static umf_result_t held_add(claim_t *claim, umf_vault_held_t **at) {
     }
     if (!held) {
         held = umf_meta_alloc(sizeof(*held));
-        umf_result_t result = held ? held_map(claim, held, claim->fds[0])
-                                   : umf_vault_no_memory(ENOMEM, "remembering a claim");
+        umf_result_t result =
+            held ? held_map_all(claim, held) : umf_vault_no_memory(ENOMEM, "remembering a claim");
         if (result != UMF_RESULT_SUCCESS) {
             if (held) {
                 held_end(&held);
@@ -186,22 +216,34 @@ static umf_result_t held_add(claim_t *claim, umf_vault_held_t **at) {
     claim->made = (umf_vault_claim_t){.struct_size = sizeof(claim->made),
                                       .ptr = held->base,
                                       .size = held->size - umf_os_page_size(),
+                                      .device = -1,
                                       .epoch = answer->words[0],
                                       .now = epoch_raise(held, answer->words[0]),
                                       .is_new = !is_again && answer->words[2] != 0,
                                       .note = answer->body ? held->note : NULL,
                                       .note_size = answer->body};
+    if (held->memory.device) {
+        claim->made.ptr = held->memory.base;
+        claim->made.size = held->memory.size;
+        claim->made.device = held->memory.device->number;
+    }
     return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t claim_ask(claim_t *claim, bool is_bound) {
+    char body[UMF_VAULT_NAME_MAX + 1 + UMF_VAULT_DEVICE_SIZE];
+    size_t length = strlen(claim->key);
+    bool gives = claim->files[0] != -1, gives_device = gives && is_of_device(claim);
+    memcpy(body, claim->key, length + 1);
+    memcpy(body + length + 1, claim->maker.id, sizeof(claim->maker.id));
     claim->call = (umf_link_call_t){
         .message = {.op = UMF_VAULT_CLAIM,
-                    .words = {claim->size, claim->params->shared != 0, claim->params->fence}},
-        .body = claim->key,
-        .body_size = (uint32_t)strlen(claim->key),
-        .pass = &claim->file,
-        .passes = claim->file != -1,
+                    .words = {claim->size, claim->params->shared != 0, claim->params->fence,
+                              claim->kind, umf_os_page_size()}},
+        .body = body,
+        .body_size = (uint32_t)(length + (gives_device ? 1 + sizeof(claim->maker.id) : 0)),
+        .pass = claim->files,
+        .passes = gives_device ? 2 : gives,
         .answer = claim->body,
         .passed = claim->fds,
         .is_bound = is_bound};
@@ -214,13 +256,16 @@ static umf_result_t claim_once(claim_t *claim) {
     if (*at && (*at)->epoch != vault->link.epoch) {
         return stale(vault, claim->key);
     }
+    if (*at) {
+        claim->kind = (*at)->memory.device ? UMF_VAULT_KIND_DEVICE : UMF_VAULT_KIND_HOST;
+    }
     umf_result_t result = claim_ask(claim, *at != NULL);
     if (result == UMF_RESULT_SUCCESS && claim->call.message.answer == UMF_VAULT_NONE && *at) {
         return stale(vault, claim->key);
     }
     if (result == UMF_RESULT_SUCCESS && claim->call.message.answer == UMF_VAULT_NONE &&
         claim->size) {
-        result = file_make(claim);
+        result = memory_make(claim);
         if (result != UMF_RESULT_SUCCESS) {
             return result;
         }
@@ -232,7 +277,8 @@ static umf_result_t claim_once(claim_t *claim) {
     if (result != UMF_RESULT_SUCCESS || claim->call.message.answer != UMF_VAULT_OK) {
         return result;
     }
-    if (claim->call.passed_count != 1 || claim->call.message.body > UMF_VAULT_NOTE_MAX) {
+    if (claim->call.passed_count != (is_of_device(claim) ? 2u : 1u) ||
+        claim->call.message.body > UMF_VAULT_NOTE_MAX) {
         return UMF_FAIL(UMF_REASON_IDENTITY, UMF_RESULT_ERROR_UNKNOWN,
                         "the service of vaults sends no memory");
     }
@@ -252,12 +298,6 @@ static umf_result_t claim_attempt(void *arg, umf_vault_message_t *answer) {
     return result;
 }
 
-/* Bytes for the user of a file; 0: the file, of another program, has no room for the epoch. */
-static size_t size_of_user(uint64_t size) {
-    size_t page = umf_os_page_size();
-    return size > page ? (size_t)size - page : 0;
-}
-
 static umf_result_t claim_result(const claim_t *claim, const umf_vault_message_t *answer) {
     switch ((umf_vault_answer_t)answer->answer) {
     case UMF_VAULT_BUSY:
@@ -267,11 +307,17 @@ static umf_result_t claim_result(const claim_t *claim, const umf_vault_message_t
                         "%s of vault %s has no memory, and no size was asked for", claim->key,
                         claim->vault->link.name);
     case UMF_VAULT_DIFFERS:
+        if (answer->words[1] && answer->words[1] != claim->kind) {
+            return UMF_FAIL(UMF_REASON_IDENTITY, UMF_RESULT_ERROR_INVALID_ARGUMENT,
+                            "%s of vault %s is memory of %s: claim it with%s `devices`", claim->key,
+                            claim->vault->link.name, is_of_device(claim) ? "the host" : "a device",
+                            is_of_device(claim) ? "out" : "");
+        }
         return UMF_FAIL(UMF_REASON_IDENTITY, UMF_RESULT_ERROR_INVALID_ARGUMENT,
                         "%s of vault %s has %zu bytes, and %zu were asked for: forget it first, or "
                         "claim it with size 0",
-                        claim->key, claim->vault->link.name, size_of_user(answer->words[0]),
-                        claim->params->size);
+                        claim->key, claim->vault->link.name,
+                        umf_vault_claim_size(claim->kind, answer->words[0]), claim->params->size);
     case UMF_VAULT_BROKEN:
         return UMF_FAIL(UMF_REASON_BROKEN, UMF_RESULT_ERROR_INVALID_ARGUMENT,
                         "%s of vault %s has lost its memory and is broken: forget it", claim->key,
@@ -296,23 +342,33 @@ static umf_result_t claim_by(umf_vault_handle_t vault, const char *key,
     claim->key = key;
     claim->params = params;
     claim->size = size;
-    claim->file = -1;
+    claim->files[0] = claim->files[1] = -1;
+    claim->kind = params->devices ? UMF_VAULT_KIND_DEVICE : UMF_VAULT_KIND_HOST;
     uint64_t timeout = params->timeout_ms;
     if (params->fence == UMF_VAULT_FENCE_KILL && timeout < vault->link.timeout_ms) {
         timeout = vault->link.timeout_ms;
     }
     umf_vault_message_t answer;
-    umf_result_t result =
-        umf_vault_until(vault, claim_attempt, claim, UMF_VAULT_BUSY, timeout, &answer);
+    umf_result_t result = UMF_RESULT_SUCCESS;
+    if (is_of_device(claim) && size) {
+        result = umf_vault_memory_begin(params->devices, (size_t)size, &claim->maker);
+        claim->size = claim->maker.size;
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umf_vault_until(vault, claim_attempt, claim, UMF_VAULT_BUSY, timeout, &answer);
+    }
     if (result == UMF_RESULT_SUCCESS) {
         result = claim_result(claim, &answer);
     }
     if (result == UMF_RESULT_SUCCESS) {
         *claimed = claim->made;
     }
-    if (claim->file != -1) {
-        umf_os_close(claim->file);
+    for (int i = 0; i < 2; i++) {
+        if (claim->files[i] != -1) {
+            umf_os_close(claim->files[i]);
+        }
     }
+    umf_vault_memory_end(&claim->maker);
     umf_meta_free(claim, sizeof(*claim));
     return result;
 }
@@ -340,6 +396,7 @@ UMF_API_EXT_1_3 umf_result_t umfVaultClaim(umf_vault_handle_t hVault, const char
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     uint64_t size = params->size ? ((params->size + page - 1) & ~(page - 1)) + page : 0;
+    size = params->devices ? params->size : size;
     return claim_by(hVault, key, params, size, claim);
 }
 
@@ -401,7 +458,8 @@ UMF_API_EXT_1_3 umf_result_t umfVaultUnclaim(umf_vault_handle_t hVault, const ch
         UMF_LOG_ERROR("%s of vault %s is not claimed by this handle", key, hVault->link.name);
         result = UMF_RESULT_ERROR_INVALID_ARGUMENT;
     } else {
-        result = held_give_back(hVault, at);
+        result = umf_vault_memory_settle(&(*at)->memory);
+        result = result ? result : held_give_back(hVault, at);
     }
     umf_link_lock_end(&hVault->gate);
     return result;
@@ -414,12 +472,15 @@ UMF_API_EXT_1_3 umf_result_t umfVaultForget(umf_vault_handle_t hVault, const cha
     }
     umf_vault_message_t answer;
     umf_link_lock_take(&hVault->gate);
-    result = ask(hVault, UMF_VAULT_FORGET, key, false, &answer);
+    umf_vault_held_t **at = held_find(hVault, key);
+    result = *at ? umf_vault_memory_settle(&(*at)->memory) : UMF_RESULT_SUCCESS;
+    if (result == UMF_RESULT_SUCCESS) {
+        result = ask(hVault, UMF_VAULT_FORGET, key, false, &answer);
+    }
     if (result == UMF_RESULT_SUCCESS) {
         result = answer.answer == UMF_VAULT_BUSY ? busy(hVault, key, &answer)
                                                  : umf_link_result(&hVault->link, &answer, key);
     }
-    umf_vault_held_t **at = held_find(hVault, key);
     if (result == UMF_RESULT_SUCCESS && *at) {
         held_end(at);
     }
@@ -431,44 +492,4 @@ void umf_vault_claims_end(umf_vault_handle_t vault) {
     while (vault->held) {
         held_give_back(vault, &vault->held);
     }
-}
-
-/* --- looking ---------------------------------------------------------------------------------- */
-
-UMF_API_EXT_1_3 umf_result_t umfVaultEachClaim(umf_vault_handle_t hVault,
-                                               umf_vault_claim_visitor_t visitor, void *arg) {
-    union {
-        umf_vault_claim_message_t info;
-        char room[UMF_VAULT_BODY_MAX + 1];
-    } body;
-    if (!umf_vault_check(hVault, __func__)) {
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if (!visitor) {
-        UMF_LOG_ERROR("visitor is NULL");
-        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    for (uint64_t next = 0; !hVault->is_folder;) {
-        umf_link_call_t call = {.message = {.op = UMF_VAULT_CLAIMS, .words = {next}},
-                                .answer = &body};
-        umf_result_t result = umf_vault_ask(hVault, &call);
-        if (result != UMF_RESULT_SUCCESS || call.message.words[0] <= next ||
-            call.message.body <= sizeof(body.info)) {
-            return result;
-        }
-        next = call.message.words[0];
-        body.room[call.message.body] = 0;
-        umf_vault_claim_stat_t stat = {.struct_size = sizeof(stat),
-                                       .key = body.room + sizeof(body.info),
-                                       .size = size_of_user(body.info.size),
-                                       .note_size = body.info.note_size,
-                                       .epoch = body.info.epoch,
-                                       .holders = body.info.holders,
-                                       .process = body.info.pid,
-                                       .shared = body.info.is_shared != 0};
-        if (visitor(&stat, arg) != 0) {
-            return UMF_RESULT_ERROR_USER_SPECIFIC;
-        }
-    }
-    return UMF_RESULT_SUCCESS;
 }

@@ -108,6 +108,22 @@ void umf_vault_devices_end(umf_vault_handle_t vault) {
     }
 }
 
+umf_result_t umf_vault_device_give(umf_memory_provider_handle_t provider, void *base, int *fd) {
+    const umf_memory_provider_ext_ops_t *ext = provider->ext;
+    size_t allocations = 1, size;
+    int is_claimed = 0;
+    umf_result_t result = ext->vm_claim(provider->self, &base, &allocations, 1, &is_claimed);
+    if (result != UMF_RESULT_SUCCESS || !is_claimed) {
+        return result ? result : UMF_RESULT_ERROR_UNKNOWN;
+    }
+    result = ext->vm_give(provider->self, base, fd, &size);
+    if (result == UMF_RESULT_SUCCESS) {
+        result = ext->vm_detach(provider->self, &base, 1);
+    }
+    umf_result_t released = ext->vm_release(provider->self, &base, 1);
+    return result ? result : released;
+}
+
 umf_result_t umf_vault_settle(umf_memory_provider_handle_t provider) {
     return provider->ext->settle ? provider->ext->settle(provider->self) : UMF_RESULT_SUCCESS;
 }

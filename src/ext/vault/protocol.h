@@ -54,14 +54,15 @@ typedef enum umf_vault_op_t {
                        that are missing, next (0: end) of files; body: the table, then such slabs,
                        or all that a file has; as many descriptors. Of a copy: its role, the serial
                        of its slab, and umf_vault_copied_t in `device` */
-    UMF_VAULT_FILLED, /* body: umf_vault_slab_t, as many descriptors. words: generation,
-                         umf_vault_fill_t, file. Answer: generation, slabs that are missing */
-    UMF_VAULT_EVICT,  /* words: generation (0: all that have copies) */
-    UMF_VAULT_CLAIM,  /* body: key. words: bytes of the file (0: any), 1: shared, umf_vault_fence_t.
-                         A descriptor: the file, if there is none yet; without it NONE. Answer:
-                         epoch, bytes, 1: it is new; body: its note; the descriptor. BUSY: a process
-                         in the way, epoch */
-    UMF_VAULT_NOTE,   /* body: key, 0, note. words: epoch */
+    UMF_VAULT_FILLED,  /* body: umf_vault_slab_t, as many descriptors. words: generation,
+                          umf_vault_fill_t, file. Answer: generation, slabs that are missing */
+    UMF_VAULT_EVICT,   /* words: generation (0: all that have copies) */
+    UMF_VAULT_CLAIM,   /* body: key; of a device: 0, its UUID. words: bytes (0: any), 1: shared,
+                          umf_vault_fence_t, umf_vault_kind_t, of a device: bytes of the file with the
+                          epoch. A descriptor: the file, and the memory of a device, if there is none
+                          yet; without it NONE. Answer: epoch, bytes, 1: it is new, kind, UUID; body:
+                          its note; the descriptors. BUSY: a process in the way, epoch */
+    UMF_VAULT_NOTE,    /* body: key, 0, note. words: epoch */
     UMF_VAULT_UNCLAIM, /* body: key */
     UMF_VAULT_FORGET,  /* body: key */
     UMF_VAULT_CLAIMS,  /* words: index. Answer: next (0: end); body: umf_vault_claim_message_t,
@@ -90,7 +91,7 @@ typedef enum umf_vault_answer_t {
     UMF_VAULT_EVICTED,     /* memory of devices was evicted. words: generation */
     UMF_VAULT_UNCOPIED,    /* there is no copy, or no memory of devices */
     UMF_VAULT_STALE,       /* the claim has a newer epoch, or another holder. words: its epoch */
-    UMF_VAULT_DIFFERS,     /* the memory of the claim has another size. words: its size */
+    UMF_VAULT_DIFFERS,     /* the memory of the claim is another. words: its size, kind */
     UMF_VAULT_UNFENCED,    /* a process in the way cannot be ended. words: the process */
 } umf_vault_answer_t;
 
@@ -172,6 +173,8 @@ typedef struct umf_vault_stat_message_t {
 typedef struct umf_vault_claim_message_t {
     uint64_t size, epoch;
     uint32_t holders, pid, is_shared, note_size;
+    uint32_t kind, reserved;
+    unsigned char device[UMF_VAULT_DEVICE_SIZE];
 } umf_vault_claim_message_t;
 
 /* Where the daemon of this user is: a folder, mode 0700, with the socket. */

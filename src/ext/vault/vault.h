@@ -30,10 +30,18 @@ typedef struct umf_vault_written_t {
     umf_vault_range_t ranges[];
 } umf_vault_written_t;
 
+/* Memory of a device of a claim. */
+typedef struct umf_vault_held_memory_t {
+    umf_vault_device_t *device; /* NULL: the memory is of the host */
+    void *base;
+    size_t size, reserved;
+} umf_vault_held_memory_t;
+
 /* Memory of a claim that is mapped here. */
 typedef struct umf_vault_held_t {
     void *base;
-    size_t size;       /* of the mapping: the memory, and a page with the epoch */
+    size_t size; /* of the mapping: the memory, if it is of the host, and a page with the epoch */
+    umf_vault_held_memory_t memory;
     unsigned epoch;    /* of the link */
     uint64_t dev, ino; /* of its file */
     struct umf_vault_held_t *next;

@@ -1,5 +1,5 @@
-/* Vmm: memory of descriptors, also of other processes, that is mapped read-only. The mapping is all
- * that keeps it: no handle stays. */
+/* Vmm: memory of descriptors, also of other processes, that is mapped read-only, or shared with
+ * them for writing. The mapping is all that keeps it: no handle stays. */
 #include "base/log.h"
 #include "providers/vmm/own.h"
 
@@ -33,9 +33,10 @@ static umf_result_t map_one(umf_vmm_t *vmm, uintptr_t base, int fd, size_t size,
     return result;
 }
 
-umf_result_t umf_vmm_show(void *provider, void *at, const int *fds, const size_t *sizes,
-                          size_t count, const unsigned char *id) {
-    umf_vmm_t *vmm = provider;
+typedef umf_result_t allow_t(void *backend, uintptr_t base, size_t size);
+
+static umf_result_t map_all(umf_vmm_t *vmm, void *at, const int *fds, const size_t *sizes,
+                            size_t count, const unsigned char *id, allow_t *allow) {
     uintptr_t base = (uintptr_t)at, end = base;
     umf_result_t result = UMF_RESULT_SUCCESS;
     int number = -1;
@@ -50,12 +51,23 @@ umf_result_t umf_vmm_show(void *provider, void *at, const int *fds, const size_t
         end += result == UMF_RESULT_SUCCESS ? sizes[i] : 0;
     }
     if (result == UMF_RESULT_SUCCESS && end != base) {
-        result = vmm->ops->allow_read(vmm, base, end - base);
+        result = allow(vmm, base, end - base);
     }
     if (result != UMF_RESULT_SUCCESS && end != base) {
         vmm->ops->unmap(vmm, base, end - base);
     }
     return result;
+}
+
+umf_result_t umf_vmm_show(void *provider, void *at, const int *fds, const size_t *sizes,
+                          size_t count, const unsigned char *id) {
+    umf_vmm_t *vmm = provider;
+    return map_all(vmm, at, fds, sizes, count, id, vmm->ops->allow_read);
+}
+
+umf_result_t umf_vmm_share(void *provider, void *at, int fd, size_t size, const unsigned char *id) {
+    umf_vmm_t *vmm = provider;
+    return map_all(vmm, at, &fd, &size, 1, id, vmm->ops->allow);
 }
 
 umf_result_t umf_vmm_hide(void *provider, void *at, size_t size) {

@@ -163,6 +163,7 @@ umf_result_t umf_vmm_take(void *provider, void *piece, int fd, size_t size, int 
 /* Memory that is mapped read-only: show.c. `id`: of its device; NULL: it is not checked. */
 umf_result_t umf_vmm_show(void *provider, void *at, const int *fds, const size_t *sizes,
                           size_t count, const unsigned char *id);
+umf_result_t umf_vmm_share(void *provider, void *at, int fd, size_t size, const unsigned char *id);
 umf_result_t umf_vmm_hide(void *provider, void *at, size_t size);
 umf_result_t umf_vmm_drop(void *provider, void *piece, size_t size);
 

@@ -113,24 +113,6 @@ static umf_result_t memory_make(const umf_fill_t *fill, umf_fill_slab_t *slab) {
     return result;
 }
 
-/* Takes a descriptor of memory that was made, which is not mapped here afterwards. */
-static umf_result_t memory_give(const umf_fill_t *fill, umf_fill_slab_t *slab) {
-    void *base = slab->memory;
-    size_t allocations = 1, size;
-    int is_claimed = 0;
-    umf_result_t result =
-        ext_of(fill)->vm_claim(self_of(fill), &base, &allocations, 1, &is_claimed);
-    if (result != UMF_RESULT_SUCCESS || !is_claimed) {
-        return result ? result : UMF_RESULT_ERROR_UNKNOWN;
-    }
-    result = ext_of(fill)->vm_give(self_of(fill), base, &slab->made, &size);
-    if (result == UMF_RESULT_SUCCESS) {
-        result = ext_of(fill)->vm_detach(self_of(fill), &base, 1);
-    }
-    umf_result_t released = ext_of(fill)->vm_release(self_of(fill), &base, 1);
-    return result ? result : released;
-}
-
 static void memory_end(const umf_fill_t *fill, umf_fill_slab_t *slab) {
     if (slab->is_shown) {
         ext_of(fill)->vm_hide(self_of(fill), slab->memory, (size_t)slab->info.size);
@@ -251,7 +233,9 @@ static umf_result_t slabs_give(umf_fill_t *fill) {
     for (unsigned i = 0; i < fill->count && result == UMF_RESULT_SUCCESS; i++) {
         umf_fill_slab_t *slab = &fill->slabs[i];
         host_end(slab); /* what is mapped writable cannot be sealed */
-        result = umf_fill_makes_copies(fill) ? result : memory_give(fill, slab);
+        result = umf_fill_makes_copies(fill)
+                     ? result
+                     : umf_vault_device_give(fill->device->provider, slab->memory, &slab->made);
         body[i] = slab->info;
         fds[i] = slab->made;
     }

@@ -235,6 +235,7 @@ static const umf_memory_provider_ext_ops_t cuda_vmm_ext_ops = {
     .vm_device = umf_cuda_vmm_device,
     .vm_show = umf_vmm_show,
     .vm_hide = umf_vmm_hide,
+    .vm_share = umf_vmm_share,
     .vm_drop = umf_vmm_drop,
 };
 

@@ -1,0 +1,37 @@
+/* Claims: parts of claim.c. Of memory of a device the word with the epoch is in memory of the host.
+ */
+#ifndef UMF_SRC_EXT_VAULT_CLAIM_H
+#define UMF_SRC_EXT_VAULT_CLAIM_H
+
+#include "ext/vault/device.h"
+
+/* --- claim_memory.c --- */
+
+/* Makes memory of a device. */
+typedef struct umf_vault_memory_maker_t {
+    umf_memory_provider_handle_t provider; /* NULL: none */
+    size_t size;                           /* rounded up to the granularity */
+    unsigned char id[UMF_VAULT_DEVICE_SIZE];
+} umf_vault_memory_maker_t;
+
+/* `text`: of the provider. Ended by umf_vault_memory_end, also after a failure. */
+umf_result_t umf_vault_memory_begin(const char *text, size_t size, umf_vault_memory_maker_t *maker);
+/* New memory, zero, which is not mapped here; the descriptor is the caller's. */
+umf_result_t umf_vault_memory_make(const umf_vault_memory_maker_t *maker, int *fd);
+void umf_vault_memory_end(umf_vault_memory_maker_t *maker);
+
+/* Maps memory of a claim for writing. The descriptor stays the caller's. */
+umf_result_t umf_vault_memory_map(umf_vault_handle_t vault, const char *text,
+                                  const unsigned char id[UMF_VAULT_DEVICE_SIZE], int fd,
+                                  size_t size, umf_vault_held_memory_t *memory);
+/* Waits for all work that is queued on its device. Of the host there is none. */
+umf_result_t umf_vault_memory_settle(const umf_vault_held_memory_t *memory);
+void umf_vault_memory_unmap(umf_vault_held_memory_t *memory);
+
+/* --- claim_each.c --- */
+
+/* Bytes for the user of what the service has; 0: a file of another program, which has no room for
+ * the epoch. */
+size_t umf_vault_claim_size(uint32_t kind, uint64_t size);
+
+#endif
