@@ -734,7 +734,8 @@ class Draft:
 class Claim(_Closing):
     """Writable memory with a key, of the host or of a GPU, which stays in the vault when its holder ends.
 
-    `memory` is the memory, an `Entry` without a type: ``claim.memory.numpy("float32", (8, 1024))``, ``memoryview``, DLPack.
+    `memory` is the memory, an `Entry` without a type: ``claim.memory.numpy("float32", (8, 1024))``, ``memoryview``, DLPack;
+    of a GPU ``claim.memory.torch()`` is its bytes.
     `epoch` is the number of this claim, `is_new` whether the memory was made by it, and zero, `note` the last note. A
     child of fork has none of them. The end of a ``with`` gives it back.
     """

@@ -302,7 +302,7 @@ def test_memory_is_made_again_from_a_folder(model, tmp_path):
 def test_claims_of_a_gpu(model):
     with model.claim("kv", 1 << 20, device=0) as claim:
         assert claim.is_new and claim.epoch == 1 and claim.memory.device == 0 and claim.memory.nbytes >= 1 << 20
-        tensor = claim.memory.torch("float32", (1024,))
+        tensor = claim.memory.torch().view(torch.float32)[:1024]
         assert float(tensor.sum().cpu()) == 0
         tensor.fill_(3)
         claim.commit(b"1024")
@@ -316,7 +316,7 @@ def test_claims_of_a_gpu(model):
     assert error.value.reason == "UMF_REASON_IDENTITY"
     with model.claim("kv", device="cuda") as claim:
         assert not claim.is_new and claim.epoch == 2 and claim.note == b"1024"
-        assert float(claim.memory.torch("float32", (1024,))[1023].cpu()) == 3
+        assert float(claim.memory.torch().view(torch.float32)[1023].cpu()) == 3
         assert claim.renew() == 2
     model.forget("kv")
     with model.claim("kv", 4096, device="cpu") as claim:
