@@ -357,6 +357,37 @@ TEST_F(CopyOnQueue, a_long_copy_from_pageable_memory_does_not_end_a_capture) {
     device.give(to);
 }
 
+// Memory of another library, as that of a vault's view: it belongs to no context.
+TEST_F(CopyOnQueue, virtual_memory_of_others_is_copied_where_no_context_is_current) {
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const size_t size = 2 * MiB;
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at = 0;
+    CUcontext primary = nullptr;
+    CU(cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(cuMemCreate(&handle, size, &properties, 0));
+    CU(cuMemAddressReserve(&at, size, 0, 0, 0));
+    CU(cuMemMap(at, size, 0, handle, 0));
+    CU(cuMemSetAccess(at, size, &access, 1));
+    std::vector<char> back(MiB);
+    std::thread([&] {
+        void *ptr = reinterpret_cast<void *>(at);
+        CUcontext current = nullptr;
+        driver().cuCtxGetCurrent(&current);
+        EXPECT_EQ(current, nullptr);
+        EXPECT_EQ(umfCopy(ptr, model.data(), MiB, nullptr), OK);
+        EXPECT_EQ(umfCopy(back.data(), ptr, MiB, nullptr), OK);
+    }).join();
+    EXPECT_EQ(back, model);
+    CU(cuMemUnmap(at, size));
+    CU(cuMemRelease(handle));
+    CU(cuMemAddressFree(at, size));
+    CU(cuDevicePrimaryCtxRelease(0));
+}
+
 TEST_F(CopyOnQueue, a_second_gpu_is_asked_for_access_once) {
     NEEDS_FAKE()
     const long &enabled = driver().control()->calls[FAKE_cuCtxEnablePeerAccess];

@@ -64,6 +64,11 @@ class Ucx : public Gpu {
     ucx::Raw raw;
     void *endpoint = nullptr; // to the worker itself
 
+    // UCX reads the environment when it is loaded. Its hooks see no calls of the driver that are
+    // not made through the linker, so it has to ask the driver which memory is a GPU's.
+    static void SetUpTestSuite() {
+        setenv("UCX_MEMTYPE_CACHE", "n", 1);
+    }
     void TearDown() override {
         raw.close();
         Gpu::TearDown();
@@ -174,8 +179,6 @@ TEST_F(Ucx, ReadsMemoryOfAGpuAroundASuspend) {
     CUcontext primary = nullptr; // that of providers made from text
     CU(cuDevicePrimaryCtxRetain(&primary, 0));
     CU(cuCtxSetCurrent(primary));
-    // Its hooks see no calls of the driver that are not made through the linker.
-    setenv("UCX_MEMTYPE_CACHE", "n", 1);
     std::string missing;
     if (!open("self,cuda_copy", CUDA, missing)) {
         GTEST_SKIP() << missing;

@@ -6,6 +6,7 @@
 #include "object/foreign.h"
 
 #include "providers/cuda/copy.h"
+#include "providers/cuda/wait.h"
 
 _Static_assert(sizeof(umf_cuda_context_t) <= UMF_FOREIGN_SELF_SIZE, "it fits");
 
@@ -35,14 +36,17 @@ static bool query(const umf_cuda_driver_t *driver, const void *ptr, CUpointer_at
 }
 
 /* Virtual memory belongs to no context. Then it is that of the thread, or the primary one of the
- * device, if that is in use. */
-static CUcontext context_of(const umf_cuda_driver_t *driver, const void *ptr) {
+ * device, if that is in use: who has the memory keeps it. */
+static CUcontext context_of(const umf_cuda_driver_t *driver, const void *ptr, CUdevice device) {
     CUcontext context = NULL;
     if (!query(driver, ptr, CU_POINTER_ATTRIBUTE_CONTEXT, &context)) {
         context = NULL;
     }
     if (!context && driver->cuCtxGetCurrent(&context) != CUDA_SUCCESS) {
         context = NULL;
+    }
+    if (!context && umf_cuda_primary_use(driver, device, &context)) {
+        umf_cuda_primary_release(driver, device);
     }
     return context;
 }
@@ -72,9 +76,9 @@ static bool cuda_foreign_find(const void *ptr, umf_foreign_t *memory) {
     query(driver, ptr, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, &memory->device);
     find_range(driver, ptr, memory);
     umf_cuda_context_t *self = (umf_cuda_context_t *)memory->self;
-    *self = (umf_cuda_context_t){.driver = driver,
-                                 .handle = context_of(driver, ptr),
-                                 .device = memory->device < 0 ? 0 : memory->device};
+    CUdevice device = memory->device < 0 ? 0 : memory->device;
+    *self = (umf_cuda_context_t){
+        .driver = driver, .handle = context_of(driver, ptr, device), .device = device};
     if (!self->handle) {
         memory->ext = NULL;
     }
