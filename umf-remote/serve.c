@@ -32,6 +32,7 @@ typedef struct served_t {
     uint64_t refused;         /* the number of one that could not be served */
     uint64_t again, pause;    /* ms: when it is tried again, and how long after the last time */
     uint64_t event;           /* the last one that was read */
+    uint64_t service;         /* that had it; 0: none was seen */
     bool is_dropped;          /* another one may have its number */
 } served_t;
 
@@ -226,7 +227,10 @@ static void look(umf_remote_handle_t remote, served_t *served) {
     if (umfVaultStat(served->vault, &stat) != UMF_RESULT_SUCCESS) {
         return; /* the service is not there: what is mapped here is served on */
     }
-    if (stat.event < served->event) { /* another service, which counts anew */
+    bool is_first = served->service == 0;
+    bool is_same = stat.service == served->service;
+    served->service = stat.service;
+    if (!is_first && !is_same) { /* another service, which counts anew */
         served->event = stat.event;
         served->refused = 0;
         served->is_dropped = true;

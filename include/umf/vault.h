@@ -279,11 +279,15 @@ typedef struct umf_vault_stat_t {
     /// Keys that have writable memory (::umfVaultClaim), with or without a holder; `bytes` has
     /// their memory, too. Of a folder: 0.
     uint32_t claims;
+    /// A random number of the service, which changes when both of its processes have ended: then
+    /// nothing of the former content is left, and generations and events count anew. Of a folder:
+    /// 0.
+    uint64_t service;
 } umf_vault_stat_t;
 
 /// @brief Only the size set.
 #define UMF_VAULT_STAT_INIT                                                                        \
-    { sizeof(umf_vault_stat_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, 0, 0 }
+    { sizeof(umf_vault_stat_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, 0, 0, 0 }
 
 /// @brief Types of events.
 typedef enum umf_vault_event_type_t {

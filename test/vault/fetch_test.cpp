@@ -400,6 +400,33 @@ TEST_F(Fetch, AnotherGenerationWithTheSameNumberIsServed) {
     EXPECT_EQ(stop(server, SIGTERM), 0);
 }
 
+// Both processes of the service end, and another one comes as far before the server looks again.
+TEST_F(Fetch, AnotherServiceWithTheSameNumbersIsNoticed) {
+    std::optional<Vault> model(std::in_place);
+    write_generation(*model, 3, 1);
+    const uint64_t event = model->stat().event, service = model->stat().service;
+    EXPECT_NE(service, 0u);
+    pid_t server = serve("served");
+    kill(server, SIGSTOP);
+    for (int signal : {SIGSTOP, SIGKILL}) {
+        for (pid_t pid : {keeper(), daemon()}) {
+            kill(pid, signal);
+        }
+    }
+    model.emplace();
+    write_generation(*model, 3, 2);
+    EXPECT_EQ(model->stat().event, event);
+    EXPECT_EQ(model->stat().current, 1u);
+    EXPECT_NE(model->stat().service, service);
+    kill(server, SIGCONT);
+    Vault copy("copy");
+    Context context;
+    EXPECT_TRUE(until([&] {
+        return fetch(copy, context, address("served")) == OK && View(copy).wrong(3, 2) == 0;
+    }));
+    EXPECT_EQ(stop(server, SIGTERM), 0);
+}
+
 // The server has no room for the descriptors of a generation. It serves the former one, and tries
 // again.
 TEST_F(Fetch, AGenerationThatCouldNotBeServedIsTriedAgain) {

@@ -289,6 +289,7 @@ static void stat_copy(const umf_vault_stat_message_t *from, const umf_vault_mess
     to->device_bytes = from->device_bytes;
     to->devices = from->devices;
     to->claims = from->claims;
+    to->service = answer->nonce;
     if (from->devices) {
         umf_vault_device_text(from->device, to->device);
     } else {
