@@ -10,18 +10,6 @@
 
 /* --- new memory ------------------------------------------------------------------------------- */
 
-static umf_result_t memory_zero(umf_memory_provider_handle_t provider, void *memory, size_t size) {
-    void *queue;
-    umf_result_t result = provider->ext->queue_create(provider->self, &queue);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    result = provider->ext->fill(provider->self, queue, memory, 0, size);
-    umf_result_t waited = provider->ext->queue_wait(provider->self, queue);
-    provider->ext->queue_destroy(provider->self, queue);
-    return result ? result : waited;
-}
-
 umf_result_t umf_vault_memory_make(const umf_vault_memory_maker_t *maker, int *fd) {
     umf_memory_provider_handle_t provider = maker->provider;
     umf_vm_piece_t piece;
@@ -30,7 +18,7 @@ umf_result_t umf_vault_memory_make(const umf_vault_memory_maker_t *maker, int *f
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
-    result = memory_zero(provider, memory, maker->size);
+    result = umf_vault_device_clear(provider, memory, maker->size);
     if (result == UMF_RESULT_SUCCESS) {
         result = provider->ext->vm_find(provider->self, memory, &piece);
     }

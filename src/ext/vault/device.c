@@ -108,6 +108,20 @@ void umf_vault_devices_end(umf_vault_handle_t vault) {
     }
 }
 
+umf_result_t umf_vault_device_clear(umf_memory_provider_handle_t provider, void *memory,
+                                    size_t size) {
+    const umf_memory_provider_ext_ops_t *ext = provider->ext;
+    void *queue;
+    umf_result_t result = ext->queue_create(provider->self, &queue);
+    if (result != UMF_RESULT_SUCCESS) {
+        return result;
+    }
+    result = ext->fill(provider->self, queue, memory, 0, size);
+    umf_result_t waited = ext->queue_wait(provider->self, queue);
+    ext->queue_destroy(provider->self, queue);
+    return result ? result : waited;
+}
+
 umf_result_t umf_vault_device_give(umf_memory_provider_handle_t provider, void *base, int *fd) {
     const umf_memory_provider_ext_ops_t *ext = provider->ext;
     size_t allocations = 1, size;

@@ -45,6 +45,9 @@ umf_result_t umf_vault_device_get(umf_vault_handle_t vault, const char *text,
 void umf_vault_devices_end(umf_vault_handle_t vault);
 /* Waits for all work that is queued on the devices. */
 umf_result_t umf_vault_devices_settle(umf_vault_handle_t vault);
+/* Fills memory of a device with zeros; the host waits. */
+umf_result_t umf_vault_device_clear(umf_memory_provider_handle_t provider, void *memory,
+                                    size_t size);
 /* A descriptor of an allocation that is a piece, which is not mapped here afterwards. */
 umf_result_t umf_vault_device_give(umf_memory_provider_handle_t provider, void *base, int *fd);
 /* Waits for all queued work of a provider's device. */

@@ -31,19 +31,6 @@ umf_vault_copied_t umf_fill_copied(const umf_vault_slab_t *info) {
     return copied;
 }
 
-static umf_result_t memory_clear(const umf_fill_t *fill, const umf_fill_slab_t *slab) {
-    umf_memory_provider_handle_t provider = fill->device->provider;
-    void *queue;
-    umf_result_t result = provider->ext->queue_create(provider->self, &queue);
-    if (result != UMF_RESULT_SUCCESS) {
-        return result;
-    }
-    result = provider->ext->fill(provider->self, queue, slab->memory, 0, (size_t)slab->info.size);
-    umf_result_t waited = provider->ext->queue_wait(provider->self, queue);
-    provider->ext->queue_destroy(provider->self, queue);
-    return result ? result : waited;
-}
-
 umf_result_t umf_fill_read(const umf_fill_t *fill, umf_fill_slab_t *slab) {
     umf_vault_copied_t copied = umf_fill_copied(&slab->info);
     umf_transfer_t transfer = {.provider = fill->device->provider,
@@ -54,7 +41,8 @@ umf_result_t umf_fill_read(const umf_fill_t *fill, umf_fill_slab_t *slab) {
                                .is_to_device = true,
                                .has_sum = true};
     if (copied.offset == UMF_VAULT_NO_CONTENT) {
-        return memory_clear(fill, slab);
+        return umf_vault_device_clear(fill->device->provider, slab->memory,
+                                      (size_t)slab->info.size);
     }
     umf_result_t result = umf_transfer_run(&transfer);
     if (transfer.error) {
