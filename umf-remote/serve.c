@@ -227,10 +227,10 @@ static void look(umf_remote_handle_t remote, served_t *served) {
     if (umfVaultStat(served->vault, &stat) != UMF_RESULT_SUCCESS) {
         return; /* the service is not there: what is mapped here is served on */
     }
-    bool is_first = served->service == 0;
-    bool is_same = stat.service == served->service;
+    bool is_another_service = served->service && served->service != stat.service;
     served->service = stat.service;
-    if (!is_first && !is_same) { /* another service, which counts anew */
+    if (is_another_service ||
+        stat.event < served->event) { /* a service or folder that counts anew */
         served->event = stat.event;
         served->refused = 0;
         served->is_dropped = true;

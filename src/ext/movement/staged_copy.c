@@ -32,21 +32,12 @@ static umf_result_t copy_by_cpu(const umf_stage_end_t *end, void *queue, size_t 
     return UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t copy_by_provider(const umf_stage_end_t *end, void *queue, size_t at,
-                                     size_t size, char *buffer, bool is_into_buffer) {
-    const umf_operand_t *operand = end->operand;
-    char *memory = (char *)(uintptr_t)end->what + at;
-    return umf_operand_failed(operand, operand->ext->copy(operand->self, queue,
-                                                          is_into_buffer ? buffer : memory,
-                                                          is_into_buffer ? memory : buffer, size));
-}
-
 /* The CPU handles an operand that it can access. */
 static umf_stage_end_t end_of(const umf_operand_t *operand, uintptr_t addr) {
     bool is_for_cpu = umf_operand_is_of_host(operand);
     return (umf_stage_end_t){.operand = is_for_cpu ? NULL : operand,
                              .what = (const void *)addr,
-                             .copy = is_for_cpu ? copy_by_cpu : copy_by_provider};
+                             .copy = is_for_cpu ? copy_by_cpu : umf_stage_copy_by_provider};
 }
 
 umf_result_t umf_staged_copy(umf_move_t *move, const umf_operand_t *to, const umf_operand_t *from,

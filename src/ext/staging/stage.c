@@ -271,6 +271,15 @@ static umf_result_t stage_end(const stage_t *stage) {
     return (umf_result_t)atomic_load(&stage->result);
 }
 
+umf_result_t umf_stage_copy_by_provider(const umf_stage_end_t *end, void *queue, size_t at,
+                                        size_t size, char *buffer, bool is_into_buffer) {
+    const umf_operand_t *operand = end->operand;
+    char *memory = (char *)(uintptr_t)end->what + at;
+    return umf_operand_failed(operand, operand->ext->copy(operand->self, queue,
+                                                          is_into_buffer ? buffer : memory,
+                                                          is_into_buffer ? memory : buffer, size));
+}
+
 umf_result_t umf_stage_run(const umf_stage_end_t *to, const umf_stage_end_t *from, size_t size,
                            size_t *done) {
     stage_t stage = {.to = to, .from = from, .size = size, .bad = size};

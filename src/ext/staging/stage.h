@@ -27,6 +27,11 @@ struct umf_stage_end_t {
     umf_undone_memory_t *memory; /* the located memory, if it is of the library; else NULL */
 };
 
+/* An operation `copy` of an end whose operand's provider copies; `what` is the address of the
+ * memory. */
+umf_result_t umf_stage_copy_by_provider(const umf_stage_end_t *end, void *queue, size_t at,
+                                        size_t size, char *buffer, bool is_into_buffer);
+
 /* The host waits for the work. On a failure `*done` is the number of bytes from the start that are
  * right. */
 umf_result_t umf_stage_run(const umf_stage_end_t *to, const umf_stage_end_t *from, size_t size,

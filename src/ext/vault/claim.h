@@ -30,8 +30,8 @@ void umf_vault_memory_unmap(umf_vault_held_memory_t *memory);
 
 /* --- claim_each.c --- */
 
-/* Bytes for the user of what the service has; 0: a file of another program, which has no room for
- * the epoch. */
+/* Bytes of a claim without the page of its epoch; 0: a file of another program, which has no room
+ * for that page. */
 size_t umf_vault_claim_size(uint32_t kind, uint64_t size);
 
 #endif

@@ -1,5 +1,6 @@
 #include "ext/vault/content.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "base/last_error.h"
@@ -138,7 +139,8 @@ static umf_result_t kept_begin(umf_vault_draft_handle_t draft, kept_t *kept) {
     if (result == UMF_RESULT_SUCCESS) {
         kept->room = kept->view->table.head->slabs + 1;
         kept->are_compared = umf_meta_alloc(kept->room);
-        result = kept->are_compared ? result : UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        result =
+            kept->are_compared ? result : umf_vault_no_memory(ENOMEM, "comparing kept entries");
     }
     return result;
 }

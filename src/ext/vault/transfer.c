@@ -13,15 +13,6 @@ typedef struct file_end_t {
     _Atomic int error;
 } file_end_t;
 
-static umf_result_t copy_by_device(const umf_stage_end_t *end, void *queue, size_t at, size_t size,
-                                   char *buffer, bool is_into_buffer) {
-    const umf_operand_t *operand = end->operand;
-    char *memory = (char *)(uintptr_t)end->what + at;
-    return umf_operand_failed(operand, operand->ext->copy(operand->self, queue,
-                                                          is_into_buffer ? buffer : memory,
-                                                          is_into_buffer ? memory : buffer, size));
-}
-
 static umf_result_t copy_by_file(const umf_stage_end_t *end, void *queue, size_t at, size_t size,
                                  char *buffer, bool is_into_buffer) {
     file_end_t *file = (file_end_t *)(uintptr_t)end->what;
@@ -49,7 +40,7 @@ umf_result_t umf_transfer_run(umf_transfer_t *transfer) {
     size_t done;
     umf_operand_of_provider(&operand, transfer->provider);
     umf_stage_end_t device_end = {
-        .operand = &operand, .what = transfer->memory, .copy = copy_by_device};
+        .operand = &operand, .what = transfer->memory, .copy = umf_stage_copy_by_provider};
     umf_stage_end_t file_end = {.what = &file, .copy = copy_by_file};
     umf_result_t result =
         umf_stage_run(transfer->is_to_device ? &device_end : &file_end,

@@ -1,6 +1,6 @@
 /* Copies in files: a generation becomes a file of a folder, and memory of devices is read from it.
- * A file has no seals. So it is read into memory of this process, and what is in that memory is
- * compared with the sum. */
+ * A file has no seals, and may change at any time: the bytes that were read are compared with the
+ * sum, not the file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -61,7 +61,6 @@ typedef struct store_t {
     umf_fill_t *fill;
     umf_vault_handle_t folder;
     umf_vault_draft_handle_t draft;
-    uint64_t file; /* its number at the service */
     int fd;
     uint64_t *places;  /* of the slabs of the table */
     uint64_t *digests; /* of its entries */
@@ -122,7 +121,8 @@ static void digests_add(store_t *store, uint32_t index, const char *host) {
     }
 }
 
-/* `*sum`: of what was written. `expected`: 0, or of what the copy had. */
+/* `*sum`: the sum of the written bytes. `expected`: the sum of the copy that they come from; 0:
+ * none. */
 static umf_result_t slab_write(store_t *store, umf_fill_slab_t *slab, uint32_t index,
                                uint64_t expected, uint64_t *sum) {
     umf_fill_t *fill = store->fill;
@@ -205,7 +205,7 @@ static umf_result_t slab_store(void *arg, const umf_vault_slab_t *info, int *fd)
     return stored_add(store, &stored);
 }
 
-/* Of what the service has of the generation. */
+/* Writes the slabs that the service has of the generation. */
 static umf_result_t content_write(store_t *store, uint64_t timeout_ms) {
     umf_fill_t *fill = store->fill;
     umf_result_t result;
