@@ -22,14 +22,13 @@ bool umf_vault_draft_check(umf_vault_draft_handle_t draft, const char *function)
     return true;
 }
 
-/* Adds `count` items and returns the first. NULL: no memory, logged. */
-static void *array_add(umf_vault_array_t *array, size_t item, size_t count) {
+void *umf_vault_array_add(umf_vault_array_t *array, size_t item, size_t count) {
     size_t needed = (array->count + count) * item;
     if (needed > array->room) {
         size_t room = array->room * 2 > needed ? array->room * 2 : needed + 4096;
         void *items = umf_meta_alloc(room);
         if (!items) {
-            UMF_LOG_ERROR("no memory for entries of a draft");
+            UMF_LOG_ERROR("no memory for entries or slabs of a draft");
             return NULL;
         }
         if (array->count) {
@@ -192,7 +191,7 @@ uint32_t umf_vault_draft_slab_for(umf_vault_draft_handle_t draft, umf_memory_poo
                       UMF_TABLE_SLABS_MAX);
         return UINT32_MAX;
     }
-    umf_vault_draft_slab_t *slab = array_add(&draft->slabs, sizeof(*slab), 1);
+    umf_vault_draft_slab_t *slab = umf_vault_array_add(&draft->slabs, sizeof(*slab), 1);
     if (!slab) {
         return UINT32_MAX;
     }
@@ -214,8 +213,9 @@ umf_result_t umf_vault_draft_add(umf_vault_draft_handle_t draft, umf_vault_draft
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     entry.key = draft->bytes.count;
-    char *bytes = array_add(&draft->bytes, 1, (size_t)entry.key_size + entry.note_size);
-    umf_vault_draft_entry_t *to = bytes ? array_add(&draft->entries, sizeof(*to), 1) : NULL;
+    char *bytes = umf_vault_array_add(&draft->bytes, 1, (size_t)entry.key_size + entry.note_size);
+    umf_vault_draft_entry_t *to =
+        bytes ? umf_vault_array_add(&draft->entries, sizeof(*to), 1) : NULL;
     if (!to) {
         return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -284,7 +284,7 @@ UMF_API_EXT_1_3 umf_result_t umfVaultPut(umf_vault_draft_handle_t hDraft, const 
 }
 
 uint32_t umf_vault_draft_slab_of_view(umf_vault_draft_handle_t draft, umf_vault_draft_slab_t slab) {
-    umf_vault_draft_slab_t *made = array_add(&draft->slabs, sizeof(*made), 1);
+    umf_vault_draft_slab_t *made = umf_vault_array_add(&draft->slabs, sizeof(*made), 1);
     if (!made) {
         return UINT32_MAX;
     }

@@ -41,6 +41,9 @@ typedef struct umf_vault_array_t {
     size_t count, room; /* items; bytes */
 } umf_vault_array_t;
 
+/* Adds `count` items and returns the first. NULL: no memory, logged. The caller frees `items`. */
+void *umf_vault_array_add(umf_vault_array_t *array, size_t item, size_t count);
+
 struct umf_vault_draft_t {
     umf_vault_handle_t vault;
     uint64_t number;

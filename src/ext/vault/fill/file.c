@@ -147,25 +147,6 @@ static umf_result_t slab_write(store_t *store, umf_fill_slab_t *slab, uint32_t i
                  : UMF_RESULT_SUCCESS;
 }
 
-static umf_result_t stored_add(store_t *store, const umf_vault_slab_t *info) {
-    umf_vault_array_t *array = &store->stored;
-    size_t size = (array->count + 1) * sizeof(*info);
-    if (size > array->room) {
-        void *items = umf_meta_alloc(size * 2);
-        if (!items) {
-            return umf_vault_no_memory(ENOMEM, "the slabs of a file");
-        }
-        if (array->count) {
-            memcpy(items, array->items, array->count * sizeof(*info));
-        }
-        umf_meta_free(array->items, array->room);
-        array->items = items;
-        array->room = size * 2;
-    }
-    ((umf_vault_slab_t *)array->items)[array->count++] = *info;
-    return UMF_RESULT_SUCCESS;
-}
-
 /* One that the table does not have has no content in the file. */
 static umf_result_t slab_store(void *arg, const umf_vault_slab_t *info, int *fd) {
     store_t *store = arg;
@@ -199,10 +180,14 @@ static umf_result_t slab_store(void *arg, const umf_vault_slab_t *info, int *fd)
     if (result != UMF_RESULT_SUCCESS || (!is_copy && info->kind != UMF_VAULT_KIND_DEVICE)) {
         return result;
     }
-    umf_vault_slab_t stored = {
-        .serial = info->serial, .size = info->size, .kind = UMF_VAULT_KIND_FILE};
-    memcpy(stored.device, &copied, sizeof(copied));
-    return stored_add(store, &stored);
+    umf_vault_slab_t *stored = umf_vault_array_add(&store->stored, sizeof(*stored), 1);
+    if (!stored) {
+        return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    *stored =
+        (umf_vault_slab_t){.serial = info->serial, .size = info->size, .kind = UMF_VAULT_KIND_FILE};
+    memcpy(stored->device, &copied, sizeof(copied));
+    return UMF_RESULT_SUCCESS;
 }
 
 /* Writes the slabs that the service has of the generation. */
