@@ -56,6 +56,21 @@ class VaultLimits : public Vaults {
     }
 };
 
+// Tables of the state cost memory when they are used.
+TEST_F(VaultLimits, TheStateOfAnEmptyServiceIsSmall) {
+    Vault vault;
+    write_generation(vault, 1, 1);
+    size_t shared = 0;
+    std::ifstream status("/proc/" + std::to_string(daemon()) + "/status");
+    for (std::string word; shared == 0 && status >> word;) {
+        if (word == "RssShmem:") {
+            status >> shared;
+        }
+    }
+    EXPECT_GT(shared, 0u);
+    EXPECT_LT(shared, 1024u); // KiB
+}
+
 // --- the program on disk ---
 
 TEST_F(VaultLimits, AProgramThatIsReplacedOnDiskGoesOn) {

@@ -293,7 +293,9 @@ static void state_map(umfd_t *daemon) {
         if (getrandom(&nonce, sizeof(nonce), 0) != sizeof(nonce)) {
             _exit(1);
         }
-        memset(daemon->state, 0, sizeof(*daemon->state));
+        if (about.st_size != 0) { /* pages of a new one cost memory when they are used first */
+            memset(daemon->state, 0, sizeof(*daemon->state));
+        }
         umfd_state_init(daemon->state, nonce);
     }
 }
