@@ -42,7 +42,7 @@ done
 
 # The file that the loader would take for the name.
 library() {
-    ldconfig -p | awk -v name="$1" '$1 == name && !found++ { print $NF }'
+    ldconfig -p | awk -v name="$1" '$1 == name { print $NF; exit }'
 }
 
 if [ -n "$pack" ]; then

@@ -57,6 +57,9 @@ cp "$(command -v busybox)" "$work/root/bin/busybox"
 for program in "${programs[@]}"; do
     add programs "$program"
 done
+if [ -x "$build/umfd/umfd" ]; then
+    add programs/tools "$build/umfd/umfd"
+fi
 # Not in everybody's path.
 mke2fs=$(PATH=$PATH:/usr/sbin:/sbin command -v mke2fs || true)
 if [ -n "$mke2fs" ]; then
