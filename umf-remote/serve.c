@@ -229,8 +229,7 @@ static void look(umf_remote_handle_t remote, served_t *served) {
     }
     bool is_another_service = served->service && served->service != stat.service;
     served->service = stat.service;
-    if (is_another_service ||
-        stat.event < served->event) { /* a service or folder that counts anew */
+    if (is_another_service) { /* or folder: it counts anew */
         served->event = stat.event;
         served->refused = 0;
         served->is_dropped = true;

@@ -281,7 +281,8 @@ typedef struct umf_vault_stat_t {
     uint32_t claims;
     /// A random number of the service, which changes when both of its processes have ended: then
     /// nothing of the former content is left, and generations and events count anew. Of a folder:
-    /// 0.
+    /// a number of its file `lock`, which the first commit makes; 0: none yet. A folder that was
+    /// removed and made again has another one.
     uint64_t service;
 } umf_vault_stat_t;
 

@@ -270,6 +270,32 @@ TEST_F(Folder, NumbersAreNotGivenTwice) {
     EXPECT_EQ(Draft(vault).begun, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
 }
 
+TEST_F(Folder, AFolderThatIsMadeAgainHasAnotherNumber) {
+    Vault vault(name.c_str());
+    EXPECT_EQ(vault.stat().service, 0u);
+    write_generation(vault, 1, 1);
+    const uint64_t first = vault.stat().service;
+    EXPECT_NE(first, 0u);
+    for (unsigned seed = 2; seed <= 12; seed++) { // up to a number with another digit
+        write_generation(vault, 1, seed);
+        EXPECT_EQ(Vault(name.c_str()).stat().service, first);
+    }
+    std::filesystem::remove_all(place + "/model");
+    EXPECT_EQ(vault.stat().service, 0u);
+    EXPECT_EQ(write_generation(vault, 1, 1), 1u);
+    EXPECT_NE(vault.stat().service, 0u);
+    EXPECT_NE(vault.stat().service, first);
+    // Another program has written the file.
+    for (const char *text :
+         {"", "12", "7\nx", "\n\n", "99999999999999999999999999999999999999999"}) {
+        std::ofstream(file("lock"), std::ios::trunc) << text;
+        EXPECT_EQ(vault.stat().service, 0u) << text;
+    }
+    std::ofstream(file("lock"), std::ios::trunc) << "7\n";
+    EXPECT_EQ(write_generation(vault, 1, 1), 8u);
+    EXPECT_NE(vault.stat().service, 0u);
+}
+
 TEST_F(Folder, AWriterThatIsKilledLeavesNothing) {
     Vault vault(name.c_str());
     write_generation(vault, 2, 1);

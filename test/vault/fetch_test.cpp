@@ -427,6 +427,28 @@ TEST_F(Fetch, AnotherServiceWithTheSameNumbersIsNoticed) {
     EXPECT_EQ(stop(server, SIGTERM), 0);
 }
 
+TEST_F(Fetch, AFolderThatWasMadeAgainIsNoticed) {
+    const std::string folder = place + "/folder", name = "file:" + folder;
+    {
+        Vault model(name.c_str());
+        write_generation(model, 3, 1);
+    }
+    pid_t server = serve("served", {name});
+    Vault copy("copy");
+    Context context;
+    ASSERT_EQ(fetch(copy, context, address("served")), OK);
+    EXPECT_EQ(View(copy).wrong(3, 1), 0u);
+    kill(server, SIGSTOP);
+    std::filesystem::remove_all(folder);
+    Vault model(name.c_str());
+    EXPECT_EQ(write_generation(model, 3, 2), 1u);
+    kill(server, SIGCONT);
+    EXPECT_TRUE(until([&] {
+        return fetch(copy, context, address("served")) == OK && View(copy).wrong(3, 2) == 0;
+    }));
+    EXPECT_EQ(stop(server, SIGTERM), 0);
+}
+
 // The server has no room for the descriptors of a generation. It serves the former one, and tries
 // again.
 TEST_F(Fetch, AGenerationThatCouldNotBeServedIsTriedAgain) {

@@ -129,6 +129,50 @@ umf_result_t umf_folder_bytes(umf_vault_handle_t vault, uint64_t *bytes) {
                : umf_folder_failed(vault, error, "the folder cannot be read");
 }
 
+void umf_folder_lock_path(umf_vault_handle_t vault, char path[UMF_FOLDER_PATH_SIZE]) {
+    snprintf(path, UMF_FOLDER_PATH_SIZE, "%s/lock", vault->link.folder);
+}
+
+/* The number at a place of a text, which moves behind its digits. */
+static uint64_t number_at(const char **at, uint64_t base, unsigned digits_max) {
+    static const char digits[] = "0123456789abcdef";
+    uint64_t number = 0;
+    for (unsigned i = 0; i < digits_max; i++, (*at)++) {
+        const char *digit = memchr(digits, **at, base);
+        if (!digit) {
+            break;
+        }
+        number = number * base + (uint64_t)(digit - digits);
+    }
+    return number;
+}
+
+void umf_folder_lock_read(int lock, umf_folder_lock_t *lines) {
+    char text[40] = "";
+    uint64_t dev, ino, size;
+    if (umf_os_file_id(lock, &dev, &ino, &size) == 0) {
+        umf_os_read_at(lock, text, size < sizeof(text) ? (size_t)size : sizeof(text) - 1, 0);
+    }
+    const char *at = text;
+    *lines = (umf_folder_lock_t){.last = number_at(&at, 10, DIGITS_MAX)};
+    if (*at++ == '\n') {
+        lines->service = number_at(&at, 16, 16);
+    }
+}
+
+/* 0: none yet. */
+static uint64_t service_of(umf_vault_handle_t vault) {
+    char path[UMF_FOLDER_PATH_SIZE];
+    umf_folder_lock_t lines = {0};
+    int lock;
+    umf_folder_lock_path(vault, path);
+    if (umf_os_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0, &lock) == 0) {
+        umf_folder_lock_read(lock, &lines);
+        umf_os_close(lock);
+    }
+    return lines.service;
+}
+
 void umf_folder_nap(uint64_t passed_ms, uint64_t most_ms) {
     uint64_t ms = LOOK_MS + passed_ms / 16;
     ms = ms < LOOK_LAST_MS ? ms : LOOK_LAST_MS;
@@ -176,7 +220,8 @@ umf_result_t umf_vault_folder_stat(umf_vault_handle_t vault, umf_vault_stat_t *s
                                    .generations = scan.count,
                                    .bytes = bytes,
                                    .limit = vault->link.limit,
-                                   .event = scan.last};
+                                   .event = scan.last,
+                                   .service = service_of(vault)};
     }
     return result;
 }

@@ -32,10 +32,6 @@ static bool is_at(const char *path, int fd) {
     return is;
 }
 
-static void lock_path(umf_vault_handle_t vault, char path[UMF_FOLDER_PATH_SIZE]) {
-    snprintf(path, UMF_FOLDER_PATH_SIZE, "%s/lock", vault->link.folder);
-}
-
 /* A new folder is to be there after a loss of power, too. */
 static int sync_above(umf_vault_handle_t vault) {
     char path[UMF_FOLDER_PATH_SIZE];
@@ -60,7 +56,7 @@ static umf_result_t open_lock(umf_vault_handle_t vault, int *fd) {
     if (error != 0 && error != EEXIST) {
         return umf_folder_failed(vault, error, "the folder cannot be made");
     }
-    lock_path(vault, path);
+    umf_folder_lock_path(vault, path);
     error = umf_os_open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666, fd);
     return error ? umf_folder_failed(vault, error, "the file 'lock' cannot be opened")
                  : UMF_RESULT_SUCCESS;
@@ -89,15 +85,10 @@ static umf_result_t lock_by(umf_vault_handle_t vault, int fd, uint64_t timeout_m
 /* The number after all that were used; the file of the lock has the last one. */
 static umf_result_t next_number(umf_vault_handle_t vault, int lock, uint64_t *number) {
     umf_folder_scan_t scan = {0};
-    char text[24] = "";
+    umf_folder_lock_t lines;
     umf_result_t result = umf_folder_scan(vault, &scan);
-    uint64_t last = 0;
-    for (size_t i = 0; result == UMF_RESULT_SUCCESS && i < 18; i++) {
-        if (umf_os_read_at(lock, &text[i], 1, i) != 0 || text[i] < '0' || text[i] > '9') {
-            break;
-        }
-        last = last * 10 + (uint64_t)(text[i] - '0');
-    }
+    umf_folder_lock_read(lock, &lines);
+    uint64_t last = lines.last;
     *number = (scan.last > last ? scan.last : last) + 1;
     return result == UMF_RESULT_SUCCESS && *number > NUMBER_MAX
                ? umf_folder_failed(vault, EFBIG, "no number is left for another generation")
@@ -135,7 +126,7 @@ umf_result_t umf_vault_folder_begin(umf_vault_draft_handle_t draft,
     if (error != 0) {
         return umf_folder_failed(vault, error, "the lock of the folder cannot be kept");
     }
-    lock_path(vault, path);
+    umf_folder_lock_path(vault, path);
     result = lock_by(vault, fd, params->timeout_ms);
     if (result == UMF_RESULT_SUCCESS && !is_at(path, fd)) {
         result =
@@ -158,7 +149,7 @@ void umf_vault_folder_end(umf_vault_handle_t vault) {
     if (umf_kept_fd_is_open(&vault->link.socket)) {
         char path[UMF_FOLDER_PATH_SIZE], lock[UMF_FOLDER_PATH_SIZE];
         umf_folder_path(vault, 0, path);
-        lock_path(vault, lock);
+        umf_folder_lock_path(vault, lock);
         if (is_at(lock, vault->link.socket.number)) {
             umf_os_unlink(path); /* after a commit there is none */
         }
@@ -285,14 +276,15 @@ static umf_result_t take_memory(umf_vault_draft_handle_t draft) {
 
 umf_result_t umf_folder_file_publish(umf_vault_draft_handle_t draft, int file) {
     umf_vault_handle_t vault = draft->vault;
-    char from[UMF_FOLDER_PATH_SIZE], to[UMF_FOLDER_PATH_SIZE], text[24];
+    char from[UMF_FOLDER_PATH_SIZE], to[UMF_FOLDER_PATH_SIZE], text[48];
+    umf_folder_lock_t lines;
     int lock = vault->link.socket.number, folder;
     umf_result_t result = next_number(vault, lock, &draft->number);
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
     umf_folder_path(vault, 0, from);
-    lock_path(vault, to);
+    umf_folder_lock_path(vault, to);
     if (!is_at(to, lock) || !is_at(from, file)) {
         return UMF_FAIL(
             UMF_REASON_STALE, UMF_RESULT_ERROR_INVALID_ARGUMENT,
@@ -301,8 +293,11 @@ umf_result_t umf_folder_file_publish(umf_vault_draft_handle_t draft, int file) {
             vault->link.name);
     }
     umf_folder_path(vault, draft->number, to);
-    int length = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)draft->number);
-    int error = umf_os_write_at(lock, text, (size_t)length, 0);
+    umf_folder_lock_read(lock, &lines);
+    int error = lines.service ? 0 : umf_os_random(&lines.service, sizeof(lines.service));
+    int length = snprintf(text, sizeof(text), "%llu\n%016llx\n", (unsigned long long)draft->number,
+                          (unsigned long long)lines.service);
+    error = error ? error : umf_os_write_at(lock, text, (size_t)length, 0);
     error = error ? error : umf_os_sync(lock);
     if (error == 0) {
         error = umf_os_open(vault->link.folder, O_RDONLY | O_DIRECTORY, 0, &folder);
