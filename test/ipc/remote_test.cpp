@@ -1,5 +1,6 @@
 // Remote memory (umf/remote.h) between processes of this machine: transfers, forged handles, ranges
 // that end or are suspended, and processes that are killed or stopped.
+#include <atomic>
 #include <thread>
 
 #include "fakes/remote_pair.h"
@@ -292,6 +293,32 @@ TEST_P(Remote, AStoppedOwnerIsGivenUp) {
     EXPECT_EQ(result, OK); // the owner has served the requests made while it was stopped
     EXPECT_TRUE(is_all(few, 'a'));
     EXPECT_TRUE(is_all(bytes, 'z')) << "written after its end";
+}
+
+// Requests that a silent owner gets later are no progress of earlier ones.
+TEST_P(Remote, FurtherAttemptsToOpenDoNotPutOffADeadline) {
+    constexpr uint64_t DEADLINE = 400;
+    start("proxy over os", MiB, UMF_REMOTE_GET, DEADLINE);
+    ASSERT_NO_FATAL_FAILURE(open_in_time());
+    stop(other->pid);
+    std::vector<std::thread> attempts;
+    std::atomic<bool> has_ended{false};
+    uint64_t begin = now_ms();
+    while (!has_ended && now_ms() - begin < 20 * DEADLINE) {
+        attempts.emplace_back([&] {
+            umf_remote_memory_handle_t opened; // those that begin last find an owner that goes on
+            if (umfRemoteOpen(remote, handle.data(), handle.size(), &opened) == OK) {
+                EXPECT_EQ(umfRemoteClose(opened), OK);
+            }
+            has_ended = true;
+        });
+        usleep(DEADLINE * 1000 / 4);
+    }
+    EXPECT_TRUE(has_ended) << "no attempt ends while others begin";
+    ASSERT_EQ(::kill(other->pid, SIGCONT), 0);
+    for (std::thread &attempt : attempts) {
+        attempt.join();
+    }
 }
 
 // On a slow network the last of many transfers takes longer than the deadline, while others end.

@@ -129,7 +129,7 @@ static bool part_begin(umf_remote_handle_t remote, umf_remote_op_handle_t op, re
                             .offset = op->begun,
                             .size = size,
                             .is_renewal = kind == REMOTE_RENEW};
-    if (part->connection->in_flight == 0) {
+    if (part->connection->parts == 0) { /* a renewal has no bytes */
         part->connection->progress = umf_remote_now();
     }
     umf_list_add_tail(&remote->parts, &part->link);
