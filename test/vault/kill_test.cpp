@@ -103,6 +103,26 @@ TEST_F(VaultKills, AStoppedKeeperIsReplaced) {
     expect_another(first, false);
 }
 
+// The daemon finds the end of a client and that of its keeper at once, and starts another keeper
+// for the first one already.
+TEST_F(VaultKills, AKeeperThatEndsBesideAClientIsReplacedOnce) {
+    Vault vault;
+    write_generation(vault, 2, 3);
+    auto client = std::make_unique<Vault>();
+    pid_t first = keeper(), waits = daemon();
+    ASSERT_NO_FATAL_FAILURE(hit(waits, SIGSTOP));
+    ASSERT_TRUE(until([&] { return state_of(waits) == 'T'; }));
+    client.reset();
+    ASSERT_NO_FATAL_FAILURE(hit(first, SIGKILL));
+    ASSERT_EQ(kill(waits, SIGCONT), 0);
+    expect_another(first, false);
+    pid_t second = keeper();
+    usleep(1200 * 1000); // longer than the daemon waits for an answer
+    EXPECT_EQ(keeper(), second);
+    EXPECT_EQ(daemon(), waits);
+    EXPECT_EQ(View(vault).wrong(2, 3), 0u);
+}
+
 // It reads none of the messages about slabs that are closed, and there is room for some hundreds.
 TEST_F(VaultKills, AStoppedKeeperIsReplacedWhenManySlabsGo) {
     Vault vault;

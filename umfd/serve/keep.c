@@ -238,7 +238,11 @@ void umfd_receive_all(umfd_t *daemon, uint64_t *leases, uint64_t *slabs, uint64_
 
 void umfd_pair_serve(umfd_t *daemon) {
     umfd_message_t message = {0};
+    struct pollfd event = {.fd = daemon->pair, .events = POLLIN};
     int fd;
+    if (poll(&event, 1, 0) == 0) { /* it was of a keeper that has been replaced since */
+        return;
+    }
     bool is_there = pair_receive(daemon, &message, &fd);
     if (fd != -1) {
         close(fd);
