@@ -1,5 +1,6 @@
 // umf/vault.h over a real service: commits, reads and refusals.
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -90,6 +91,30 @@ TEST_F(Vaults, AGenerationGoesWhenNobodyHasIt) {
     EXPECT_TRUE(until([&] { return reader.stat().generations == 1; }));
     EXPECT_EQ(View(reader, 1).attached, UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(View(reader).wrong(3, 2), 0u);
+}
+
+// The service has attached it for a process that has no room for the descriptors.
+TEST_F(Vaults, AGenerationGoesAfterAnAttachThatHasFailed) {
+    Vault reader;
+    {
+        Vault writer;
+        write_generation(writer, 3, 1);
+        rlimit before;
+        ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+        int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        ASSERT_NE(lowest, -1);
+        close(lowest);
+        rlimit none = {rlim_t(lowest), before.rlim_max};
+        ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+        umf_result_t attached = View(reader).attached;
+        umf_reason_t reason = umfLastReason();
+        ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+        EXPECT_EQ(attached, UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+        EXPECT_EQ(reason, UMF_REASON_EXHAUSTED);
+        EXPECT_EQ(reader.stat().readers, 1u); // the writer
+        write_generation(writer, 3, 2);
+    }
+    EXPECT_TRUE(until([&] { return reader.stat().generations == 1; }));
 }
 
 TEST_F(Vaults, SomeStayToGoBackTo) {

@@ -174,6 +174,15 @@ void umf_vault_view_add(umf_vault_view_handle_t view) {
     umf_unlock(&vault->lock);
 }
 
+/* The service has attached a generation, and this process has no room for the descriptors. */
+static umf_result_t attach_undo(umf_vault_handle_t vault, uint64_t generation,
+                                umf_result_t result) {
+    umf_reason_t reason = umfLastReason();
+    umf_vault_release(vault, generation, vault->link.epoch);
+    umf_last_reason_set(reason);
+    return result;
+}
+
 /* The view is listed before another thread can send the daemon that its generation is not needed.
  */
 static umf_result_t attach_attempt(void *arg, umf_vault_message_t *answer) {
@@ -190,7 +199,9 @@ static umf_result_t attach_attempt(void *arg, umf_vault_message_t *answer) {
         umf_vault_view_add(view);
     }
     umf_link_lock_end(&attach->vault->gate);
-    return result;
+    return result != UMF_RESULT_SUCCESS && umfLastReason() == UMF_REASON_EXHAUSTED
+               ? attach_undo(attach->vault, answer->words[0], result)
+               : result;
 }
 
 static bool body_is_right(const attach_t *attach) {
