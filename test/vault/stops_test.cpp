@@ -357,4 +357,28 @@ TEST_F(VaultStops, OneBesideTheEndOfTheOther) {
     }
 }
 
+// A client that had no answer in time has no draft that others would wait for.
+TEST_F(VaultStops, BothWhileADraftBegins) {
+    umf_vault_params_t params = UMF_VAULT_PARAMS_INIT;
+    umf_vault_handle_t hasty;
+    umf_vault_draft_handle_t draft;
+    Vault vault;
+    commit_with_sums(vault, 1);
+    params.timeout_ms = 100;
+    ASSERT_EQ(umfVaultOpen("model", &params, &hasty), UMF_RESULT_SUCCESS);
+    pid_t stopped[] = {keeper(), daemon()};
+    for (pid_t pid : stopped) {
+        ASSERT_NO_FATAL_FAILURE(hit(pid, SIGSTOP));
+        ASSERT_TRUE(until([&] { return state_of(pid) == 'T'; }));
+    }
+    EXPECT_EQ(umfVaultBegin(hasty, nullptr, &draft), UMF_RESULT_ERROR_OUT_OF_RESOURCES);
+    EXPECT_EQ(umfLastReason(), UMF_REASON_TIMEOUT) << umfLastErrorText();
+    for (pid_t pid : stopped) {
+        EXPECT_EQ(kill(pid, SIGCONT), 0);
+    }
+    EXPECT_TRUE(until([&] { return Draft(vault).begun == UMF_RESULT_SUCCESS; }));
+    EXPECT_EQ(umfVaultClose(hasty), UMF_RESULT_SUCCESS);
+    check();
+}
+
 } // namespace

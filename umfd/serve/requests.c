@@ -295,8 +295,18 @@ static void draft_end(const umfd_context_t *c, uint32_t draft) {
     umfd_sweep(c->daemon, vault);
 }
 
+/* The draft that the client writes, whatever its number. */
+static uint32_t draft_of_client(const umfd_context_t *c) {
+    uint32_t vault = umfd_vault_of(c);
+    uint32_t i = vault < UMFD_VAULTS ? umfd_draft_find(c->state, vault) : UMFD_GENERATIONS;
+    return i < UMFD_GENERATIONS && c->state->generations[i].writer == c->lease->serial
+               ? i
+               : UMFD_GENERATIONS;
+}
+
 static umf_vault_answer_t abort_draft(const umfd_context_t *c) {
-    uint32_t draft = draft_of(c, c->request->head.words[0]);
+    uint64_t number = c->request->head.words[0];
+    uint32_t draft = number ? draft_of(c, number) : draft_of_client(c);
     if (draft < UMFD_GENERATIONS && umfd_phase_of(c->state, draft) != UMFD_READY) {
         draft_end(c, draft);
     }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/vault/device.h"
@@ -98,6 +99,16 @@ static umf_result_t attach_from(umf_vault_draft_handle_t draft, uint64_t from) {
     return from ? umf_vault_attach(draft->vault, &params, true, &draft->from) : UMF_RESULT_SUCCESS;
 }
 
+/* Without an answer the service may have begun it, or may do so later: it serves the requests of a
+ * connection in order. Others would wait for it. */
+static umf_result_t begin_undo(umf_vault_handle_t vault, umf_result_t result) {
+    umf_link_call_t call = {.message = {.op = UMF_VAULT_ABORT}, .is_bound = true};
+    umf_reason_t reason = umfLastReason();
+    umf_link_call(&vault->link, &call);
+    umf_last_reason_set(reason);
+    return result;
+}
+
 static umf_result_t begin_at_daemon(umf_vault_draft_handle_t draft,
                                     const umf_vault_draft_params_t *params) {
     begin_t begin = {.vault = draft->vault, .params = params};
@@ -106,6 +117,8 @@ static umf_result_t begin_at_daemon(umf_vault_draft_handle_t draft,
                                           params->timeout_ms, &answer);
     if (result == UMF_RESULT_SUCCESS) {
         result = umf_link_result(&draft->vault->link, &answer, draft->vault->link.name);
+    } else if (umfLastReason() == UMF_REASON_TIMEOUT) {
+        return begin_undo(draft->vault, result);
     }
     draft->number = answer.words[0];
     draft->epoch = draft->vault->link.epoch;

@@ -37,7 +37,7 @@ typedef enum umf_vault_op_t {
                          first. Answer: body: serials; on refusal words: ordinal */
     UMF_VAULT_KEEP,   /* body: serials of slabs of `from`. words: draft */
     UMF_VAULT_COMMIT, /* body: name of a group. words: draft, members. Answer: generation */
-    UMF_VAULT_ABORT,  /* words: draft */
+    UMF_VAULT_ABORT,  /* words: draft (0: that of the client) */
     UMF_VAULT_ATTACH, /* words: generation (0: current), 0, umf_vault_reads_t. Answer: generation,
                          slabs, next; body: the table, then slabs; as many descriptors */
     UMF_VAULT_SLABS, /* words: generation, next, umf_vault_reads_t. Answer as of ATTACH, without the
