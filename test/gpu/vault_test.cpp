@@ -1389,6 +1389,25 @@ TEST_F(VaultGpuClaims, OneThatWasFenced) {
     EXPECT_EQ(again.made.epoch, 3u);
 }
 
+// While a claim waits, another thread gives back what the handle holds: it no longer knows where
+// the memory is.
+TEST_F(VaultGpuClaims, OneThatIsGivenBackWhileAnotherWaits) {
+    Vault one, other;
+    ASSERT_EQ(Claim(one, "kv", MiB).result, OK);
+    ASSERT_EQ(Claim(other, "kv", 0, UMF_VAULT_FENCE_EPOCH).result, OK) << umfLastErrorText();
+    std::thread waits([&] {
+        umf_vault_claim_t made = UMF_VAULT_CLAIM_INIT;
+        umf_vault_claim_params_t params = UMF_VAULT_CLAIM_PARAMS_INIT;
+        params.timeout_ms = 60000;
+        EXPECT_EQ(umfVaultClaim(one.handle, "kv", &params, &made), BAD);
+        EXPECT_EQ(umfLastReason(), UMF_REASON_IDENTITY) << umfLastErrorText();
+    });
+    usleep(50000);
+    EXPECT_EQ(umfVaultUnclaim(one.handle, "kv"), OK);
+    EXPECT_EQ(umfVaultUnclaim(other.handle, "kv"), OK);
+    waits.join();
+}
+
 TEST_F(VaultGpuClaims, WhatIsRefused) {
     Vault vault, folder(("file:" + place + "/folder").c_str());
     EXPECT_EQ(Claim(folder, "kv", MiB).result, UMF_RESULT_ERROR_NOT_SUPPORTED);

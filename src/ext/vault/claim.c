@@ -256,9 +256,8 @@ static umf_result_t claim_once(claim_t *claim) {
     if (*at && (*at)->epoch != vault->link.epoch) {
         return stale(vault, claim->key);
     }
-    if (*at) {
-        claim->kind = (*at)->memory.device ? UMF_VAULT_KIND_DEVICE : UMF_VAULT_KIND_HOST;
-    }
+    bool has_device = *at ? (*at)->memory.device != NULL : claim->params->devices != NULL;
+    claim->kind = has_device ? UMF_VAULT_KIND_DEVICE : UMF_VAULT_KIND_HOST;
     umf_result_t result = claim_ask(claim, *at != NULL);
     if (result == UMF_RESULT_SUCCESS && claim->call.message.answer == UMF_VAULT_NONE && *at) {
         return stale(vault, claim->key);
@@ -343,14 +342,13 @@ static umf_result_t claim_by(umf_vault_handle_t vault, const char *key,
     claim->params = params;
     claim->size = size;
     claim->files[0] = claim->files[1] = -1;
-    claim->kind = params->devices ? UMF_VAULT_KIND_DEVICE : UMF_VAULT_KIND_HOST;
     uint64_t timeout = params->timeout_ms;
     if (params->fence == UMF_VAULT_FENCE_KILL && timeout < vault->link.timeout_ms) {
         timeout = vault->link.timeout_ms;
     }
     umf_vault_message_t answer;
     umf_result_t result = UMF_RESULT_SUCCESS;
-    if (is_of_device(claim) && size) {
+    if (params->devices && size) {
         result = umf_vault_memory_begin(params->devices, (size_t)size, &claim->maker);
         claim->size = claim->maker.size;
     }
