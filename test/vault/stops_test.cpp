@@ -381,4 +381,37 @@ TEST_F(VaultStops, BothWhileADraftBegins) {
     check();
 }
 
+// The end of all that a vault has takes no longer than that of one, and the service gets it later.
+TEST_F(VaultStops, BothWhileAVaultWithClaimsIsClosed) {
+    umf_vault_params_t params = UMF_VAULT_PARAMS_INIT;
+    umf_vault_claim_params_t of_page = UMF_VAULT_CLAIM_PARAMS_INIT;
+    umf_vault_claim_t claim = UMF_VAULT_CLAIM_INIT;
+    umf_vault_handle_t hasty;
+    Vault vault;
+    params.timeout_ms = 400;
+    of_page.size = 1;
+    ASSERT_EQ(umfVaultOpen("model", &params, &hasty), UMF_RESULT_SUCCESS);
+    for (size_t i = 0; i < 20; i++) {
+        ASSERT_EQ(umfVaultClaim(hasty, key_of(i).c_str(), &of_page, &claim), UMF_RESULT_SUCCESS);
+    }
+    pid_t stopped[] = {keeper(), daemon()};
+    for (pid_t pid : stopped) {
+        ASSERT_NO_FATAL_FAILURE(hit(pid, SIGSTOP));
+        ASSERT_TRUE(until([&] { return state_of(pid) == 'T'; }));
+    }
+    Busyness busyness;
+    uint64_t start = now_ms();
+    EXPECT_EQ(umfVaultClose(hasty), UMF_RESULT_SUCCESS);
+    EXPECT_LE(now_ms() - start, 10 * params.timeout_ms + 10 * busyness.most());
+    for (pid_t pid : stopped) {
+        EXPECT_EQ(kill(pid, SIGCONT), 0);
+    }
+    for (size_t i = 0; i < 20; i++) {
+        EXPECT_TRUE(until([&] {
+            return umfVaultClaim(vault.handle, key_of(i).c_str(), nullptr, &claim) ==
+                   UMF_RESULT_SUCCESS;
+        })) << i;
+    }
+}
+
 } // namespace

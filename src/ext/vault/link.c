@@ -363,7 +363,9 @@ void umf_link_lock_end(umf_link_lock_t *lock) {
 
 umf_result_t umf_link_call(umf_link_t *link, umf_link_call_t *call) {
     umf_vault_message_t request = call->message;
-    uint64_t deadline = deadline_of(call->is_wait ? call->timeout_ms : link->timeout_ms);
+    bool is_awaited = !link->is_closing || !link->is_late;
+    uint64_t ms = call->is_wait ? call->timeout_ms : is_awaited ? link->timeout_ms : 1;
+    uint64_t deadline = deadline_of(ms);
     umf_link_lock_take(&link->lock);
     outcome_t outcome = exchange(link, call, deadline);
     umf_result_t result = UMF_RESULT_SUCCESS;
@@ -377,7 +379,11 @@ umf_result_t umf_link_call(umf_link_t *link, umf_link_call_t *call) {
             outcome = exchange(link, call, deadline);
         }
     }
+    link->is_late = link->is_closing && outcome == LATE;
     umf_link_lock_end(&link->lock);
+    if (link->is_late && !is_awaited) { /* the first of them is in the log */
+        return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
+    }
     return result ? result : outcome_result(link, outcome, call->is_wait);
 }
 

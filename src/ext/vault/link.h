@@ -33,6 +33,9 @@ typedef struct umf_link_t {
     uint64_t nonce; /* of the content that the daemon had; 0: none was seen */
     unsigned epoch; /* changes when leases were lost */
     unsigned forks; /* of the process that has it */
+    /* It is about to be closed: when a request has had no answer in time, further ones are sent and
+     * not waited for. */
+    bool is_closing, is_late;
     umf_link_lock_t lock;
     struct umf_link_t *prev, *next; /* of all. Sync: lock of the list */
 } umf_link_t;

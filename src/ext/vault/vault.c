@@ -254,6 +254,7 @@ UMF_API_EXT_1_3 umf_result_t umfVaultClose(umf_vault_handle_t hVault) {
     if (result != UMF_RESULT_SUCCESS) {
         return result;
     }
+    hVault->link.is_closing = true;
     if (hVault->draft) {
         umfVaultAbort(hVault->draft);
     }
