@@ -744,7 +744,7 @@ typedef struct umf_vault_claim_t {
     uint64_t epoch;
     /// The epoch of the last claim, in the memory: another value than `epoch` says that this
     /// client was fenced. Valid as `ptr`. Holders can write to this word as to the rest: it guards
-    /// against mistakes.
+    /// against mistakes. In a child of fork it is 0.
     const volatile uint64_t *now;
     /// 1: the memory is new, and zero.
     int is_new;

@@ -181,6 +181,22 @@ TEST_F(CppClaim, TheNextHolderContinues) {
     EXPECT_EQ(vault.stat().value().claims, 0u);
 }
 
+TEST_F(CppClaim, IsFencedInAChildOfFork) {
+    umf::vault vault("model");
+    umf::vault_claim claim = vault.claim("table", params).value();
+    pid_t child = fork();
+    if (child == 0) {
+        bool is_right = claim.is_fenced() && !claim.commit("x") && !claim.renew();
+        is_right = is_right && claim.is_fenced() && !claim.unclaim();
+        _exit(is_right ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_FALSE(claim.is_fenced());
+    EXPECT_TRUE(claim.commit("mine"));
+}
+
 TEST_F(CppClaim, AFencedOneIsRenewed) {
     umf::vault vault("model"), other("model");
     umf::vault_claim claim = vault.claim("table", params).value();

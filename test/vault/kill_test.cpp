@@ -789,6 +789,7 @@ TEST_F(VaultClaims, AChildHasNoMemoryOfIt) {
         int ends[2];
         bool is_gone =
             pipe(ends) == 0 && write(ends[1], claim.made.ptr, 1) == -1 && errno == EFAULT;
+        is_gone = is_gone && *claim.made.now == 0;
         is_gone = is_gone && Claim(vault).result == UMF_RESULT_ERROR_INVALID_ARGUMENT &&
                   umfVaultUnclaim(vault.handle, "kv") == UMF_RESULT_ERROR_INVALID_ARGUMENT;
         _exit(is_gone ? 0 : 1);
@@ -796,6 +797,7 @@ TEST_F(VaultClaims, AChildHasNoMemoryOfIt) {
     int status;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
+    EXPECT_EQ(*claim.made.now, claim.made.epoch);
     EXPECT_EQ(note(vault, 1, "here"), UMF_RESULT_SUCCESS);
 }
 

@@ -103,9 +103,8 @@ class [[nodiscard]] vault_claim {
         return note_;
     }
 
-    /// @brief Tells whether another client has the memory now. It reads the memory, so a child of
-    ///        fork must not call it.
-    /// @return true: it has, or there is none, so write no more
+    /// @brief Tells whether another client has the memory now.
+    /// @return true: it has, or there is none, as in a child of fork, so write no more
     bool is_fenced() const noexcept {
         return !vault_ || *claim_.now != claim_.epoch;
     }

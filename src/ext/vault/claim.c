@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/vault/claim.h"
-#include "system/os.h"
 
 #define FIXED (F_SEAL_SHRINK | F_SEAL_GROW)
 
@@ -167,7 +166,7 @@ static umf_result_t held_map_all(const claim_t *claim, umf_vault_held_t *held) {
 
 /* The word in the memory grows only: claims may reach it in another order than they were made. */
 static uint64_t *epoch_raise(const umf_vault_held_t *held, uint64_t epoch) {
-    uint64_t *word = (uint64_t *)(void *)((char *)held->base + held->size - umf_os_page_size());
+    uint64_t *word = umf_vault_held_word(held);
     uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     while (seen < epoch && !__atomic_compare_exchange_n(word, &seen, epoch, false, __ATOMIC_ACQ_REL,
                                                         __ATOMIC_ACQUIRE)) {
@@ -209,7 +208,7 @@ static umf_result_t held_add(claim_t *claim, umf_vault_held_t **at) {
         }
         memcpy(held->key, claim->key, strlen(claim->key) + 1);
         held->epoch = claim->vault->link.epoch;
-        *at = held;
+        __atomic_store_n(at, held, __ATOMIC_RELEASE); /* a child of fork may read it */
     }
     const umf_vault_message_t *answer = &claim->call.message;
     memcpy(held->note, claim->body, answer->body);

@@ -4,6 +4,7 @@
 #define UMF_SRC_EXT_VAULT_CLAIM_H
 
 #include "ext/vault/device.h"
+#include "system/os.h"
 
 /* --- claim_memory.c --- */
 
@@ -29,6 +30,13 @@ umf_result_t umf_vault_memory_settle(const umf_vault_held_memory_t *memory);
 void umf_vault_memory_unmap(umf_vault_held_memory_t *memory);
 
 /* --- claim_each.c --- */
+
+/* The place of the epoch: the last page. */
+static inline uint64_t *umf_vault_held_word(const umf_vault_held_t *held) {
+    return (uint64_t *)(void *)((char *)held->base + held->size - umf_os_page_size());
+}
+/* A child of fork reads 0 as the epoch of each claim. */
+void umf_vault_claims_in_child(umf_link_t *link);
 
 /* Bytes of a claim without the page of its epoch; 0: a file of another program, which has no room
  * for that page. */

@@ -1,11 +1,21 @@
 /* The claims of a vault. */
+#include <sys/mman.h>
+
 #include "base/log.h"
 #include "ext/vault/claim.h"
-#include "system/os.h"
 
 size_t umf_vault_claim_size(uint32_t kind, uint64_t size) {
     size_t page = kind == UMF_VAULT_KIND_DEVICE ? 0 : umf_os_page_size();
     return size > page ? (size_t)size - page : 0;
+}
+
+void umf_vault_claims_in_child(umf_link_t *link) {
+    const struct umf_vault_t *vault = (const struct umf_vault_t *)link;
+    for (const umf_vault_held_t *held = vault->held; held; held = held->next) {
+        void *word = umf_vault_held_word(held); /* not mapped here (MADV_DONTFORK) */
+        umf_os_map(&word, umf_os_page_size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                   -1, 0);
+    }
 }
 
 UMF_API_EXT_1_3 umf_result_t umfVaultEachClaim(umf_vault_handle_t hVault,

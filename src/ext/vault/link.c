@@ -32,6 +32,9 @@ static umf_link_t *links; /* Sync: links_lock */
 static void forget_parent(void) {
     for (umf_link_t *link = links; link; link = link->next) {
         umf_kept_fd_close(&link->socket);
+        if (link->in_child) {
+            link->in_child(link);
+        }
     }
     links = NULL;
 }

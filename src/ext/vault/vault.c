@@ -8,7 +8,7 @@
 #include "base/last_error.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "ext/vault/device.h"
+#include "ext/vault/claim.h"
 #include "ext/vault/folder/folder.h"
 #include "object/event.h"
 #include "system/os.h"
@@ -210,6 +210,7 @@ UMF_API_EXT_1_3 umf_result_t umfVaultOpen(const char *name, const umf_vault_para
     umf_lock_init(&vault->lock, UMF_RANK_VAULTS);
     memcpy(vault->link.name, name, strlen(name) + 1);
     vault->is_folder = umf_vault_is_in_folder(name);
+    vault->link.in_child = umf_vault_claims_in_child;
     result = params_check(params ? params : &default_params, &vault->link);
     if (result == UMF_RESULT_SUCCESS && !vault->is_folder) {
         result = umf_link_open(&vault->link);
