@@ -881,7 +881,8 @@ umf_result_t umfVaultStat(umf_vault_handle_t hVault, umf_vault_stat_t *stat);
 ///
 /// @param hVault the vault
 /// @param after number of the last event that the caller has read; 0: the oldest that is kept.
-///        ::umfVaultStat has the last one. The service keeps the last 1024 of all vaults
+///        ::umfVaultStat has the last one. The service keeps the last 1024 of all vaults. A number
+///        that it has not reached is of a service that has ended, and counts as 0
 /// @param timeout_ms how long to wait, in ms
 /// @param event [in,out] struct_size is set; the rest is written only on success
 /// @return ::UMF_RESULT_SUCCESS; ::UMF_RESULT_ERROR_OUT_OF_RESOURCES with ::UMF_REASON_TIMEOUT if

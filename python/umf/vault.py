@@ -1009,7 +1009,8 @@ class Vault(_Closing):
         """Waits for the next event.
 
         Args:
-            after: number of the last event that was seen; `state().event` is the last one
+            after: number of the last event that was seen; `state().event` is the last one. A number that the service has
+                not reached is of one that has ended: then the oldest event is the next
             timeout: seconds
 
         Returns:

@@ -146,7 +146,11 @@ TEST_F(VaultKills, AStoppedKeeperIsReplacedWhenManySlabsGo) {
 TEST_F(VaultKills, WithoutBothTheContentIsGoneAndReadersGoOn) {
     Vault vault;
     write_generation(vault, 2, 3);
+    write_generation(vault, 2, 3);
     View view(vault);
+    umf_vault_event_t event = UMF_VAULT_EVENT_INIT;
+    while (umfVaultWait(vault.handle, event.number, 0, &event) == UMF_RESULT_SUCCESS) {
+    }
     std::vector<pid_t> all = processes();
     ASSERT_EQ(all.size(), 2u);
     kill(all[0], SIGSTOP); // so that none is started again
@@ -157,6 +161,11 @@ TEST_F(VaultKills, WithoutBothTheContentIsGoneAndReadersGoOn) {
     EXPECT_EQ(View(vault).attached, UMF_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(write_generation(vault, 2, 5), 1u);
     EXPECT_EQ(View(vault).wrong(2, 5), 0u);
+    ASSERT_GT(event.number, vault.stat().event);
+    EXPECT_EQ(umfVaultWait(vault.handle, event.number, 0, &event), UMF_RESULT_SUCCESS);
+    EXPECT_EQ(event.number, 1u); // those of the new service
+    EXPECT_EQ(event.type, UMF_VAULT_EVENT_COMMITTED);
+    EXPECT_EQ(event.generation, 1u);
 }
 
 TEST_F(VaultKills, ADraftIsLostWithBoth) {

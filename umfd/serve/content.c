@@ -11,6 +11,7 @@ bool umfd_event_after(const umfd_t *daemon, uint32_t lease, uint64_t after,
     const umfd_state_t *state = daemon->state;
     const char *name = state->leases[lease].name;
     uint64_t vault = umf_sum(name, strlen(name));
+    after = after <= state->event ? after : 0; /* of a service that has ended */
     uint64_t oldest = state->event >= UMFD_EVENTS ? state->event - UMFD_EVENTS + 1 : 1;
     for (uint64_t i = after + 1 > oldest ? after + 1 : oldest; i <= state->event; i++) {
         const umfd_event_t *event = &state->events[i % UMFD_EVENTS];
