@@ -182,6 +182,25 @@ umf_result_t umfRemoteWithdraw(umf_remote_export_handle_t published);
 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const void *bytes, size_t size,
                            umf_remote_memory_handle_t *memory);
 
+/// @brief Called by ::umfRemoteOpenUntil in its thread, about every 50 ms. Returns 0 to go on.
+///
+/// It must not destroy the context.
+typedef int (*umf_remote_stop_t)(void *arg);
+
+/// @brief Opens a range of another process, as ::umfRemoteOpen, unless a function ends the wait for
+///        its owner.
+///
+/// @param remote a context
+/// @param bytes a handle of ::umfRemoteGetHandle
+/// @param size its length
+/// @param stop called while the owner has not answered; NULL: none
+/// @param arg handed to `stop`
+/// @param memory [out] to be closed by ::umfRemoteClose; unchanged on failure
+/// @return as ::umfRemoteOpen; ::UMF_RESULT_ERROR_USER_SPECIFIC if `stop` ended the wait
+umf_result_t umfRemoteOpenUntil(umf_remote_handle_t remote, const void *bytes, size_t size,
+                                umf_remote_stop_t stop, void *arg,
+                                umf_remote_memory_handle_t *memory);
+
 /// @brief Reports the size of an opened range.
 ///
 /// @param memory an opened range

@@ -82,6 +82,15 @@ static PyObject *remote_handle(PyObject *module, PyObject *number) {
                                         : umf_py_raise_last(result, "there is no handle");
 }
 
+/* An exception of a handler of a signal ends the wait. */
+static int is_interrupted(void *arg) {
+    PyThreadState **thread = arg;
+    PyEval_RestoreThread(*thread);
+    int interrupted = PyErr_CheckSignals();
+    *thread = PyEval_SaveThread();
+    return interrupted;
+}
+
 /* remote_open(context, bytes) -> (opened range, size) */
 static PyObject *remote_open(PyObject *module, PyObject *args) {
     (void)module;
@@ -95,15 +104,19 @@ static PyObject *remote_open(PyObject *module, PyObject *args) {
     }
     umf_remote_memory_handle_t memory = NULL;
     size_t size = 0;
-    umf_result_t result;
-    Py_BEGIN_ALLOW_THREADS;
-    result = umfRemoteOpen(remote, bytes, (size_t)length, &memory);
+    umfLastErrorClear();
+    PyThreadState *thread = PyEval_SaveThread();
+    umf_result_t result =
+        umfRemoteOpenUntil(remote, bytes, (size_t)length, is_interrupted, &thread, &memory);
     if (result == UMF_RESULT_SUCCESS) {
         result = umfRemoteGetSize(memory, &size);
     }
-    Py_END_ALLOW_THREADS;
-    return result == UMF_RESULT_SUCCESS
-               ? Py_BuildValue("Nn", umf_py_number(memory), (Py_ssize_t)size)
+    PyEval_RestoreThread(thread);
+    if (result == UMF_RESULT_SUCCESS) {
+        return Py_BuildValue("Nn", umf_py_number(memory), (Py_ssize_t)size);
+    }
+    return PyErr_Occurred()
+               ? NULL
                : umf_py_raise_last(result, "the range of another process cannot be opened");
 }
 

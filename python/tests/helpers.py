@@ -2,9 +2,14 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,3 +52,24 @@ def busy_pool():
     for one in kept:
         umf.fill(one, 3)
     return pool, kept
+
+
+def interrupts(call, after):
+    """Seconds from a signal, `after` seconds from now, to the KeyboardInterrupt that it makes of a call."""
+    begins, sent = threading.Event(), []
+
+    def send():
+        begins.wait()
+        time.sleep(after)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        begins.set()
+        call()
+        time.sleep(600)  # it was done before the signal
+    ended = time.monotonic()
+    thread.join()
+    return ended - sent[0]

@@ -10,7 +10,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers import busy_pool, run_python, scaled
+from helpers import busy_pool, interrupts, run_python, scaled
 
 import umf
 
@@ -264,27 +264,6 @@ def test_collections_in_the_middle_of_calls():
                 del loop
     finally:
         gc.set_threshold(*before)
-
-
-def interrupts(call, after):
-    """Seconds from a signal, `after` seconds from now, to the KeyboardInterrupt that it makes of a call."""
-    begins, sent = threading.Event(), []
-
-    def send():
-        begins.wait()
-        time.sleep(after)
-        sent.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        begins.set()
-        call()
-        time.sleep(600)  # it was done before the signal
-    ended = time.monotonic()
-    thread.join()
-    return ended - sent[0]
 
 
 def test_a_signal_during_a_wait_loses_nothing():

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
 
 import pytest
+from helpers import interrupts
 
 import umf
 from umf import remote
@@ -244,3 +246,30 @@ def test_another_process(pair):
     )
     subprocess.run([sys.executable, "-c", code, published.handle.hex()], check=True, timeout=600)
     assert bytes(memoryview(buffer)[:4]) == b"newo"
+
+
+OWNER = """
+import sys, umf
+from umf import remote
+with remote.Remote(network_only=len(sys.argv) > 1) as owner, umf.Pool("disjoint over linux_vmm") as pool:
+    published = owner.publish(pool.allocate(4096))
+    print(published.handle.hex(), flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("network_only", [False, True])
+def test_a_signal_ends_an_open_of_a_silent_owner(network_only):
+    command = [sys.executable, "-c", OWNER] + ["network only"] * network_only
+    owner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with owner, remote.Remote(deadline=600, network_only=network_only) as peer:
+        handle = bytes.fromhex(owner.stdout.readline().decode())
+        os.kill(owner.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, owner.pid, os.WSTOPPED)
+        took = interrupts(lambda: peer.open(handle), 0.2)
+        print(f"ended after {took * 1000:.0f} ms")
+        assert took < 1  # promised are 0.1; a machine with much to do may take longer
+        os.kill(owner.pid, signal.SIGCONT)
+        with peer.open(handle) as memory:
+            assert memory.nbytes == 4096
+        owner.stdin.close()

@@ -91,7 +91,7 @@ class Published(_Closing):
             return _core.remote_handle(number)
 
     def close(self) -> None:
-        """Refuses new requests and waits for those under way."""
+        """Refuses new requests and waits for those under way, at most the deadline of its context."""
         self._uses.end(_PATIENCE, None, "", None)
 
 
@@ -198,7 +198,7 @@ class Remote(_Closing):
         return Published(self, buffer, rights)
 
     def open(self, handle: bytes) -> Memory:
-        """Opens a range by the handle of :attr:`Published.handle`."""
+        """Opens a range by the handle of :attr:`Published.handle`. Ctrl-C ends the wait for its owner in about 50 ms."""
         return Memory(self, bytes(handle))
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ ext/movement ext/staging
 ext/suspend  ext/staging reclaim ctl/ctl.h ctl/field.h
 ext/queue    cache reclaim
 ext/vault    ext/vault/folder ext/staging
-ext/fetch    ext/vault ext/remote/open.h
+ext/fetch    ext/vault
 ext/record   cache reclaim ctl/ctl.h ctl/field.h peer core/ctl_nodes.h ext/record ext/record/stack ext/record/snapshot ext/record/attach
 proxy     public
 umem      public

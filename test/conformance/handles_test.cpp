@@ -312,6 +312,10 @@ std::vector<Entrance> remote_entrances() {
         {"umfRemoteWithdraw", [](void *h) { return umfRemoteWithdraw(as<Export>(h)); }},
         {"umfRemoteOpen",
          [](void *h) { return umfRemoteOpen(as<Remote>(h), out.bytes, 1, &memory); }},
+        {"umfRemoteOpenUntil",
+         [](void *h) {
+             return umfRemoteOpenUntil(as<Remote>(h), out.bytes, 1, nullptr, nullptr, &memory);
+         }},
         {"umfRemoteGetSize", [](void *h) { return umfRemoteGetSize(as<Memory>(h), &out.size); }},
         {"umfRemoteClose", [](void *h) { return umfRemoteClose(as<Memory>(h)); }},
         {"umfRemoteGet", [](void *h) { return umfRemoteGet(as<Memory>(h), 0, out.bytes, 1, &op); }},

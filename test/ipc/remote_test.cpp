@@ -383,6 +383,25 @@ TEST_P(Remote, APeerIsKilled) { // memory held for it is free again
     EXPECT_EQ(umfPoolDestroy(pool), OK);
 }
 
+TEST_P(Remote, AFunctionEndsTheWaitOfAnOpen) {
+    int calls = 0;
+    auto third = [](void *arg) -> int { return ++*static_cast<int *>(arg) == 3; };
+    start("proxy over os", MiB, UMF_REMOTE_GET, 600000);
+    stop(other->pid);
+    uint64_t begin = now_ms();
+    EXPECT_EQ(umfRemoteOpenUntil(remote, handle.data(), handle.size(), third, &calls, &memory),
+              UMF_RESULT_ERROR_USER_SPECIFIC);
+    EXPECT_LT(now_ms() - begin, 60000u);
+    EXPECT_EQ(calls, 3);
+    EXPECT_EQ(memory, nullptr);
+    ASSERT_EQ(::kill(other->pid, SIGCONT), 0);
+    calls = 3; // so it goes on
+    ASSERT_EQ(umfRemoteOpenUntil(remote, handle.data(), handle.size(), third, &calls, &memory), OK)
+        << umfLastErrorText();
+    std::vector<char> bytes(MiB);
+    EXPECT_EQ(get(0, &bytes), OK) << umfLastErrorText();
+}
+
 TEST_P(Remote, CanceledAndWaitedForInSteps) {
     start("proxy over os", 64 * MiB, UMF_REMOTE_GET, 3000);
     open();

@@ -5,19 +5,17 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "ext/fetch/own.h"
-#include "ext/remote/open.h"
 #include "system/checksum.h"
 
 #define ATTEMPTS 100 /* while the server writes its directory again, or its generation changes */
 
-static bool goes_on(void *arg) {
-    return umf_fetch_report(arg, false);
+static int stops(void *arg) {
+    return !umf_fetch_report(arg, false);
 }
 
 static umf_result_t open_range(umf_fetch_source_t *source, const void *handle, size_t size,
                                umf_remote_memory_handle_t *memory) {
-    return umf_remote_open_while(source->remote, handle, size, UMF_FETCH_REPORT_MS, goes_on,
-                                 source->progress, memory);
+    return umfRemoteOpenUntil(source->remote, handle, size, stops, source->progress, memory);
 }
 
 static umf_result_t get_range(umf_fetch_source_t *source, umf_remote_memory_handle_t memory,

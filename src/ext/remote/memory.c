@@ -3,9 +3,10 @@
 
 #include "base/last_error.h"
 #include "base/log.h"
-#include "ext/remote/open.h"
 #include "ext/remote/own.h"
 #include "system/checksum.h"
+
+#define STOP_MS 50 /* so often a wait asks whether to stop */
 
 static const umf_handle_kind_t memory_handle = {"a range of umfRemoteOpen"};
 static const umf_handle_kind_t op_handle = {"an operation of umfRemoteGet or umfRemotePut"};
@@ -75,21 +76,17 @@ static bool await(umf_remote_op_handle_t op, uint64_t timeout_ms) {
     }
 }
 
-static bool always(void *arg) {
-    (void)arg;
-    return true;
-}
-
-/* Runs a task of the thread and waits for it, as long as the function returns true. */
+/* Runs a task of the thread and waits for it, at most until `stop` returns another number than 0.
+ * NULL: without a stop. */
 static umf_result_t run_task(umf_remote_memory_handle_t memory, remote_task_t task,
-                             uint64_t slice_ms, bool (*goes_on)(void *arg), void *arg) {
+                             umf_remote_stop_t stop, void *arg) {
     struct umf_remote_op_t op = {.memory = memory, .task = task};
     umf_list_init(&op.link);
     if (!submit(&op)) {
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
-    while (!await(&op, slice_ms)) {
-        if (!goes_on(arg)) {
+    while (!await(&op, stop ? STOP_MS : UINT64_MAX)) {
+        if (stop(arg) != 0) {
             atomic_store(&op.is_canceled, true);
             umf_remote_wake(memory->remote);
             await(&op, UINT64_MAX);
@@ -125,13 +122,13 @@ bool umf_remote_handle_read(const void *bytes, size_t size, remote_handle_bytes_
 }
 
 static void close_task(umf_remote_memory_handle_t memory) {
-    run_task(memory, REMOTE_TASK_CLOSE, UINT64_MAX, always, NULL);
+    run_task(memory, REMOTE_TASK_CLOSE, NULL, NULL);
 }
 
-umf_result_t umf_remote_open_while(umf_remote_handle_t remote, const void *bytes, size_t size,
-                                   uint64_t slice_ms, bool (*goes_on)(void *arg), void *arg,
-                                   umf_remote_memory_handle_t *memory) {
-    if (!umf_remote_check(remote, "umfRemoteOpen")) {
+UMF_API_EXT_1_3 umf_result_t umfRemoteOpenUntil(umf_remote_handle_t remote, const void *bytes,
+                                                size_t size, umf_remote_stop_t stop, void *arg,
+                                                umf_remote_memory_handle_t *memory) {
+    if (!umf_remote_check(remote, __func__)) {
         return UMF_RESULT_ERROR_INVALID_ARGUMENT;
     }
     remote_handle_bytes_t handle;
@@ -154,7 +151,7 @@ umf_result_t umf_remote_open_while(umf_remote_handle_t remote, const void *bytes
     made->must_renew = true; /* so the peer checks whether the owner still has it */
     memcpy(made->secret, handle.secret, REMOTE_ID);
     memcpy(made->address, address, sizeof(address));
-    umf_result_t result = run_task(made, REMOTE_TASK_OPEN, slice_ms, goes_on, arg);
+    umf_result_t result = run_task(made, REMOTE_TASK_OPEN, stop, arg);
     if (result != UMF_RESULT_SUCCESS) {
         close_task(made);
         umf_handle_delete(made, sizeof(*made), &memory_handle, __func__);
@@ -169,7 +166,10 @@ umf_result_t umf_remote_open_while(umf_remote_handle_t remote, const void *bytes
 
 UMF_API_EXT_1_3 umf_result_t umfRemoteOpen(umf_remote_handle_t remote, const void *bytes,
                                            size_t size, umf_remote_memory_handle_t *memory) {
-    return umf_remote_open_while(remote, bytes, size, UINT64_MAX, always, NULL, memory);
+    if (!umf_remote_check(remote, __func__)) {
+        return UMF_RESULT_ERROR_INVALID_ARGUMENT;
+    }
+    return umfRemoteOpenUntil(remote, bytes, size, NULL, NULL, memory);
 }
 
 static bool memory_check(umf_remote_memory_handle_t memory, const char *function) {
