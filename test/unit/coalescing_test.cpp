@@ -1166,6 +1166,35 @@ TEST_F(CoalescingKept, NotByAThreadThatTakesNone) {
     EXPECT_EQ(stat("used_memory"), 0u);
 }
 
+// Two threads keep blocks of one part. They come to contend for it, and then to parts of their own.
+TEST_F(CoalescingKept, AreNotKeptByThreadsThatContend) {
+    if (std::thread::hardware_concurrency() < 2) {
+        GTEST_SKIP() << "one CPU: a pool has one part";
+    }
+    create();
+    begin();
+    std::atomic<bool> is_kept{false};
+    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    auto contend = [&] {
+        while (stat("shards") < 2 && std::chrono::steady_clock::now() < end) {
+            begin();
+        }
+    };
+    std::thread other([&] {
+        begin();
+        is_kept = true;
+        contend();
+    });
+    while (!is_kept) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(stat("shards"), 1u);
+    contend();
+    other.join();
+    EXPECT_EQ(stat("shards"), 2u);
+    EXPECT_EQ(count(), 0u);
+}
+
 TEST_F(CoalescingKept, InAChildOfFork) {
     create();
     begin();

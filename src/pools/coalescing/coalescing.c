@@ -134,12 +134,17 @@ put_not_kept(coalescing_pool_t *pool, shard_t *shard, umf_coalescing_thread_t *t
     return put_and_unlock(pool, shard, thread, ptr, true);
 }
 
-/* The same, if the thread may keep the block. */
+/* The same, if the thread may keep the block. A block of a shard that others use is not kept: the
+ * thread would contend for it again at each free, and never come to a shard of its own. */
 static __attribute__((noinline)) umf_result_t keep_locked(coalescing_pool_t *pool, void *ptr,
                                                           umf_map_entry_t entry) {
     shard_t *shard = umf_coalescing_shard_of(pool, ptr, entry);
     umf_coalescing_thread_t *thread = umf_coalescing_reuse_room(pool, shard);
-    umf_lock(&shard->lock);
+    if (umf_unlikely(!umf_trylock(&shard->lock))) {
+        umf_coalescing_shard_note_contention(pool);
+        umf_lock(&shard->lock);
+        return put_and_unlock(pool, shard, thread, ptr, false);
+    }
     if (umf_likely(thread != NULL) &&
         umf_likely(umf_coalescing_reuse_keep_locked(pool, shard, thread, (uintptr_t)ptr))) {
         umf_unlock(&shard->lock);
