@@ -1,6 +1,7 @@
 /* The thread of a context, which alone calls UCX. */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,10 +13,38 @@
 
 #define TICK 2000 /* ms: so often it checks whether the program has ended but for this thread */
 
+/*
+ * After an event the thread looks for the next one so long before it sleeps: another request, or
+ * the answer to one. To wake a CPU takes 5 to 20 us, and both sides would do it for each answer.
+ */
+#define SPIN_US 50
+#define SPIN_MIN_CPUS 4 /* on fewer CPUs it would be in the way of those it waits for */
+
 uint64_t umf_remote_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static uint64_t now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+static bool may_spin(void) {
+    return umf_os_cpu_count() >= SPIN_MIN_CPUS;
+}
+
+bool umf_remote_spin(umf_event_count_t *changes, uint32_t seen) {
+    uint64_t end = may_spin() ? now_us() + SPIN_US : 0;
+    while (umf_event_count_read(changes) == seen) {
+        if (now_us() >= end) {
+            return false;
+        }
+        sched_yield(); /* to the thread of the context, if it has no CPU */
+    }
+    return true;
 }
 
 void umf_remote_wake(umf_remote_handle_t remote) {
@@ -86,22 +115,25 @@ static void advance(umf_remote_handle_t remote) {
     umf_remote_owner_advance(remote, now);
 }
 
-static void wait_for_event(umf_remote_handle_t remote) {
+/* Waits for an event. `is_hot`: only looks for one. false: none came. */
+static bool wait_for_event(umf_remote_handle_t remote, bool is_hot) {
     struct pollfd polled[1 + 1 + REMOTE_LOCALS_MAX + 1 + REMOTE_CONNECTIONS_MAX] = {
         {.fd = wake_read(remote), .events = POLLIN}};
     remote_link_t *links[1 + REMOTE_LOCALS_MAX];
     char bytes[64];
-    bool may_sleep = true;
+    bool may_sleep = !is_hot;
     unsigned locals = umf_remote_local_fill(remote, polled + 1, links);
-    unsigned workers = umf_remote_workers_fill(remote, polled + 1 + locals, &may_sleep);
+    unsigned workers =
+        is_hot ? 0 : umf_remote_workers_fill(remote, polled + 1 + locals, &may_sleep);
     if (poll(polled, 1 + locals + workers, may_sleep ? sleep_for(remote) : 0) <= 0) {
-        return;
+        return false;
     }
     if (polled[0].revents) {
         ssize_t got = wake_read(remote) != -1 ? read(polled[0].fd, bytes, sizeof(bytes)) : 0;
         (void)got; /* it does not block, and may have been read */
     }
     umf_remote_local_serve(remote, polled + 1, links, locals);
+    return true;
 }
 
 /* Closes all, and waits for what UCX still does with memory: at most the deadline. */
@@ -131,12 +163,15 @@ static bool is_alone(uint64_t *last) {
 
 static void *run(void *arg) {
     umf_remote_handle_t remote = arg;
-    uint64_t last = umf_remote_now();
+    uint64_t last = umf_remote_now(), spin_end = 0;
+    bool spins = may_spin(), is_event = false;
     umf_os_own_thread_begins();
     while (!atomic_load_explicit(&remote->stops, memory_order_acquire) && !is_alone(&last)) {
-        umf_remote_workers_progress(remote, 64);
+        is_event |= umf_remote_workers_progress(remote, 64) > 0;
         advance(remote);
-        wait_for_event(remote);
+        uint64_t now = spins ? now_us() : 0;
+        spin_end = spins && is_event ? now + SPIN_US : spin_end;
+        is_event = wait_for_event(remote, now < spin_end);
     }
     umf_lock(&remote->lock);
     remote->is_over = true;

@@ -62,7 +62,7 @@ static bool submit(umf_remote_op_handle_t op) {
 static bool await(umf_remote_op_handle_t op, uint64_t timeout_ms) {
     umf_remote_handle_t remote = op->memory->remote;
     uint64_t begin = umf_remote_now();
-    for (;;) {
+    for (bool spins = true;; spins = false) {
         uint32_t seen = umf_event_count_read(&remote->changes);
         if (atomic_load_explicit(&op->is_done, memory_order_acquire)) {
             return true;
@@ -70,6 +70,9 @@ static bool await(umf_remote_op_handle_t op, uint64_t timeout_ms) {
         uint64_t passed = umf_remote_now() - begin;
         if (passed >= timeout_ms) {
             return false;
+        }
+        if (spins && umf_remote_spin(&remote->changes, seen)) {
+            continue;
         }
         uint64_t left = timeout_ms - passed;
         umf_event_count_wait_for(&remote->changes, seen, (left < 1000 ? left : 1000) * 1000000);

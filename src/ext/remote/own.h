@@ -299,6 +299,8 @@ int umf_remote_start(umf_remote_handle_t remote);
 void umf_remote_stop(umf_remote_handle_t remote);
 void umf_remote_wake(umf_remote_handle_t remote);
 uint64_t umf_remote_now(void); /* ms */
+/* Looks for a change for a moment, before the caller sleeps. true: there was one. */
+bool umf_remote_spin(umf_event_count_t *changes, uint32_t seen);
 
 /* Of the thread: */
 /* A message that a link has brought. */
