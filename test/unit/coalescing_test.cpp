@@ -999,6 +999,38 @@ TEST_F(CoalescingKept, AreRefusedWhenFreedAgain) {
     EXPECT_EQ(count(), 0u);
 }
 
+// While a trim purges a free block, it is neither free nor used.
+TEST_F(CoalescingKept, AreRefusedWhenFreedAgainInATrim) {
+    static umf_memory_pool_handle_t trimmed;
+    static size_t freed, refused;
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    fake_purge = ops.ext_purge_force;
+    ops.ext_purge_force = [](void *self, void *ptr, size_t size) {
+        (umfPoolFree(trimmed, ptr) == OK ? freed : refused)++;
+        return fake_purge(self, ptr, size);
+    };
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
+    create();
+    trimmed = pool;
+    freed = refused = 0;
+    give(take(100, 4 * KiB)); // from now on this thread keeps blocks of this size
+    std::vector<char *> blocks = take(100, 4 * KiB), odd;
+    std::sort(blocks.begin(), blocks.end());
+    for (size_t i = 1; i < blocks.size(); i += 2) {
+        odd.push_back(blocks[i]);
+    }
+    give(odd);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_GE(refused, odd.size());
+    EXPECT_EQ(freed, 0u);
+    for (size_t i = 0; i < blocks.size(); i += 2) {
+        free(blocks[i]);
+    }
+    EXPECT_EQ(count(), 0u);
+    EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+    EXPECT_EQ(fake.live(), 0u);
+}
+
 TEST_F(CoalescingKept, CountAsFree) {
     create();
     begin();

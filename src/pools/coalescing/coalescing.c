@@ -145,7 +145,7 @@ static __attribute__((noinline)) umf_result_t keep_locked(coalescing_pool_t *poo
         umf_lock(&shard->lock);
         return put_and_unlock(pool, shard, thread, ptr, false);
     }
-    if (umf_likely(thread != NULL) &&
+    if (umf_likely(thread != NULL) && !is_isolated(shard, ptr) &&
         umf_likely(umf_coalescing_reuse_keep_locked(pool, shard, thread, (uintptr_t)ptr))) {
         umf_unlock(&shard->lock);
         return UMF_RESULT_SUCCESS;
