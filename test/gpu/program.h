@@ -74,6 +74,9 @@ struct Program {
     size_t sleeps = 0; // suspends that succeeded
     size_t shared = 0; // blocks that were opened
     std::deque<std::string> trace{};
+    // Of a pool with callbacks: may they refuse memory from now on; and a look at a new block.
+    std::function<void(bool)> refuses = [](bool) {};
+    std::function<void(const void *, size_t)> looks = [](const void *, size_t) {};
 
     Program(std::string pool_text, umf_memory_pool_handle_t of, const Kernels &kernel_list,
             unsigned seed, bool alone)
@@ -240,6 +243,7 @@ struct Program {
         const size_t size = some_size(), alignment = below(4) ? 0 : size_t{1} << below(13);
         void *ptr = umfPoolMallocOn(pool, size, alignment, queues[queue].stream);
         if (ptr) {
+            looks(ptr, size);
             handed_out(ptr, size, queues[queue].stream);
             blocks.push_back(new Block{static_cast<char *>(ptr), size, queue, {}, 0, 0, false});
             if (queue != captured && below(2)) {
@@ -251,6 +255,7 @@ struct Program {
         const size_t size = some_size();
         void *ptr = umfPoolMalloc(pool, size);
         if (ptr) {
+            looks(ptr, size);
             if (!driver().is_real) {
                 driver().handed_out_to_all(ptr, size);
             }

@@ -174,7 +174,9 @@ inline void Program::sleep() {
         fail_call(driver().control(), functions[below(5)], CUDA_ERROR_OUT_OF_MEMORY,
                   1 + static_cast<long>(below(4)));
     }
+    refuses(false); // after a suspend that failed that would have no effect
     const umf_result_t result = umfPoolsSuspend(&pool, 1, nullptr, nullptr);
+    refuses(true);
     if (result == UMF_RESULT_SUCCESS) {
         sleeps++;
         EXPECT_EQ(umfPoolMallocOn(pool, 64, 0, queues[0].stream), nullptr);
@@ -189,7 +191,9 @@ inline void Program::sleep() {
     if (!driver().is_real) {
         driver().control()->fail_at = 0;
     }
+    refuses(false);
     EXPECT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), UMF_RESULT_SUCCESS);
+    refuses(true);
     takes_away(false);
 }
 
