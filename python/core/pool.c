@@ -265,6 +265,13 @@ static const umf_py_why_t no_trim[] = {
     {UMF_RESULT_ERROR_NOT_SUPPORTED, "this kind of pool keeps no free memory", NULL},
     {UMF_RESULT_SUCCESS, NULL, NULL}};
 
+/* Memory of a request that fails after all. Work that was queued before may still use it. */
+static void request_undo(const request_t *request, umf_memory_pool_handle_t pool, void *ptr) {
+    if (!request->has_queue || umfFreeOn(ptr, request->queue) != UMF_RESULT_SUCCESS) {
+        umfPoolFree(pool, ptr);
+    }
+}
+
 /* NULL and an exception on failure. The use ends before the buffer is made, since that may collect
  * garbage, which may close the pool: its memory is gone then, and the buffer is a freed one. */
 static void *request_serve(const request_t *request, umf_py_pool_t *self) {
@@ -293,7 +300,7 @@ static void *request_serve(const request_t *request, umf_py_pool_t *self) {
     }
     bool is_refused = !umf_py_request_end(&served);
     if (is_refused && ptr) {
-        umfPoolFree(pool, ptr);
+        request_undo(request, pool, ptr);
     }
     umf_py_pool_unuse(self);
     if (is_refused) {
@@ -316,7 +323,7 @@ static PyObject *pool_allocate(PyObject *object, PyObject *args, PyObject *kwarg
         umf_py_buffer_new(self->buffer_type, self, ptr, request.size, ORIGIN_POOL);
     if (!made) {
         if (self->handle) {
-            umfPoolFree(self->handle, ptr);
+            request_undo(&request, self->handle, ptr);
         }
         return NULL;
     }

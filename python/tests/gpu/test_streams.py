@@ -1,5 +1,6 @@
 """Memory that is allocated and freed on streams."""
 
+import ctypes
 import os
 import types
 
@@ -35,6 +36,33 @@ def test_what_a_stream_freed_it_has_again(pool):
     assert pool.statistics().allocations == 0
     umf.queue_ends(first)
     umf.queue_ends(second)
+
+
+def test_memory_that_an_exception_refuses_stays_behind_its_stream(pool):
+    """Memory is found after a callback has failed. It counts as allocated until its stream has completed."""
+    with open("/proc/self/maps") as maps:
+        library = ctypes.CDLL(next(line.split()[-1] for line in maps if "/libumf.so" in line))
+    stream, held = torch.cuda.Stream(), [pool.allocate(12 * MIB)]
+    pool.set_limit(16 * MIB)
+
+    @ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_void_p)
+    def give(*about):
+        while held:
+            held.pop().free()
+        return True
+
+    def fail(*about):
+        raise KeyError("why")
+
+    with umf.on_out_of_memory(fail):
+        assert library.umfAddReclaimCallback(give, None) == 0
+        with pytest.raises(KeyError, match="why"):
+            pool.allocate(12 * MIB, stream=stream)
+        assert library.umfRemoveReclaimCallback(give, None) == 0
+    assert not held and pool.statistics().allocations == 1
+    umf.queue_ends(stream)
+    pool.trim()
+    assert pool.statistics().allocations == 0
 
 
 def test_who_views_it_waits(pool):
