@@ -14,6 +14,8 @@
 #include <umf/queue.h>
 #include <umf/reclaim.h>
 
+#include "cuda.h"
+
 #define EXPORTED __attribute__((visibility("default")))
 
 typedef struct slot_t {
@@ -74,16 +76,21 @@ static void *slot_malloc(const slot_t *slot, ssize_t size, int device, void *str
 EXPORTED void umf_torch_free(void *ptr, ssize_t size, int device, void *stream);
 EXPORTED void umf_torch_free(void *ptr, ssize_t size, int device, void *stream) {
     (void)size;
-    (void)device;
     umf_memory_pool_handle_t pool = NULL;
     if (!ptr || umfPoolByPtr(ptr, &pool) != UMF_RESULT_SUCCESS) {
         return;
     }
     pthread_mutex_lock(&mutex);
-    if (umfFreeOn(ptr, stream) == UMF_RESULT_ERROR_NOT_SUPPORTED) {
-        umfFree(ptr); /* of a provider without queues */
+    umf_result_t result = umfFreeOn(ptr, stream);
+    /* Torch gives segments back to have the memory elsewhere. */
+    if (result == UMF_RESULT_SUCCESS) {
+        umfPoolTrimOn(pool, 0, stream);
     } else {
-        umfPoolTrimOn(pool, 0, stream); /* torch gives segments back to have the memory elsewhere */
+        if (result != UMF_RESULT_ERROR_NOT_SUPPORTED) { /* the provider has queues, not this one */
+            cuda_drain(device);
+        }
+        umfFree(ptr);
+        umfPoolTrimMemory(pool, 0);
     }
     pthread_mutex_unlock(&mutex);
 }

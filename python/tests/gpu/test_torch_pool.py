@@ -1,11 +1,13 @@
 """umf.torch: pools, tensors and buffers, tensors of other processes."""
 
+import ctypes
 import gc
 import multiprocessing
 import pickle
+import threading
 
 import pytest
-from gpu_helpers import MIB, full, holds, needs_gpu, torch, used
+from gpu_helpers import MIB, full, holds, needs_fake, needs_gpu, torch, used
 
 import umf
 import umf.torch
@@ -104,6 +106,24 @@ def test_no_memory_is_an_error_of_torch(pool):
     with pytest.raises(torch.OutOfMemoryError):
         with pool.use():
             torch.empty(2 * total, dtype=torch.uint8, device="cuda")
+
+
+@needs_fake
+def test_memory_of_a_stream_that_is_gone_goes_back():
+    """The thread that gives it back has not used the stream, so the driver is asked which it is."""
+    made = [umf.torch.Pool()]
+    below = made[0].pool
+    driver, handle = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    assert driver.cuStreamCreate(ctypes.byref(handle), 1) == 0
+    with made[0].use(), torch.cuda.stream(torch.cuda.ExternalStream(handle.value)):
+        full(4, 1)
+    assert driver.cuStreamDestroy_v2(handle) == 0
+    assert below.statistics().allocations == 1
+    thread = threading.Thread(target=made.clear)
+    thread.start()
+    thread.join()
+    umf.torch._collect()
+    assert below.closed
 
 
 def test_pools_without_suspend_and_with_text():
