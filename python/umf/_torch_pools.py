@@ -2,13 +2,17 @@
 
 Torch serves a thread from the pool that it entered first, and ends the process when a pool is
 destroyed while any is entered or a graph is captured, in whatever thread. So an inner pool replaces
-the outer one for as long as it holds, and dropped pools are destroyed when no pool is entered.
+the outer one for as long as it holds, and dropped pools are destroyed when no pool is entered. Where a
+thread is still inside of one when the interpreter ends, pools stay until the process ends.
 """
 
+import atexit
 import contextlib
+import ctypes
 import functools
 import os
 import threading
+import weakref
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Set, Tuple, Type
 
@@ -28,6 +32,7 @@ _announced: Dict[int, int] = {}  # streams that are captured, by id of the graph
 _unwanted: Deque[Tuple[List[Any], Optional[Callable[[], None]]]] = deque()
 # Pools entered by each thread, the innermost last. A thread writes its own only.
 _stacks: Dict[int, List[_Entered]] = {}
+_met: "weakref.WeakSet[Any]" = weakref.WeakSet()  # that a thread has entered
 
 
 def _begin(entered: _Entered) -> None:
@@ -61,6 +66,7 @@ def use(pool: Any) -> Iterator[None]:
 
     thread = threading.get_ident()
     stack = _stacks.setdefault(thread, [])
+    _met.add(pool)
     if stack:
         _end(stack[-1])
     stack.append((torch.cuda.current_device(), pool))
@@ -129,6 +135,17 @@ def drop_unwanted() -> None:
         for then in done:
             if then is not None:
                 then()
+
+
+def _at_exit() -> None:
+    """Runs after the handlers of modules that import this one. The interpreter drops pools later, in any order."""
+    drop_unwanted()
+    left = [pool for pools, _ in list(_unwanted) for pool in pools]
+    for pool in [*left, *(list(_met) if _active else [])]:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
+
+
+atexit.register(_at_exit)
 
 
 def segments(pool: Any) -> List[Dict[str, Any]]:

@@ -5,6 +5,7 @@ import weakref
 
 import pytest
 from gpu_helpers import MIB, Other, empty, full, holds, torch
+from helpers import run_python
 
 import umf
 import umf.torch
@@ -43,6 +44,42 @@ def test_a_pool_that_is_dropped_while_a_thread_is_inside_of_another():
     umf.torch._collect()
     assert not is_alive(below)
     del other.made
+
+
+@pytest.mark.parametrize("names", ["pool", "saver", "vllm"])
+def test_the_interpreter_ends_while_a_thread_is_inside_of_a_pool(names):
+    """Torch ends the process if any other pool is destroyed then."""
+    code = """
+import gc, sys, threading, torch, umf.torch
+
+if sys.argv[1] == "pool":
+    region = lambda tag: umf.torch.Pool().use()
+elif sys.argv[1] == "saver":
+    from umf.torch_memory_saver import torch_memory_saver
+    torch_memory_saver.hook_mode = "torch"
+    region = torch_memory_saver.region
+else:
+    from umf.vllm.device_allocator.cumem import CuMemAllocator
+    region = CuMemAllocator.get_instance().use_memory_pool
+
+def empty():
+    return torch.empty(4 << 20, dtype=torch.uint8, device="cuda")
+
+def stay():
+    with region("other"):
+        one = empty()
+        is_inside.set()
+        threading.Event().wait()
+
+is_inside = threading.Event()
+threading.Thread(target=stay, daemon=True).start()
+is_inside.wait()
+with region("first"):
+    kept = empty()
+gc.collect()
+print("ends")
+"""
+    assert run_python(code, names) == "ends\n"
 
 
 def test_no_suspend_inside_of_a_pool():
