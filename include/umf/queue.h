@@ -26,7 +26,8 @@
  * ::umfQueueEnds before a queue is destroyed, because a driver gives its handle to another queue.
  *
  * ::umfPoolMalloc and ::umfFree keep their meaning on such a pool: ::umfFree of a block says that
- * the host has waited for all work that uses it. Both ways may be mixed, block by block.
+ * the host has waited for all work that uses it, and for the queue that it was allocated on: work
+ * of that queue may still use the memory from before. Both ways may be mixed, block by block.
  *
  * NULL is a queue like others: the default queue of the driver (for CUDA the legacy default
  * stream; `CU_STREAM_PER_THREAD` is the queue of the calling thread). Level Zero has no default
@@ -73,9 +74,9 @@ typedef void *umf_queue_t;
 /// @param alignment a power of two; 0: as ::umfPoolMalloc
 /// @param queue on which the memory is used first
 /// @return the memory, which every function of the library takes; to be freed by ::umfFreeOn, or by
-///         ::umfFree when the host has waited. NULL: as ::umfPoolAlignedMalloc; or the queue is not
-///         one of the device or context of the pool's provider; or the provider has no queues and
-///         `queue` is not NULL. The log says why
+///         ::umfFree when the host has waited for `queue`, also if no work has used it. NULL: as
+///         ::umfPoolAlignedMalloc; or the queue is not one of the device or context of the pool's
+///         provider; or the provider has no queues and `queue` is not NULL. The log says why
 void *umfPoolMallocOn(umf_memory_pool_handle_t pool, size_t size, size_t alignment,
                       umf_queue_t queue);
 
