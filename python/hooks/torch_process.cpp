@@ -211,12 +211,16 @@ void sweep_locked() {
     }
 }
 
-/* Frees that wait for other streams: those that are done, or all, except in captures. */
+/* Frees that wait for other streams: those that are done, or all, except in captures. Completed
+ * ones stay in the cache of a stream, which allocations without a queue do not use. */
 void settle_locked(uint64_t timeout) {
     size_t left = 0;
     for (const auto &[key, pool] : process.pools) {
         size_t bytes = 0;
         umfPoolWaitPending(pool, timeout, &bytes);
+        if (capture_count == 0 && !is_arena_of(pool, std::get<0>(key))) {
+            umfPoolTrimOn(pool, SIZE_MAX, std::get<2>(key));
+        }
         left += bytes;
     }
     for (const auto &[device, pool] : process.retired) {

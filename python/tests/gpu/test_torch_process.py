@@ -141,6 +141,19 @@ def test_frees_wait_for_recorded_streams():
     full(1, 3)
 
 
+def test_a_recorded_tensor_is_free_when_its_streams_are_done():
+    """Without an arena it stayed in the cache of its stream, which no allocation uses, until memory was short."""
+    current, other = torch.cuda.current_stream(), torch.cuda.Stream()
+    before = allocator.statistics()
+    tensor = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+    tensor.record_stream(other)
+    del tensor
+    for stream in (current, other):
+        stream.synchronize()
+    after = allocator.statistics()
+    assert (after.allocations, after.used) == (before.allocations, before.used)
+
+
 def test_memory_of_a_graph_is_its_own():
     """What torch calls around a capture, with a filter of its own."""
     graph = torch.cuda.graph_pool_handle()
