@@ -148,7 +148,7 @@ def here(mode, is_verbose, trace):
         times = train(torch, watch)
         if trace:
             torch_record.write(torch, "training", trace)
-    live = 0 if mode == "process" else torch.cuda.max_memory_allocated()
+    live = torch.cuda.max_memory_allocated()
     if is_verbose:
         print(f"# training, {mode}: {(watch.most - before) / 1e6:.1f} MB at the peak: {watch.text}")
     print(statistics.median(times[WARM_STEPS:]), (watch.most - before) / 1e6, live / 1e6)

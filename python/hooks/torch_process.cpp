@@ -6,6 +6,7 @@
  * graph: a replay finds its memory unchanged.
  */
 #include <atomic>
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -27,6 +28,7 @@
 #include <umf/text.h>
 
 #include "cuda.h"
+#include "torch_counts.hpp"
 #include "torch_error.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -68,6 +70,7 @@ std::atomic<size_t> capture_count{0}, recorded_count{0};
 std::atomic<bool> has_pending{false}; /* frees may wait for other streams */
 
 constexpr int MAX_DEVICES = 64;
+constexpr size_t EXABYTE = size_t{1} << 60;
 std::atomic<umf_memory_pool_handle_t> arenas[MAX_DEVICES]; /* never destroyed */
 
 /* The pool of this thread's last allocation, outside of captures. Such pools are never destroyed.
@@ -110,6 +113,9 @@ umf_result_t coalescing_create(umf_memory_provider_handle_t provider, bool is_ar
     umf_result_t result = umfCoalescingPoolParamsCreate(&params);
     if (result == UMF_RESULT_SUCCESS) {
         result = umfCoalescingPoolParamsSetArena(params, is_arena);
+    }
+    if (result == UMF_RESULT_SUCCESS) {
+        result = umfCoalescingPoolParamsSetGranule(params, TORCH_GRANULE);
     }
     if (result == UMF_RESULT_SUCCESS) {
         result = umfPoolCreate(umfCoalescingPoolOps(), provider, params, UMF_POOL_CREATE_FLAG_NONE,
@@ -262,25 +268,45 @@ bool take_recorded(void *ptr) {
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
+/* As torch writes sizes. */
+std::string text_of(size_t size) {
+    const char *units[] = {"bytes", "KiB", "MiB", "GiB"};
+    size_t unit = 0;
+    while (unit < 3 && size > size_t{1} << (10 * (unit + 1))) {
+        unit++;
+    }
+    char text[40];
+    snprintf(text, sizeof(text), unit ? "%.2f %s" : "%.0f %s",
+             static_cast<double>(size) / static_cast<double>(size_t{1} << (10 * unit)),
+             units[unit]);
+    return text;
+}
+
+/* Begins as torch's own message: programs search it. */
 [[noreturn]] void fail(umf_memory_pool_handle_t pool, size_t size, int device) {
     size_t available = 0, total = 0;
     umf_result_t result = umfPoolGetLastAllocationError(pool);
+    count_out_of_memory(device);
     if (result == UMF_RESULT_ERROR_OUT_OF_RESOURCES) {
         throw_out_of_memory("umf: memory of GPU " + std::to_string(device) +
                             " is suspended: resume it before anything is allocated");
+    }
+    if (size > EXABYTE) {
+        throw_out_of_memory("CUDA out of memory. Tried to allocate more than 1EB memory.");
     }
     if (cuda_enter(device) == CUDA_SUCCESS) {
         cuda()->memory(&available, &total);
         cuda_leave();
     }
-    throw_out_of_memory("CUDA out of memory. Tried to allocate " + std::to_string(size) +
-                        " bytes from libumf on GPU " + std::to_string(device) + ", which has " +
-                        std::to_string(available) + " of " + std::to_string(total) +
-                        " bytes free: " + umfResultText(result));
+    throw_out_of_memory("CUDA out of memory. Tried to allocate " + text_of(size) + ". GPU " +
+                        std::to_string(device) + " has a total capacity of " + text_of(total) +
+                        " of which " + text_of(available) + " is free. (" + std::to_string(size) +
+                        " bytes from libumf: " + umfResultText(result) + ")");
 }
 
 /* Other pools on the provider have released memory already. */
 void *malloc_again(umf_memory_pool_handle_t pool, size_t size, int device, void *stream) {
+    count_retry(device);
     give_back_all();
     void *ptr = malloc_on(pool, size, device, stream);
     return ptr ? ptr : (fail(pool, size, device), nullptr);
@@ -295,19 +321,24 @@ EXPORTED void *umf_torch_process_malloc(ssize_t size, int device, void *stream) 
     poll();
     umf_memory_pool_handle_t pool = pool_of(device, stream);
     void *ptr = malloc_on(pool, static_cast<size_t>(size), device, stream);
-    return ptr ? ptr : malloc_again(pool, static_cast<size_t>(size), device, stream);
+    ptr = ptr ? ptr : malloc_again(pool, static_cast<size_t>(size), device, stream);
+    count_alloc(device, static_cast<size_t>(size));
+    return ptr;
 }
 
 EXPORTED void umf_torch_process_free(void *ptr, ssize_t size, int device, void *stream) {
-    (void)size;
-    if (ptr && is_in_arena(ptr, device)) {
+    if (!ptr) {
+        return;
+    }
+    count_free(device, static_cast<size_t>(size));
+    if (is_in_arena(ptr, device)) {
         if (take_recorded(ptr) || umfFreeOn(ptr, stream) != UMF_RESULT_SUCCESS) {
             cuda_drain(device);
             umfFree(ptr);
         }
         return;
     }
-    if (!ptr || !take_recorded(ptr)) {
+    if (!take_recorded(ptr)) {
         umfFree(ptr);
         return;
     }
@@ -414,13 +445,25 @@ EXPORTED void umf_torch_process_configure(const char *provider, int keep, bool h
     process.keep = static_cast<umf_suspend_keep_t>(keep < 0 ? 0 : keep);
 }
 
-/* Writes up to `room` pools of a device, or of all for -1, and returns how many there are. */
-EXPORTED size_t umf_torch_process_pools(int device, void **pools, size_t room) {
+/* A pool, for Python. */
+struct umf_torch_pool_t {
+    void *handle;
+    int device, is_arena;
+    graph_t graph; /* {0, 0}: of none */
+    void *stream;  /* of the key, so NULL of an arena */
+};
+
+/* Writes up to `room` pools of a device, or of all for -1, and returns how many there are.
+ * `settles`: those that waited for other streams and need not are gone. */
+EXPORTED size_t umf_torch_process_pools(int device, bool settles, umf_torch_pool_t *pools,
+                                        size_t room) {
     std::lock_guard<std::mutex> lock(process.mutex);
-    settle_locked(0);
+    if (settles) {
+        settle_locked(0);
+    }
     size_t count = 0;
-    auto add = [&](int of, umf_memory_pool_handle_t pool) {
-        if (device >= 0 && of != device) {
+    auto add = [&](const umf_torch_pool_t &pool) {
+        if (device >= 0 && pool.device != device) {
             return;
         }
         if (count < room) {
@@ -429,10 +472,18 @@ EXPORTED size_t umf_torch_process_pools(int device, void **pools, size_t room) {
         count++;
     };
     for (const auto &[key, pool] : process.pools) {
-        add(std::get<0>(key), pool);
+        const auto &[of, graph, stream] = key;
+        add({pool, of, is_arena_of(pool, of), graph, stream});
     }
     for (const auto &[of, pool] : process.retired) {
-        add(of, pool);
+        add({pool, of, 0, {0, 0}, nullptr});
     }
     return count;
+}
+
+/* Of all memory of a device; NULL before its first allocation. */
+EXPORTED void *umf_torch_process_provider(int device) {
+    std::lock_guard<std::mutex> lock(process.mutex);
+    auto found = process.devices.find(device);
+    return found == process.devices.end() ? nullptr : found->second.provider;
 }

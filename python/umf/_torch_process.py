@@ -1,16 +1,14 @@
 """Pools of libumf as the allocator of all of torch."""
 
-import contextlib
 import ctypes
-import operator
 import re
 from pathlib import Path
 from typing import Any, Iterable, List, NamedTuple, Optional
 
 import torch
 
-from . import _core, _memory, _suspend, _torch_pools
-from ._errors import Error, NotSupportedError, OutOfResourcesError
+from . import _core, _memory, _suspend, _torch_pools, _torch_statistics
+from ._errors import NotSupportedError, OutOfResourcesError
 
 _FILE = Path(__file__).parent / "umf_torch_process.abi3.so"
 _KINDS = ("cuda_vmm", "cuda")
@@ -25,7 +23,7 @@ _SETTERS = (
 
 
 class ArenaStatistics(NamedTuple):
-    """Bytes of an arena."""
+    """Bytes of an arena. Its peaks are never reset; those of ``torch.cuda.memory_stats`` are."""
 
     used: int  #: of tensors
     used_peak: int  #: the highest sum of them
@@ -67,12 +65,6 @@ class ProcessAllocator:
         self.provider = provider
         self.arena = arena
         self._library = ctypes.CDLL(str(_FILE))
-        self._library.umf_torch_process_pools.restype = ctypes.c_size_t
-        self._library.umf_torch_process_pools.argtypes = [
-            ctypes.c_int,
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-        ]
         self._library.umf_torch_process_configure.restype = None
         self._library.umf_torch_process_configure.argtypes = [
             ctypes.c_char_p,
@@ -82,6 +74,7 @@ class ProcessAllocator:
         self._library.umf_torch_process_configure(
             provider.encode(), -1 if keep is None else _memory._KEEPS.index(keep), arena
         )
+        self._statistics = _torch_statistics.Statistics(self._library)
         self.allocator = torch.cuda.memory.CUDAPluggableAllocator(
             str(_FILE), "umf_torch_process_malloc", "umf_torch_process_free"
         )
@@ -89,19 +82,14 @@ class ProcessAllocator:
             address = ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
             getattr(self.allocator.allocator(), setter)(address)
 
-    def _handles(self, device: Optional[int]) -> List[int]:
-        number = -1 if device is None else operator.index(device)
-        count, room = 16, 0
-        while count > room:
-            room = count
-            handles = (ctypes.c_void_p * room)()
-            count = self._library.umf_torch_process_pools(number, handles, room)
-        return [handle for handle in handles[:count] if handle]
+    def _places(self, device: Optional[int]) -> List[_torch_statistics.Place]:
+        return _torch_statistics.places(self._library, device, True)
 
     def _move(
         self, device: Optional[int], streams: Iterable[Any], is_resume: bool
     ) -> _suspend.Report:
-        handles, queues = tuple(self._handles(device)), tuple(one.cuda_stream for one in streams)
+        handles = tuple(one.handle for one in self._places(device))
+        queues = tuple(one.cuda_stream for one in streams)
         with _torch_pools.refuse_captures("memory of torch", OutOfResourcesError):
             moved = _core.move(handles, queues, (), is_resume) if handles else (0,) * 5
         return _suspend.Report(*moved)
@@ -127,15 +115,11 @@ class ProcessAllocator:
 
     def statistics(self, device: Optional[int] = None) -> _memory.Statistics:
         """Counters over all pools of a GPU, or of all GPUs."""
-
-        def total(name: str) -> int:
-            path = "umf.pool.by_handle.{}.stats." + name
-            return sum(_core.ctl_get(path, handle) or 0 for handle in self._handles(device))
-
+        pools, total = self._places(device), _torch_statistics.total
         return _memory.Statistics(
-            allocations=total("alloc_count"),
-            used=total("used_memory"),
-            reserved=total("reserved_memory"),
+            allocations=total(pools, "alloc_count"),
+            used=total(pools, "used_memory"),
+            reserved=total(pools, "reserved_memory"),
         )
 
     def arena_statistics(self, device: Optional[int] = None) -> ArenaStatistics:
@@ -148,12 +132,8 @@ class ProcessAllocator:
             raise NotSupportedError("this allocator has no arenas: umf.torch.install(arena=True)")
         names = ["used_memory", "used_peak", "reserved_memory", "reserved_peak"]
         names += ["spare_memory", "stale_memory", "donated_memory"]
-        sums = [0] * len(names)
-        for handle in self._handles(device):
-            for at, name in enumerate(names):
-                with contextlib.suppress(Error):  # pools of graphs are no arenas
-                    sums[at] += _core.ctl_get(f"umf.pool.by_handle.{{}}.stats.{name}", handle) or 0
-        return ArenaStatistics(*sums)
+        arenas = [one for one in self._places(device) if one.is_arena]
+        return ArenaStatistics(*(_torch_statistics.total(arenas, name) for name in names))
 
     def __repr__(self) -> str:
         arena = ", arena" if self.arena else ""
@@ -197,8 +177,21 @@ def install(
     Frees follow the order of streams; without an arena ``record_stream`` delays them until the other
     streams are done.
     Graphs keep their memory. Without memory everything free is given back, the request is tried once
-    more, and then is ``torch.OutOfMemoryError``. Torch has no statistics, snapshots and ``MemPool``
-    with an allocator of the process: ``umf.torch.Pool`` has them all.
+    more, and then is ``torch.OutOfMemoryError``. Torch has no ``MemPool`` and no
+    ``_record_memory_history`` with an allocator of the process: ``umf.torch.Pool`` has them, and
+    ``umf.record`` records both.
+
+    ``torch.cuda.memory_stats``, all functions that read it, both resets, ``memory_snapshot`` and the
+    functions of ``torch.accelerator.memory`` answer from then on, for calls in Python. Bytes allocated
+    are the sizes of tensors, each rounded up to 512 as by torch's own allocator, also while suspended.
+    ``active`` is ``allocation``: a free that waits for another stream counts as free.
+    Bytes reserved are those of ``statistics``, with suspended ones. All is of the ``large_pool``.
+    ``umf.spare_bytes``, ``umf.stale_bytes`` and ``umf.donated_bytes`` are those of
+    ``arena_statistics``. 0 are: ``segment``, ``inactive_split`` and their bytes, as with expandable
+    segments; ``num_device_alloc``, ``num_device_free``, ``num_sync_all_streams``, ``oversize_*``, and
+    "allocated" and "freed" of bytes reserved. A reset of peaks resets ``stats.peak_memory`` of the
+    providers, and not the peaks of ``arena_statistics``. A snapshot has no traces, no frames, and the
+    rounded sizes as requested ones.
     """
     global _installed
     check_torch("umf.torch.install")
@@ -209,6 +202,7 @@ def install(
             torch.cuda.memory.change_current_allocator(made.allocator)
         except RuntimeError as error:
             raise RuntimeError(f"call umf.torch.install before torch has allocated: {error}") from error
+        made._statistics.install()
         _installed = made
     elif _installed.provider != provider or (arena is not None and _installed.arena != is_arena):
         raise RuntimeError(f"torch allocates from {_installed!r} already")

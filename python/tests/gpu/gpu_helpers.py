@@ -36,6 +36,21 @@ def compute():
     torch.cuda.empty_cache()
 
 
+def process_with(install):
+    """The beginning of a program for `run_python`, whose allocator of torch `install` makes."""
+    tests = Path(__file__).parents[1]
+    return f"""
+import random, sys, torch, umf, umf.torch
+sys.path[:0] = [{str(tests)!r}, {str(tests / "soft")!r}]
+MIB = 1 << 20
+allocator = {install}
+""" + ("" if IS_REAL else """
+from soft_dispatch import SoftDispatch
+dispatch = SoftDispatch()
+dispatch.__enter__()
+""")
+
+
 def full(mib, value):
     return torch.full((mib * MIB,), value, dtype=torch.uint8, device="cuda")
 

@@ -1,21 +1,10 @@
 """umf.torch.install with an arena: one for all streams, whose free pages move."""
 
 import pytest
-from gpu_helpers import IS_REAL, needs_gpu
+from gpu_helpers import IS_REAL, needs_gpu, process_with
 from helpers import ROOT, run_python
 
-START = f"""
-import random, sys, torch, umf, umf.torch
-sys.path[:0] = [{str(ROOT / "python/tests")!r}, {str(ROOT / "python/tests/soft")!r}]
-MIB = 1 << 20
-allocator = umf.torch.install(arena=True)
-"""
-if not IS_REAL:
-    START += """
-from soft_dispatch import SoftDispatch
-dispatch = SoftDispatch()
-dispatch.__enter__()
-"""
+START = process_with("umf.torch.install(arena=True)")
 
 # Activations of a training with sequences of changing length on three streams: each is made on one
 # stream, used on the next one, and freed while that works.

@@ -91,8 +91,10 @@ def test_all_tensors_survive_a_suspend():
 def test_no_memory_is_an_error_of_torch():
     _, total = torch.cuda.mem_get_info()
     for size in (2 * total, 1 << 50):
-        with pytest.raises(torch.OutOfMemoryError, match=f"out of memory.*{size}"):
+        with pytest.raises(torch.OutOfMemoryError, match=f"Tried to allocate .* GiB. GPU 0 .*{size} bytes"):
             torch.empty(size, dtype=torch.uint8, device="cuda")
+    with pytest.raises(torch.OutOfMemoryError, match="more than 1EB"):
+        torch.empty((1 << 60) + 1, dtype=torch.uint8, device="cuda")
     assert holds(full(4, 1), 1)
 
 
