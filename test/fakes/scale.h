@@ -34,7 +34,7 @@
 #if UMF_TEST_TSAN
 // Memory that crosses a GiB holds all shards of the pointer map, and a fork holds every lock: more
 // than its deadlock detector can follow. The order of locks is checked by ourselves (base/lock.h).
-extern "C" const char *__tsan_default_options() {
+extern "C" inline __attribute__((used)) const char *__tsan_default_options() {
     return "detect_deadlocks=0:die_after_fork=0";
 }
 #endif
