@@ -32,8 +32,10 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+/* false: too few of the CPUs are for the calling thread, or so many that the set has no room. */
 static bool may_spin(void) {
-    return umf_os_cpu_count() >= SPIN_MIN_CPUS;
+    cpu_set_t cpus;
+    return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) >= SPIN_MIN_CPUS;
 }
 
 bool umf_remote_spin(umf_event_count_t *changes, uint32_t seen) {
