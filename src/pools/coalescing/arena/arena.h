@@ -140,8 +140,9 @@ typedef struct umf_arena_t {
     uint64_t clock;            /* frees so far */
     umf_arena_piece_t *pieces; /* by address, during a suspend */
     size_t piece_count, piece_room;
-    size_t claimed;  /* pieces. While there are any no page moves, is made or released */
-    size_t promised; /* segments of each area, for the release of pieces */
+    size_t claimed;         /* pieces. While there are any no page moves, is made or released */
+    size_t promised;        /* segments of each area, for the release of pieces */
+    unsigned queues_opened; /* the largest number that a queue has had; numbers begin at 1 */
     umf_arena_queue_t queues[UMF_USES_QUEUES];
 } umf_arena_t;
 

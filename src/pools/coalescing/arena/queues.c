@@ -243,7 +243,7 @@ static bool is_it(const umf_arena_queue_t *queue, const facts_t *facts) {
 
 static unsigned find_locked(umf_arena_t *arena, const facts_t *facts) {
     unsigned found = 0;
-    for (unsigned i = 1; i < UMF_USES_QUEUES; i++) {
+    for (unsigned i = 1; i <= arena->queues_opened; i++) {
         umf_arena_queue_t *queue = &arena->queues[i];
         if (is_it(queue, facts)) {
             queue->id = queue->id ? queue->id : facts->id;
@@ -258,6 +258,7 @@ static unsigned find_locked(umf_arena_t *arena, const facts_t *facts) {
 
 static void open_locked(umf_arena_t *arena, unsigned index, const facts_t *facts) {
     umf_arena_queue_t *queue = &arena->queues[index];
+    arena->queues_opened = arena->queues_opened < index ? index : arena->queues_opened;
     *queue = (umf_arena_queue_t){.state = UMF_ARENA_QUEUE_OPEN,
                                  .handle = facts->handle,
                                  .id = facts->id,
