@@ -382,9 +382,12 @@ umf_result_t umf_link_call(umf_link_t *link, umf_link_call_t *call) {
             outcome = exchange(link, call, deadline);
         }
     }
-    link->is_late = link->is_closing && outcome == LATE;
+    bool is_late = outcome == LATE;
+    if (link->is_closing) { /* by the only thread that still uses it */
+        link->is_late = is_late;
+    }
     umf_link_lock_end(&link->lock);
-    if (link->is_late && !is_awaited) { /* the first of them is in the log */
+    if (is_late && !is_awaited) { /* the first of them is in the log */
         return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
     }
     return result ? result : outcome_result(link, outcome, call->is_wait);
