@@ -11,8 +11,6 @@
 
 namespace {
 
-constexpr int MAX_DEVICES = 64;
-
 /* Held for some ns, on the way of each allocation: half the cost of a mutex. */
 class spin_lock_t {
     std::atomic<bool> is_held{false};

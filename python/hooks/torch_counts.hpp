@@ -11,7 +11,8 @@
 /* Sizes of blocks are multiples of it, in all pools of the process: that of torch's allocator. */
 constexpr size_t TORCH_GRANULE = 512;
 
-/* Devices without counts are ignored: from 64 on. */
+constexpr int MAX_DEVICES = 64; /* with an arena and counts; calls for others count nothing */
+
 void count_alloc(int device, size_t size);
 /* Before the memory can be allocated again. `size`: that of count_alloc. */
 void count_free(int device, size_t size);

@@ -69,7 +69,6 @@ process_t &process = *new process_t;
 std::atomic<size_t> capture_count{0}, recorded_count{0};
 std::atomic<bool> has_pending{false}; /* frees may wait for other streams */
 
-constexpr int MAX_DEVICES = 64;
 constexpr size_t EXABYTE = size_t{1} << 60;
 std::atomic<umf_memory_pool_handle_t> arenas[MAX_DEVICES]; /* never destroyed */
 

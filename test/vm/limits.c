@@ -1,6 +1,6 @@
 /*
- * Vaults and control groups with a limit of memory: which group pays for a page, and what is left
- * of a client that the kernel kills at the limit of its group.
+ * Vaults and control groups with a limit of memory: which group is charged for a page, and which
+ * memory stays after the kernel has killed a client at the limit of its group.
  */
 #include "guest.h"
 
@@ -329,7 +329,7 @@ static void test_claim(void) {
     make_group("holder", "32M");
     check_run("a claim is filled beyond the limit", KILLED, "holder", claims,
               (work_t){.mib = TOO_MUCH});
-    check_run("the next holder has what was written", DONE, NULL, claims, (work_t){.mib = 0});
+    check_run("the next holder reads the written bytes", DONE, NULL, claims, (work_t){.mib = 0});
     check_charged("its pages stay charged", "holder", FITS, LIMIT);
     need(umfVaultOpen("model", NULL, &vault), "opening the vault");
     need(umfVaultForget(vault, "kv"), "forgetting the claim");

@@ -20,26 +20,25 @@
 #define SPIN_US 50
 #define SPIN_MIN_CPUS 4 /* on fewer CPUs it would be in the way of those it waits for */
 
-uint64_t umf_remote_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static uint64_t now_us(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* false: too few of the CPUs are for the calling thread, or so many that the set has no room. */
-static bool may_spin(void) {
+uint64_t umf_remote_now(void) {
+    return now_us() / 1000;
+}
+
+/* 0: the calling thread may use too few CPUs, or the set has no room for all of them. */
+static uint64_t spin_us(void) {
     cpu_set_t cpus;
-    return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) >= SPIN_MIN_CPUS;
+    bool may = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) >= SPIN_MIN_CPUS;
+    return may ? SPIN_US : 0;
 }
 
 bool umf_remote_spin(umf_event_count_t *changes, uint32_t seen) {
-    uint64_t end = may_spin() ? now_us() + SPIN_US : 0;
+    uint64_t end = now_us() + spin_us();
     while (umf_event_count_read(changes) == seen) {
         if (now_us() >= end) {
             return false;
@@ -165,14 +164,14 @@ static bool is_alone(uint64_t *last) {
 
 static void *run(void *arg) {
     umf_remote_handle_t remote = arg;
-    uint64_t last = umf_remote_now(), spin_end = 0;
-    bool spins = may_spin(), is_event = false;
+    uint64_t last = umf_remote_now(), spin = spin_us(), spin_end = 0;
+    bool is_event = false;
     umf_os_own_thread_begins();
     while (!atomic_load_explicit(&remote->stops, memory_order_acquire) && !is_alone(&last)) {
         is_event |= umf_remote_workers_progress(remote, 64) > 0;
         advance(remote);
-        uint64_t now = spins ? now_us() : 0;
-        spin_end = spins && is_event ? now + SPIN_US : spin_end;
+        uint64_t now = now_us();
+        spin_end = is_event ? now + spin : spin_end;
         is_event = wait_for_event(remote, now < spin_end);
     }
     umf_lock(&remote->lock);

@@ -11,10 +11,16 @@ size_t umf_vault_claim_size(uint32_t kind, uint64_t size) {
 
 void umf_vault_claims_in_child(umf_link_t *link) {
     const struct umf_vault_t *vault = (const struct umf_vault_t *)link;
+    size_t page = umf_os_page_size();
     for (const umf_vault_held_t *held = vault->held; held; held = held->next) {
-        void *word = umf_vault_held_word(held); /* not mapped here (MADV_DONTFORK) */
-        umf_os_map(&word, umf_os_page_size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-                   -1, 0);
+        /* Not mapped here (MADV_DONTFORK). Where another handler of the fork has mapped something
+         * meanwhile, that stays. */
+        void *word = umf_vault_held_word(held), *at = word;
+        if (umf_os_map(&at, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+                       0) == 0 &&
+            at != word) { /* a kernel without the flag */
+            umf_os_unmap(at, page);
+        }
     }
 }
 

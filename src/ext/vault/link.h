@@ -37,8 +37,8 @@ typedef struct umf_link_t {
      * not waited for. */
     bool is_closing, is_late;
     umf_link_lock_t lock;
-    void (*in_child)(
-        struct umf_link_t *);       /* called in a child of fork, without locks. NULL: none */
+    /* Called in a child of fork, without locks. NULL: none */
+    void (*in_child)(struct umf_link_t *link);
     struct umf_link_t *prev, *next; /* of all. Sync: lock of the list */
 } umf_link_t;
 

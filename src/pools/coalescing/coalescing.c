@@ -142,8 +142,7 @@ static __attribute__((noinline)) umf_result_t keep_locked(coalescing_pool_t *poo
     umf_coalescing_thread_t *thread = umf_coalescing_reuse_room(pool, shard);
     if (umf_unlikely(!umf_trylock(&shard->lock))) {
         umf_coalescing_shard_note_contention(pool);
-        umf_lock(&shard->lock);
-        return put_and_unlock(pool, shard, thread, ptr, false);
+        return put_locked(pool, ptr, entry);
     }
     if (umf_likely(thread != NULL) && !is_isolated(shard, ptr) &&
         umf_likely(umf_coalescing_reuse_keep_locked(pool, shard, thread, (uintptr_t)ptr))) {

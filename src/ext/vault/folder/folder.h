@@ -2,7 +2,7 @@
  * Folder: a vault without a service. Each generation is a file of its own, `N.vault`: a head, the
  * table (ext/vault/table.h), and the slabs, each at the next multiple of 64 KiB, large ones of
  * 2 MiB. A draft is the file `draft`, which gets its name at the commit; its writer has the file
- * `lock` locked, which has the last number, and a random one of the folder.
+ * `lock` locked, whose lines are the last number and a random one of the folder.
  *
  * Files have no seals, so a table is copied before it is checked.
  */
@@ -65,7 +65,7 @@ umf_result_t umf_folder_bytes(umf_vault_handle_t vault, uint64_t *bytes);
 /* The path of a generation; 0: of the draft. */
 void umf_folder_path(umf_vault_handle_t vault, uint64_t generation,
                      char path[UMF_FOLDER_PATH_SIZE]);
-/* What the file of the lock has; 0: not there. */
+/* The numbers in the file `lock`; 0: the file lacks this one. */
 typedef struct umf_folder_lock_t {
     uint64_t last;    /* number that was given */
     uint64_t service; /* of umf_vault_stat_t */
