@@ -161,10 +161,11 @@ void umf_thread_slot_unpin(umf_thread_slot_t *block);
 /*
  * Takes the blocks of other threads that `may_take` agrees to, and passes each to `visit`, which
  * must leave nothing in it; then frees it. A block that its thread is using stays. All stay if the
- * kernel refuses the fence. `may_take` runs under the THREAD_SLOT lock, `visit` without locks.
- * Returns how many were taken. The caller keeps the owner alive.
+ * kernel refuses the fence. `may_take` runs under the THREAD_SLOT lock, `visit` without locks. The
+ * caller keeps the owner alive. false: a block is in use, or a thread that ends empties one: a
+ * later call takes it, or finds it gone.
  */
-size_t umf_thread_slot_take_from_others(
+bool umf_thread_slot_take_from_others(
     umf_thread_slot_owner_t *owner, bool (*may_take)(const umf_thread_slot_t *block, void *arg),
     void (*visit)(umf_thread_slot_owner_t *owner, umf_thread_slot_t *block), void *arg);
 

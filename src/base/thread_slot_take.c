@@ -61,10 +61,25 @@ static bool slot_is_in_use(const umf_thread_slot_t *block) {
     return is_inside || __atomic_load_n(&block->pins, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Returns the blocks that are in use, or all, to their threads. */
-static void slot_show_locked(umf_thread_slot_owner_t *owner, bool all) {
+/* Does another thread empty a block that was taken, or is one ending, which empties its own? */
+static bool slot_is_emptied_locked(const umf_thread_slot_owner_t *owner) {
+    for (const umf_thread_slot_t *block = owner->first; block; block = block->next) {
+        const umf_thread_slot_table_t *table = block->thread;
+        if (block->visited == umf_fork_count() + 1 ||
+            (table && table->is_ending && table != umf_thread_slot_own_table() &&
+             !table_is_dead(table))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Returns the blocks that are in use, or all, to their threads. true: some are in use. */
+static bool slot_show_locked(umf_thread_slot_owner_t *owner, bool all) {
+    bool is_any = false;
     for (umf_thread_slot_t *block = owner->first; block; block = block->next) {
         if (block->is_taken && block->thread && (all || slot_is_in_use(block))) {
+            is_any = !all;
             block->is_taken = false;
             atomic_store_explicit(&block->thread->blocks[owner->index], block,
                                   memory_order_release);
@@ -72,6 +87,7 @@ static void slot_show_locked(umf_thread_slot_owner_t *owner, bool all) {
             block->thread = NULL;
         }
     }
+    return is_any;
 }
 
 /* A taken block that no thread empties, or that a thread left behind by fork was emptying. It stays
@@ -104,17 +120,18 @@ static bool slot_empty_one(umf_thread_slot_owner_t *owner,
     return true;
 }
 
-size_t umf_thread_slot_take_from_others(
-    umf_thread_slot_owner_t *owner, bool (*may_take)(const umf_thread_slot_t *, void *),
-    void (*visit)(umf_thread_slot_owner_t *, umf_thread_slot_t *), void *arg) {
+bool umf_thread_slot_take_from_others(umf_thread_slot_owner_t *owner,
+                                      bool (*may_take)(const umf_thread_slot_t *, void *),
+                                      void (*visit)(umf_thread_slot_owner_t *, umf_thread_slot_t *),
+                                      void *arg) {
     umf_lock(&umf_thread_slot_lock);
-    if (slot_hide_locked(owner, may_take, arg)) {
-        slot_show_locked(owner, !umf_os_fence_all());
-    }
+    bool is_any_in_use =
+        slot_hide_locked(owner, may_take, arg) && slot_show_locked(owner, !umf_os_fence_all());
     umf_unlock(&umf_thread_slot_lock);
-    size_t taken = 0;
     while (slot_empty_one(owner, visit)) {
-        taken++;
     }
-    return taken;
+    umf_lock(&umf_thread_slot_lock);
+    bool is_emptied = slot_is_emptied_locked(owner);
+    umf_unlock(&umf_thread_slot_lock);
+    return !is_any_in_use && !is_emptied;
 }

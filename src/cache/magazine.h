@@ -143,8 +143,8 @@ void umf_magazines_fini(umf_magazines_t *m);
 /* Flushes the calling thread's stacks and the depots. */
 void umf_magazines_flush(umf_magazines_t *m);
 /* The same for the stacks of all threads. A thread that is using its stacks at this moment flushes
- * them at its next miss. */
-void umf_magazines_trim(umf_magazines_t *m);
+ * them at its next miss. false: there is such a thread, or one that hands them over as it ends. */
+bool umf_magazines_trim(umf_magazines_t *m);
 
 void umf_magazines_decay_now(umf_magazines_t *m);
 /* Makes a decay pass if one is due. For slow paths of a pool that do not go through a magazine.
@@ -225,7 +225,7 @@ static inline uint8_t *umf_magazine_state(void *slab, size_t chunk) {
 }
 
 /* Stacks are touched between umf_thread_slot_enter and umf_thread_slot_leave, or while their cache
- * is pinned, because other threads may take the cache (umf_magazines_take_from_others). */
+ * is pinned, because other threads may take the cache (umf_thread_slot_take_from_others). */
 static inline umf_magazine_t *umf_magazine_of(const umf_magazines_t *m, size_t bin) {
     return &((umf_cache_t *)umf_thread_slot_get(m->owner.index))->bins[bin];
 }

@@ -148,8 +148,9 @@ bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t mos
     return bytes >= most && release_large(m, except, most ? most + most / 2 : SIZE_MAX);
 }
 
-void umf_magazines_trim(umf_magazines_t *m) {
-    umf_thread_slot_take_from_others(&m->owner, any_cache, umf_magazine_cache_taken, NULL);
+bool umf_magazines_trim(umf_magazines_t *m) {
+    bool is_all =
+        umf_thread_slot_take_from_others(&m->owner, any_cache, umf_magazine_cache_taken, NULL);
     /* For those that are in use just now. */
     atomic_fetch_add_explicit(&m->epoch, 1, memory_order_relaxed);
     umf_magazines_flush(m);
@@ -159,6 +160,7 @@ void umf_magazines_trim(umf_magazines_t *m) {
             umf_depots_trim(depots);
         }
     }
+    return is_all;
 }
 
 /* --- decay --- */

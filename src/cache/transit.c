@@ -7,7 +7,6 @@
 #define RETRY_PAUSES 100000
 #define BEGIN_PAUSES 64
 
-#define COUNT_MASK UINT64_C(0xffff)
 #define FORKS_SHIFT 16
 #define FORKS_MASK UINT64_C(0xffff)
 #define GENERATION (UINT64_C(1) << 32)
@@ -30,7 +29,7 @@ static uint64_t word_read(uint64_t *word) {
 }
 
 static bool word_has_any(uint64_t *word) {
-    return word_read(word) & COUNT_MASK;
+    return word_read(word) & UMF_TRANSIT_COUNT_MASK;
 }
 
 /* false: `alone`, and another thread is counted. */
@@ -38,7 +37,7 @@ static bool word_enter(uint64_t *word, bool alone) {
     uint64_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST), here;
     do {
         here = word_here(old);
-        if (alone && here & COUNT_MASK) {
+        if (alone && here & UMF_TRANSIT_COUNT_MASK) {
             return false;
         }
     } while (!__atomic_compare_exchange_n(word, &old, here + 1, true, __ATOMIC_SEQ_CST,
@@ -101,7 +100,8 @@ void umf_transit_end(part_t *part) {
 static void wait_until_released(part_t *part) {
     uint64_t *at_work = &part->transit->at_work;
     /* One value has both: that no memory is in transit, and when that was. */
-    while ((part->seen = word_read(at_work)) & COUNT_MASK && part->round < RETRY_PAUSES) {
+    while ((part->seen = word_read(at_work)) & UMF_TRANSIT_COUNT_MASK &&
+           part->round < RETRY_PAUSES) {
         umf_pause(part->round++);
     }
 }

@@ -28,6 +28,8 @@
 
 #include "system/common.h"
 
+#define UMF_TRANSIT_COUNT_MASK UINT64_C(0xffff)
+
 /* One for each pool; zero at first. A word is a generation, the number of forks before this process
  * and a count of threads. The generation changes whenever a thread is done. Sync: atomic */
 typedef struct umf_transit_t {
@@ -52,6 +54,13 @@ void umf_transit_end(umf_transit_part_t *part);
 
 /* Is the calling thread between begin and end, or retry and again? */
 bool umf_transit_is_inside(const umf_transit_t *transit);
+
+/* Is there a thread between retry and again? For code that would hide free memory from its search.
+ * In a child of fork it may be true for one of the parent. Hot. */
+static inline bool umf_transit_has_retry(const umf_transit_t *transit) {
+    return umf_unlikely(__atomic_load_n(&transit->retrying, __ATOMIC_RELAXED) &
+                        UMF_TRANSIT_COUNT_MASK);
+}
 
 /* Waits until no memory is in transit. The caller then searches; `again` must follow. */
 UMF_COLD void umf_transit_retry(umf_transit_t *transit, umf_transit_part_t *part);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <random>
@@ -641,13 +642,12 @@ TEST_F(Coalescing, Settings) {
     EXPECT_EQ(umfPoolCreateFromText("coalescing:granule=100 over os", &pool), BAD);
     pool = nullptr;
 
+    // A name of its own: later pools have it too.
     size_t span = 8 * MiB;
-    ASSERT_EQ(umfCtlSet("umf.pool.default.coalescing.params.span_size", &span, sizeof(span)), OK);
-    create();
+    ASSERT_EQ(umfCtlSet("umf.pool.default.settings.params.span_size", &span, sizeof(span)), OK);
+    ASSERT_EQ(umfPoolCreateFromText("coalescing:name=settings over os", &pool), OK);
     alloc(1);
     EXPECT_EQ(stat("reserved_memory"), span);
-    span = 0;
-    ASSERT_EQ(umfCtlSet("umf.pool.default.coalescing.params.span_size", &span, sizeof(span)), OK);
 }
 
 // Whichever call of the system fails, nothing is lost.
@@ -1029,6 +1029,54 @@ TEST_F(CoalescingKept, AreRefusedWhenFreedAgainInATrim) {
     EXPECT_EQ(count(), 0u);
     EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
     EXPECT_EQ(fake.live(), 0u);
+}
+
+// A request that is about to fail searches after the threads have freed what they keep. What a
+// thread frees in between must not be hidden from the search.
+TEST_F(CoalescingKept, AreNotMissedByARequestThatFails) {
+    static std::function<void()> free_hook;
+    static decltype(umf_memory_provider_ops_t::free) fake_free;
+    umf_memory_provider_ops_t ops = FakeProvider::table();
+    fake_free = ops.free;
+    ops.free = [](void *self, void *ptr, size_t size) {
+        if (free_hook) {
+            free_hook();
+        }
+        return fake_free(self, ptr, size);
+    };
+    ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
+    create({0, 8 * KiB});
+    constexpr size_t ALIGNMENT = 64 * KiB;
+    void *wanted = nullptr, *neighbour = nullptr;
+    OtherThread other;
+    other([&] {
+        give(take(COUNT, 4 * KiB)); // from now on it keeps blocks of this size
+        EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
+        wanted = umfPoolAlignedMalloc(pool, 4 * KiB, ALIGNMENT);
+        neighbour = alloc(4 * KiB); // the rest of the span
+    });
+    // The first two that go back are of no use to the request.
+    std::vector<char *> spans = take(8, 8 * KiB), aligned;
+    for (char *span : spans) {
+        uintptr_t after_gap = (reinterpret_cast<uintptr_t>(span) + 4 * KiB) % ALIGNMENT;
+        after_gap <= 4 * KiB ? aligned.push_back(span) : free(span);
+    }
+    size_t before = fake.frees;
+    fake.alloc_fails = true;
+    free_hook = [&] { // the second is in the final retry
+        if (fake.frees - before == 1) {
+            other([&] { free(wanted); });
+        }
+    };
+    void *got = umfPoolAlignedMalloc(pool, 4 * KiB, ALIGNMENT);
+    free_hook = nullptr;
+    EXPECT_GE(fake.frees - before, 2u);
+    EXPECT_EQ(got, wanted);
+    for (char *block : aligned) {
+        free(block);
+    }
+    free(neighbour);
+    EXPECT_EQ(umfPoolFree(pool, got), OK);
 }
 
 TEST_F(CoalescingKept, CountAsFree) {

@@ -476,6 +476,47 @@ TEST_F(Magazines, ATrimTakesTheStacksOfOtherThreads) {
     EXPECT_EQ(umf_magazines_cached(m, 0), 1u) << "it has a stack again";
 }
 
+// Its caller can try again soon.
+TEST_F(Magazines, ATrimTellsWhatIsInUse) {
+    NEEDS_FENCES();
+    create();
+    auto beside = [this](const std::function<void()> &flushes_once) {
+        std::atomic<bool> is_inside{false}, may_go{false};
+        inside_flush = [&] {
+            for (bool is_first = !is_inside.exchange(true); is_first && !may_go;) {
+                std::this_thread::yield();
+            }
+        };
+        std::thread other(flushes_once);
+        while (!is_inside) {
+            std::this_thread::yield();
+        }
+        EXPECT_FALSE(umf_magazines_trim(m));
+        may_go = true;
+        other.join();
+        inside_flush = nullptr;
+        EXPECT_TRUE(umf_magazines_trim(m));
+        EXPECT_TRUE(out[0].empty());
+    };
+    beside([this] {
+        umf_magazine_push(m, 0, {umf_magazine_pop_stateless(m, 0), nullptr});
+        umf_magazines_flush(m); // its own stacks
+    });
+    beside([this] { // at its end
+        umf_magazine_push(m, 0, {umf_magazine_pop_stateless(m, 0), nullptr});
+    });
+    std::promise<void> kept, trimmed;
+    std::thread owner([&] {
+        umf_magazine_push(m, 0, {umf_magazine_pop_stateless(m, 0), nullptr});
+        kept.set_value();
+        trimmed.get_future().wait();
+    });
+    kept.get_future().wait();
+    beside([this] { umf_magazines_trim(m); }); // those of another thread
+    trimmed.set_value();
+    owner.join();
+}
+
 // A thread that trims meets threads between any two of their instructions.
 TEST_F(Magazines, TrimsBesideThreadsThatHit) {
     create(3);

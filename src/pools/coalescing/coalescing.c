@@ -135,7 +135,8 @@ put_not_kept(coalescing_pool_t *pool, shard_t *shard, umf_coalescing_thread_t *t
 }
 
 /* The same, if the thread may keep the block. A block of a shard that others use is not kept: the
- * thread would contend for it again at each free, and never come to a shard of its own. */
+ * thread would contend for it again at each free, and never come to a shard of its own. Nor is one
+ * during a final retry, which would not find it. */
 static __attribute__((noinline)) umf_result_t keep_locked(coalescing_pool_t *pool, void *ptr,
                                                           umf_map_entry_t entry) {
     shard_t *shard = umf_coalescing_shard_of(pool, ptr, entry);
@@ -145,6 +146,7 @@ static __attribute__((noinline)) umf_result_t keep_locked(coalescing_pool_t *poo
         return put_locked(pool, ptr, entry);
     }
     if (umf_likely(thread != NULL) && !is_isolated(shard, ptr) &&
+        !umf_transit_has_retry(&pool->transit) &&
         umf_likely(umf_coalescing_reuse_keep_locked(pool, shard, thread, (uintptr_t)ptr))) {
         umf_unlock(&shard->lock);
         return UMF_RESULT_SUCCESS;

@@ -3,12 +3,16 @@
 
 #include "base/meta.h"
 #include "pools/coalescing/shards.h"
+#include "system/pause.h"
 
 typedef umf_coalescing_pool_t coalescing_pool_t;
 typedef umf_coalescing_shard_t shard_t;
 typedef umf_coalescing_kept_t kept_t;
 
 #define FREED_AT_ONCE 64u /* under one lock */
+
+/* For a thread that uses its stacks: it does so for some instructions, but may lose its CPU. */
+#define IN_USE_PAUSES 10000u
 
 /* Frees the first blocks, as far as they are of one shard. Returns how many. */
 static size_t free_run(coalescing_pool_t *pool, const umf_item_t *blocks, size_t n) {
@@ -109,9 +113,13 @@ umf_coalescing_kept_count_t umf_coalescing_kept_count(const coalescing_pool_t *p
     return sum;
 }
 
+static bool has_any(const kept_t *kept) {
+    return kept && umf_magazines_bytes(&kept->magazines);
+}
+
 bool umf_coalescing_kept_free(coalescing_pool_t *pool, bool is_all) {
     kept_t *kept = umf_coalescing_kept(pool);
-    if (!kept || !umf_magazines_bytes(&kept->magazines)) {
+    if (!has_any(kept)) {
         return false;
     }
     if (is_all) {
@@ -120,6 +128,14 @@ bool umf_coalescing_kept_free(coalescing_pool_t *pool, bool is_all) {
         umf_magazines_flush(&kept->magazines);
     }
     return true;
+}
+
+void umf_coalescing_kept_free_surely(coalescing_pool_t *pool) {
+    kept_t *kept = umf_coalescing_kept(pool);
+    for (unsigned round = 0;
+         has_any(kept) && !umf_magazines_trim(&kept->magazines) && round < IN_USE_PAUSES; round++) {
+        umf_pause(round);
+    }
 }
 
 void umf_coalescing_kept_decay(coalescing_pool_t *pool) {
