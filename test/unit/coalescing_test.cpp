@@ -1046,19 +1046,19 @@ TEST_F(CoalescingKept, AreNotMissedByARequestThatFails) {
     };
     ASSERT_EQ(umfMemoryProviderCreate(&ops, &fake, &provider), OK);
     create({0, 8 * KiB});
-    constexpr size_t ALIGNMENT = 64 * KiB;
+    const size_t alignment = 16 * size_t(sysconf(_SC_PAGESIZE));
     void *wanted = nullptr, *neighbour = nullptr;
     OtherThread other;
     other([&] {
         give(take(COUNT, 4 * KiB)); // from now on it keeps blocks of this size
         EXPECT_EQ(umfPoolTrimMemory(pool, 0), OK);
-        wanted = umfPoolAlignedMalloc(pool, 4 * KiB, ALIGNMENT);
+        wanted = umfPoolAlignedMalloc(pool, 4 * KiB, alignment);
         neighbour = alloc(4 * KiB); // the rest of the span
     });
     // The first two that go back are of no use to the request.
     std::vector<char *> spans = take(8, 8 * KiB), aligned;
     for (char *span : spans) {
-        uintptr_t after_gap = (reinterpret_cast<uintptr_t>(span) + 4 * KiB) % ALIGNMENT;
+        uintptr_t after_gap = (reinterpret_cast<uintptr_t>(span) + 4 * KiB) % alignment;
         after_gap <= 4 * KiB ? aligned.push_back(span) : free(span);
     }
     size_t before = fake.frees;
@@ -1068,7 +1068,7 @@ TEST_F(CoalescingKept, AreNotMissedByARequestThatFails) {
             other([&] { free(wanted); });
         }
     };
-    void *got = umfPoolAlignedMalloc(pool, 4 * KiB, ALIGNMENT);
+    void *got = umfPoolAlignedMalloc(pool, 4 * KiB, alignment);
     free_hook = nullptr;
     EXPECT_GE(fake.frees - before, 2u);
     EXPECT_EQ(got, wanted);
