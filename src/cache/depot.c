@@ -50,12 +50,16 @@ static size_t depot_surplus(const umf_depot_t *depot, const umf_depot_user_t *us
 
 /* --- life --- */
 
+static uint32_t depots_limit(void) {
+    size_t cpus = umf_os_cpu_count();
+    return cpus < UMF_DEPOTS_MAX ? (uint32_t)cpus : UMF_DEPOTS_MAX;
+}
+
 umf_depots_t *umf_depots_create(size_t capacity) {
     umf_depots_t *depots = umf_meta_alloc(sizeof(*depots));
     if (depots) {
-        size_t cpus = umf_os_cpu_count();
         depots->capacity = (uint32_t)capacity;
-        depots->limit = cpus < UMF_DEPOTS_MAX ? (uint32_t)cpus : UMF_DEPOTS_MAX;
+        depots->limit = depots_limit();
     }
     return depots;
 }
@@ -96,6 +100,10 @@ static umf_depot_t *depot_made(umf_depots_t *depots, uint32_t index) {
  * size and pool (umf-bench-lines). With their own they move none. */
 static uint32_t own_depot(const umf_depots_t *depots, uint32_t number) {
     return number % depots->limit;
+}
+
+uint32_t umf_depots_index(uint32_t number) {
+    return number % depots_limit();
 }
 
 static uint32_t depot_next(const umf_depots_t *depots, uint32_t index) {
@@ -160,6 +168,9 @@ size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_user_t *
     umf_depot_t *locked = NULL;
     size_t taken =
         depot_count(depot_at(depots, own)) ? take_own(depot_at(depots, own), user, items, n) : 0;
+    if (user) {
+        user->took_from_others = !taken;
+    }
     for (uint32_t at = depot_next(depots, own); at != own && !taken; at = depot_next(depots, at)) {
         umf_depot_t *depot = depot_at(depots, at);
         taken = depot_surplus(depot, user) ? take_from(depot, user, &locked, items, n) : 0;

@@ -34,8 +34,9 @@ typedef struct umf_depot_t umf_depot_t;
 
 /* A thread, as far as the depots of one bin are concerned. */
 typedef struct umf_depot_user_t {
-    uint16_t needed;   /* objects that it took, from here or the pool, and has not given yet */
-    bool is_contended; /* it found a depot locked. Set here, cleared by who looks at it */
+    uint16_t needed;       /* objects that it took, from here or the pool, and has not given yet */
+    bool is_contended;     /* it found a depot locked. Set here, cleared by who looks at it */
+    bool took_from_others; /* the objects that it took last were in another thread's depot */
 } umf_depot_user_t;
 
 typedef struct umf_depots_t {
@@ -43,6 +44,9 @@ typedef struct umf_depots_t {
     uint32_t limit;                            /* most depots that are made */
     _Atomic(umf_depot_t *) at[UMF_DEPOTS_MAX]; /* by the threads' numbers; each is set once */
 } umf_depots_t;
+
+/* The depot of a thread with this number, below UMF_DEPOTS_MAX. */
+uint32_t umf_depots_index(uint32_t number);
 
 /* NULL when out of memory. */
 umf_depots_t *umf_depots_create(size_t capacity);

@@ -4,7 +4,7 @@
 /* NULL: there is no memory for its stack. */
 static umf_magazine_t *magazine_ready(umf_magazines_t *m, umf_cache_t *cache, uint32_t bin) {
     umf_magazine_t *mag = cache ? &cache->bins[bin] : NULL;
-    if (mag && mag->base && (m->slabs || m->page_magic) && !umf_magazine_magic(mag)) {
+    if (mag && mag->base && (m->slabs || m->ops->page_magic) && !umf_magazine_magic(mag)) {
         umf_magazine_set_checks(m, bin, mag);
     }
     return mag && (mag->base || umf_magazine_make_stack(m, bin, mag)) ? mag : NULL;
@@ -55,6 +55,9 @@ static void *pop_with(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     }
     size_t batch = umf_magazine_room(mag) / 2;
     size_t got = umf_magazine_depot_take(m, bin, mag, mag->base, batch);
+    if (got && mag->user.took_from_others) {
+        umf_magazine_adopt(m, mag->base, got);
+    }
     if (!got) {
         got = umf_magazine_refill(m, bin, mag, batch);
         reverse(mag->base, got);

@@ -21,6 +21,7 @@
 #include "cache/depot.h"
 #include "system/annotate.h"
 #include "system/atomic.h"
+#include "track/page.h"
 
 typedef struct umf_magazine_t {
     umf_item_t *top; /* Sync: atomic, relaxed: only its thread writes, counts read it */
@@ -39,9 +40,11 @@ typedef struct umf_cache_t {
     umf_thread_slot_t head;
     uint32_t epoch;      /* the last trim that this thread has followed */
     uint32_t number;     /* the thread's number, which chooses its own depot; 0: none yet */
+    uint16_t key;        /* of page records whose owner is the thread; 0: there are none */
     uint32_t pass;       /* the last decay pass before a miss. Sync: atomic, relaxed, as `out` */
     int64_t out;         /* as in umf_magazines_t. Sync: atomic, relaxed: only its thread writes */
     umf_magazine_t none; /* never has a stack: an offset of 0 leads here and always misses */
+    /* By bin. In a pool with page records those of remote objects follow, by bin as well. */
     umf_magazine_t bins[];
 } umf_cache_t;
 
@@ -66,6 +69,7 @@ typedef struct umf_magazine_ops_t {
      * Called with no lock held, by any thread that uses the pool, rarely by two at once. May be
      * NULL. */
     bool (*decay_pass)(void *pool, bool is_new);
+    const uint64_t *page_magic; /* by bin + 1, of pages with records (track/page.h); NULL: none */
 } umf_magazine_ops_t;
 
 /* The slabs that checked pushes of a bin need: their size is a power of two, and they are aligned
@@ -90,11 +94,11 @@ typedef struct umf_magazines_t {
     void *pool;
     const umf_magazine_ops_t *ops;
     uint32_t bins;
+    uint32_t stacks; /* of a cache: `bins`, and a remote one for each of the first bins */
     uint32_t depot_batches;
-    const umf_magazine_slab_t *slabs; /* by bin + 1, NULL: none. Set after init, as the next */
-    const uint64_t *page_magic; /* by bin + 1, of pages with records (track/page.h); NULL: none.
-                                 * With neither there are no checked pushes */
-    _Atomic(uint32_t) epoch;    /* raised by trim: every thread flushes at its next miss */
+    const umf_magazine_slab_t *slabs; /* by bin + 1, set after init. NULL: none; without page
+                                       * records there are no checked pushes then */
+    _Atomic(uint32_t) epoch;          /* raised by trim: every thread flushes at its next miss */
     _Atomic(int64_t) out; /* objects refilled minus objects flushed by threads without a cache; the
                            * others count in their caches */
     _Atomic(uint32_t) numbers;      /* bit n is set if a thread's cache has the number n + 1 */
@@ -135,6 +139,10 @@ umf_magazine_capacity_t umf_magazine_capacity_large(size_t size);
  * always returns false from now on; with them it may succeed again after a thread's next miss. Two
  * threads must not call it at once. */
 void umf_magazines_check(umf_magazines_t *m, bool may);
+
+/* The calling thread as an owner of pages: 1 to UMF_DEPOTS_MAX; as few share one as share a depot.
+ * 0: it owns none. */
+uint32_t umf_magazines_owner(const umf_magazines_t *m);
 
 /* Drops all stacks. The objects in them are left to the pool, which is about to return all its
  * memory. */
@@ -180,6 +188,13 @@ size_t umf_magazines_cached(umf_magazines_t *m, uint32_t bin);
 #define UMF_MAGAZINE_WAITING_MAX ((size_t)64 << 20)
 #define UMF_MAGAZINE_EXCEPT_NONE UINT32_MAX
 bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t most);
+
+/* Frees an object with a page record whose page another thread owns. It goes to that thread, so
+ * that each one allocates in pages of its own. false: nothing has changed, and it is to be freed
+ * like any other, or refused. */
+bool umf_magazine_free_remote(umf_magazines_t *m, void *object);
+/* The same for the pool with this index, if the calling thread has room for it. */
+bool umf_magazine_try_free_remote(void *object, uint32_t pool);
 
 void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin);
 void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, umf_item_t item);
@@ -240,6 +255,10 @@ _Static_assert(sizeof(umf_magazine_slab_t) % 8 == 0 && /* unlike UMF_MAP_ENTRY_P
                    sizeof(umf_magazine_t) == 2 * sizeof(umf_magazine_slab_t) &&
                    (UMF_MAGAZINE_MAX_BINS + 1) * sizeof(umf_magazine_slab_t) <= UINT16_MAX,
                "offsets of magazines are class offsets");
+
+static inline uint32_t umf_magazine_bin_at(size_t offset) {
+    return (uint32_t)(offset / sizeof(umf_magazine_slab_t)) - 1;
+}
 
 /* The empty assembly keeps one address in a register. Without it compilers compute one for each
  * member. */
@@ -383,6 +402,13 @@ static inline bool umf_magazine_push_paged(umf_magazine_t *mag, void *object,
                mag, object,
                (UMF_IS_TSAN ? __atomic_load_n(states, __ATOMIC_RELAXED) : *states) +
                    (size_t)(product >> 64));
+}
+
+/* The same for an object of the page. Hot. */
+static inline bool umf_magazine_push_page(umf_magazine_t *mag, void *object,
+                                          const umf_page_record_t *page) {
+    return umf_magazine_push_paged(mag, object, &page->states,
+                                   (uint32_t)(uintptr_t)object - UMF_PAGE_LOAD(page, origin));
 }
 
 /* A push by an offset. Hot. */

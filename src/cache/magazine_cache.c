@@ -6,14 +6,14 @@ static umf_magazines_t *magazines_of(umf_thread_slot_owner_t *owner) {
 }
 
 static void cache_empty(umf_magazines_t *m, umf_cache_t *cache) {
-    for (uint32_t bin = 0; bin < m->bins; bin++) {
-        umf_magazine_empty(m, bin, &cache->bins[bin]);
+    for (uint32_t i = 0; i < m->stacks; i++) {
+        umf_magazine_empty(m, umf_magazine_bin(m, i), &cache->bins[i]);
     }
 }
 
 void umf_magazine_free_stacks(umf_magazines_t *m, umf_cache_t *cache) {
-    for (uint32_t bin = 0; bin < m->bins; bin++) {
-        umf_magazine_free_stack(m, bin, &cache->bins[bin]);
+    for (uint32_t i = 0; i < m->stacks; i++) {
+        umf_magazine_free_stack(m, umf_magazine_bin(m, i), &cache->bins[i]);
     }
 }
 
@@ -31,9 +31,12 @@ static void magazine_hand_over(umf_magazines_t *m, uint32_t bin, uint32_t number
 }
 
 static void cache_hand_over(umf_magazines_t *m, umf_cache_t *cache) {
-    for (uint32_t bin = 0; bin < m->bins; bin++) {
-        if (cache->bins[bin].base) {
-            magazine_hand_over(m, bin, cache->number, &cache->bins[bin]);
+    for (uint32_t i = 0; i < m->stacks; i++) {
+        if (i >= m->bins) {
+            umf_magazine_send(m, umf_magazine_bin(m, i), &cache->bins[i]);
+        }
+        if (cache->bins[i].base) {
+            magazine_hand_over(m, umf_magazine_bin(m, i), cache->number, &cache->bins[i]);
         }
     }
 }
@@ -90,8 +93,9 @@ static void cache_age(umf_magazines_t *m, umf_cache_t *cache) {
     if (umf_likely(!cache_set_pass(m, cache))) {
         return;
     }
-    for (uint32_t bin = 0; bin < m->bins; bin++) {
-        umf_magazine_t *mag = &cache->bins[bin];
+    for (uint32_t i = 0; i < m->stacks; i++) {
+        uint32_t bin = umf_magazine_bin(m, i);
+        umf_magazine_t *mag = &cache->bins[i];
         size_t count = umf_magazine_count(mag);
         if (count == 0 && mag->seen == 0) {
             umf_magazine_free_stack(m, bin, mag);
@@ -135,6 +139,7 @@ static UMF_COLD umf_cache_t *cache_make(umf_magazines_t *m) {
     cache->epoch = atomic_load_explicit(&m->epoch, memory_order_relaxed);
     cache_set_pass(m, cache);
     cache->number = number_take(m);
+    cache->key = umf_magazine_key(m, cache->number);
     return cache;
 }
 

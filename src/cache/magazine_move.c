@@ -163,6 +163,22 @@ void umf_magazine_empty(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     }
 }
 
+void umf_magazine_send(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
+    if (!umf_magazine_count(mag)) {
+        return;
+    }
+    held_stack_t stack = stack_take(mag);
+    umf_item_t *items = stack.items;
+    for (size_t left = stack.count, n; left > 0; left -= n, items += n) {
+        uint32_t owner;
+        n = umf_magazine_group(m, items, left, &owner);
+        if (!owner || !umf_magazine_depot_give(m, bin, owner - 1, NULL, items, n)) {
+            pool_flush(m, bin, items, n);
+        }
+    }
+    stack_put_back(m, bin, mag, &stack, 0);
+}
+
 /* Refills an empty stack. */
 size_t umf_magazine_refill(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag, size_t batch) {
     held_stack_t stack = stack_take(mag);

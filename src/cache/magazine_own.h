@@ -18,6 +18,11 @@ static inline void umf_magazine_set_top(umf_magazine_t *mag, umf_item_t *top) {
     __atomic_store_n(&mag->top, top, __ATOMIC_RELEASE);
 }
 
+/* The bin of a stack of a cache. */
+static inline uint32_t umf_magazine_bin(const umf_magazines_t *m, uint32_t stack) {
+    return stack < m->bins ? stack : stack - m->bins;
+}
+
 static inline umf_depots_t *umf_magazine_depots(const umf_magazines_t *m, uint32_t bin) {
     return atomic_load_explicit(&m->depots[bin], memory_order_acquire);
 }
@@ -70,6 +75,19 @@ size_t umf_magazine_refill(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag
 void umf_magazine_halve(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag);
 /* Flushes the stack to the pool. */
 void umf_magazine_empty(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag);
+
+/* Gives the objects of a remote stack to the depots of their owners, or to the pool. */
+void umf_magazine_send(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag);
+
+/* --- magazine_remote.c: pages and their owners --- */
+
+/* The key of page records whose owner is the thread with this number. 0: the pool has none. */
+uint16_t umf_magazine_key(const umf_magazines_t *m, uint32_t number);
+/* Makes the calling thread the owner of the pages of these objects. */
+void umf_magazine_adopt(const umf_magazines_t *m, const umf_item_t *items, size_t n);
+/* Moves the objects whose page has the same owner as that of the first one to the front. Returns
+ * how many they are. `owner` 0: it has none. */
+size_t umf_magazine_group(const umf_magazines_t *m, umf_item_t *items, size_t n, uint32_t *owner);
 
 /* --- magazine_cache.c: caches of threads --- */
 

@@ -62,8 +62,8 @@ static umf_item_t *stack_make(umf_magazines_t *m, uint32_t bin, size_t capacity,
 /* Only the thread itself may switch checks on: a push that saw the magic change from 0 would take a
  * wrong state. From its own to 0 is harmless, because the push is refused. */
 static uint64_t checked_magic(const umf_magazines_t *m, uint32_t bin) {
-    if (m->page_magic) {
-        return m->page_magic[bin + 1];
+    if (m->ops->page_magic) {
+        return m->ops->page_magic[bin + 1];
     }
     return m->slabs ? states_magic(&m->slabs[bin + 1], m->capacity[bin].usual / 2) : 0;
 }

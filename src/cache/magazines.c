@@ -28,6 +28,17 @@ umf_magazine_capacity_t umf_magazine_capacity_large(size_t size) {
     return capacity;
 }
 
+/* Larger objects have few neighbours. */
+#define REMOTE_MAX 1024u
+
+static uint32_t remote_bins(const umf_magazine_capacity_t *capacity, uint32_t bins) {
+    uint32_t small = 0;
+    while (small < bins && capacity[small].size <= REMOTE_MAX) {
+        small++;
+    }
+    return small;
+}
+
 umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
                                 const umf_magazine_ops_t *ops,
                                 const umf_magazine_capacity_t *capacity, uint32_t bins,
@@ -36,6 +47,7 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
     m->ops = ops;
     m->capacity = capacity;
     m->bins = bins;
+    m->stacks = bins + (ops->page_magic ? remote_bins(capacity, bins) : 0);
     m->depot_batches = depot_batches;
     atomic_init(&m->epoch, 0);
     atomic_init(&m->out, 0);
@@ -50,14 +62,14 @@ umf_result_t umf_magazines_init(umf_magazines_t *m, uint32_t index, void *pool,
     atomic_init(&m->has_depots, false);
     memset((void *)m->depots, 0, bins * sizeof(m->depots[0])); /* compilers store atomics singly */
     return umf_thread_slot_owner_init(&m->owner, index,
-                                      sizeof(umf_cache_t) + bins * sizeof(umf_magazine_t),
+                                      sizeof(umf_cache_t) + m->stacks * sizeof(umf_magazine_t),
                                       umf_magazine_thread_exit);
 }
 
 static void uncheck(umf_thread_slot_t *block, void *magazines) {
     umf_magazines_t *m = magazines;
-    for (uint32_t bin = 0; bin < m->bins; bin++) {
-        __atomic_store_n(&((umf_cache_t *)block)->bins[bin].magic, 0, __ATOMIC_RELAXED);
+    for (uint32_t i = 0; i < m->stacks; i++) {
+        __atomic_store_n(&((umf_cache_t *)block)->bins[i].magic, 0, __ATOMIC_RELAXED);
     }
 }
 
@@ -88,11 +100,12 @@ void umf_magazines_fini(umf_magazines_t *m) {
 
 /* --- flushes --- */
 
-/* Flushes the thread's stack, and up to `most` objects from the depots. Returns how many. */
+/* Flushes the thread's stacks, and up to `most` objects from the depots. Returns how many. */
 static size_t flush_bin(umf_magazines_t *m, uint32_t bin, umf_cache_t *cache, size_t most) {
-    size_t own = cache ? umf_magazine_count(&cache->bins[bin]) : 0;
-    if (cache) {
-        umf_magazine_empty(m, bin, &cache->bins[bin]);
+    size_t own = 0;
+    for (uint32_t i = bin; cache && i < m->stacks; i += m->bins) {
+        own += umf_magazine_count(&cache->bins[i]);
+        umf_magazine_empty(m, bin, &cache->bins[i]);
     }
     return own + umf_magazine_depots_flush(m, bin, most, false);
 }
@@ -206,6 +219,7 @@ UMF_COLD void umf_magazines_decay_now(umf_magazines_t *m) {
 /* --- counts --- */
 
 typedef struct cached_count_t {
+    const umf_magazines_t *m;
     uint32_t first, last; /* bins */
     size_t count;
     int64_t out; /* sum over the threads that have a cache */
@@ -223,13 +237,16 @@ static size_t count_from_outside(umf_magazine_t *mag) {
 static void count_cached(umf_thread_slot_t *block, void *arg) {
     cached_count_t *sum = arg;
     sum->out += __atomic_load_n(&((umf_cache_t *)block)->out, __ATOMIC_RELAXED);
-    for (uint32_t bin = sum->first; bin <= sum->last; bin++) {
-        sum->count += count_from_outside(&((umf_cache_t *)block)->bins[bin]);
+    for (uint32_t i = 0; i < sum->m->stacks; i++) {
+        uint32_t bin = umf_magazine_bin(sum->m, i);
+        if (bin >= sum->first && bin <= sum->last) {
+            sum->count += count_from_outside(&((umf_cache_t *)block)->bins[i]);
+        }
     }
 }
 
 static cached_count_t cached_in(umf_magazines_t *m, uint32_t first, uint32_t last) {
-    cached_count_t sum = {.first = first, .last = last};
+    cached_count_t sum = {.m = m, .first = first, .last = last};
     umf_thread_slot_each(&m->owner, count_cached, &sum);
     for (uint32_t bin = first; bin <= last; bin++) {
         sum.count += waiting(m, bin);

@@ -37,17 +37,15 @@ UMF_INLINE bool umf_pool_free_in_slab(void *ptr, umf_map_entry_t entry, size_t m
     return is_done;
 }
 
-/* The same where page records lead to magazine and states. Pools with records have low indices. */
+/* The same where page records lead to magazine and states, and the calling thread owns the page.
+ * Pools with records have low indices. */
 UMF_INLINE bool umf_pool_free_in_page(void *ptr, uint32_t pool) {
     const umf_page_record_t *page = umf_page_record_at((uintptr_t)ptr);
-    if (umf_unlikely(UMF_PAGE_LOAD(page, pool) != (uint16_t)pool)) {
-        return false;
-    }
     umf_thread_slot_enter();
     umf_thread_slot_t *cache = umf_thread_slot_get_low(pool);
-    uint32_t distance = (uint32_t)(uintptr_t)ptr - UMF_PAGE_LOAD(page, origin);
-    bool is_done = umf_magazine_push_paged(umf_magazine_at(cache, UMF_PAGE_LOAD(page, magazine)),
-                                           ptr, &page->states, distance);
+    bool is_done =
+        umf_likely(UMF_PAGE_LOAD(page, pool) == ((const umf_cache_t *)cache)->key) &&
+        umf_magazine_push_page(umf_magazine_at(cache, UMF_PAGE_LOAD(page, magazine)), ptr, page);
     umf_thread_slot_leave();
     return is_done;
 }

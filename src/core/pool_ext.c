@@ -36,7 +36,8 @@ UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
     }
     uint64_t rotated = umf_map_entry_rotate(entry);
     return umf_likely((uint32_t)rotated == hPool->paged_key)
-               ? !UMF_IS_ASAN && umf_pool_free_in_page(ptr, (uint16_t)rotated)
+               ? !UMF_IS_ASAN && (umf_pool_free_in_page(ptr, (uint16_t)rotated) ||
+                                  umf_magazine_try_free_remote(ptr, (uint16_t)rotated))
                : try_free_unpaged(hPool, ptr, rotated);
 }
 
@@ -79,6 +80,13 @@ static __attribute__((noinline)) void free_unpaged(void *ptr, void (*otherwise)(
     }
 }
 
+static __attribute__((noinline)) void free_remote(void *ptr, void (*otherwise)(void *ptr),
+                                                  uint64_t rotated) {
+    if (UMF_IS_ASAN || !umf_magazine_try_free_remote(ptr, (uint16_t)rotated)) {
+        otherwise(ptr);
+    }
+}
+
 /* All calls are the last thing that it does, so it needs no stack frame. */
 UMF_API_EXT_1_3 void umfCurrentPoolFree(void *ptr, void (*otherwise)(void *ptr)) {
     umf_map_entry_t entry;
@@ -95,6 +103,6 @@ UMF_API_EXT_1_3 void umfCurrentPoolFree(void *ptr, void (*otherwise)(void *ptr))
         free_unpaged(ptr, otherwise, rotated);
     } else if (umf_unlikely(UMF_IS_ASAN) ||
                umf_unlikely(!umf_pool_free_in_page(ptr, (uint16_t)rotated))) {
-        otherwise(ptr);
+        free_remote(ptr, otherwise, rotated);
     }
 }

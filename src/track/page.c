@@ -62,13 +62,27 @@ void umf_page_publish(uintptr_t addr, const umf_page_record_t *record) {
     __atomic_store_n(&page->pool, record->magazine ? record->pool : 0, __ATOMIC_RELEASE);
 }
 
+/* Replaces the key of a record of the pool. */
+static void change_key(umf_page_record_t *page, uint32_t pool, uint16_t key) {
+    uint16_t seen = __atomic_load_n(&page->pool, __ATOMIC_RELAXED);
+    while (umf_page_key_pool(seen) == pool && seen != key &&
+           !__atomic_compare_exchange_n(&page->pool, &seen, key, false, __ATOMIC_RELEASE,
+                                        __ATOMIC_RELAXED)) {
+    }
+}
+
+void umf_page_adopt(uintptr_t addr, uint32_t pool, uint32_t owner) {
+    umf_page_record_t *page = record_find(addr);
+    if (page) {
+        change_key(page, pool, umf_page_key(pool, owner));
+    }
+}
+
 /* If another pool publishes its record at this moment, that may be withdrawn: frees of its objects
  * take the longer way then. */
 void umf_page_withdraw(uintptr_t addr, uint32_t pool, const uint8_t *states) {
     umf_page_record_t *page = record_find(addr);
-    uint16_t own = (uint16_t)pool;
     if (page && pool && __atomic_load_n(&page->states, __ATOMIC_RELAXED) == states) {
-        __atomic_compare_exchange_n(&page->pool, &own, 0, false, __ATOMIC_RELEASE,
-                                    __ATOMIC_RELAXED);
+        change_key(page, pool, 0);
     }
 }

@@ -6,6 +6,10 @@
  * records. The map decides whether they are used: its entry names the innermost span, and the
  * record must be of the same pool. Layers that must see the frees of a span drop its class offset.
  *
+ * A page has an owner: the thread that took objects of it last, from the pool below or from another
+ * thread's depot (cache/magazine_remote.c). The owner is a hint: a record with the wrong one is
+ * correct, too.
+ *
  * A record covers a whole page of one span, so only one pool publishes it at a time. It changes
  * only while no live object starts in the page: the free of a live object reads one whole record,
  * or none. Other frees may read parts of two; they find a byte of state that is not LIVE.
@@ -24,13 +28,26 @@
 /* Sync of all members: atomic, for readers UMF_PAGE_LOAD. `pool` is written last. */
 typedef struct umf_page_record_t {
     uint8_t *states;   /* of the objects, as in umf_starts_t */
-    uint16_t pool;     /* index; 0: no record */
+    uint16_t pool;     /* umf_page_key; 0: no record */
     uint16_t magazine; /* umf_magazine_offset of the objects' bin */
     /* The low bits of the address of the object with the first state: an object before the page may
      * have it. Its distance from an address is the difference of the low bits. */
     uint32_t origin;
 } umf_page_record_t;
 _Static_assert(sizeof(umf_page_record_t) == 16, "the index of a record is a shift");
+
+/* The index of a pool, below 256, and the owner above it (umf_magazines_owner). */
+static inline uint16_t umf_page_key(uint32_t pool, uint32_t owner) {
+    return (uint16_t)(pool | owner << 8);
+}
+
+static inline uint32_t umf_page_key_pool(uint16_t key) {
+    return key & 0xffu;
+}
+
+static inline uint32_t umf_page_key_owner(uint16_t key) {
+    return key >> 8;
+}
 
 /* A plain load saves instructions. The owner of a live object reads a record that does not change.
  */
@@ -57,6 +74,9 @@ static inline umf_page_record_t *umf_page_record_at(uintptr_t addr) {
  * has no record. `magazine` 0: none serves its objects, the record is withdrawn. The caller owns
  * all memory of the page in which objects start. */
 void umf_page_publish(uintptr_t addr, const umf_page_record_t *record);
+
+/* Makes `owner` the owner of the page, if its record is of this pool. */
+void umf_page_adopt(uintptr_t addr, uint32_t pool, uint32_t owner);
 
 /* Withdraws the record if it is that of this pool and these states. */
 void umf_page_withdraw(uintptr_t addr, uint32_t pool, const uint8_t *states);

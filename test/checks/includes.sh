@@ -12,7 +12,7 @@ table='
 system       umf/base.h umf/result.h
 base      system umf/base.h umf/reason.h
 ds        system base
-cache     system base
+cache     system base track/page.h
 ctl       system base ds public
 track     system base ds
 topology  system base public

@@ -45,7 +45,7 @@ void objects_of(void **objects, const std::vector<umf_item_t> &items, size_t n) 
 
 size_t take_objects(umf_depots_t *depots, User *thread, void **objects, size_t n) {
     std::vector<umf_item_t> items(n);
-    umf_depot_user_t user = {thread->needed, thread->is_contended};
+    umf_depot_user_t user = {thread->needed, thread->is_contended, false};
     size_t taken = umf_depots_take(depots, thread->number, thread->is_known ? &user : nullptr,
                                    items.data(), n);
     thread->is_contended = user.is_contended;
@@ -58,7 +58,7 @@ bool give_objects(umf_depots_t *depots, User *thread, void *const *objects, size
     for (size_t i = 0; i < n; i++) {
         items[i].object = objects[i];
     }
-    umf_depot_user_t user = {thread->needed, thread->is_contended};
+    umf_depot_user_t user = {thread->needed, thread->is_contended, false};
     bool is_given = umf_depots_give(depots, thread->number, thread->is_known ? &user : nullptr,
                                     items.data(), n);
     thread->is_contended = user.is_contended;

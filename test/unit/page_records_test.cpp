@@ -4,6 +4,9 @@
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,13 +17,18 @@
 #include <gtest/gtest.h>
 
 #include <umf.h>
+#include <umf/experimental/ctl.h>
 #include <umf/memory_pool_ext.h>
 #include <umf/providers/provider_fixed_memory.h>
 
 #include "fakes/fake_provider.h"
 #include "fakes/kinds.h"
+#include "fakes/other_thread.h"
+#include "fakes/scale.h"
+#include "fakes/threads.h"
 
 extern "C" {
+#include "cache/depot.h"
 #include "pools/shared/starts.h"
 #include "system/annotate.h"
 #include "track/page.h"
@@ -98,6 +106,25 @@ TEST(PageRecord, BelongsToOnePoolAndItsStates) {
     publish(FAR, 5, 0, states);
     EXPECT_EQ(pool_at(FAR), 0u) << "no magazine serves its objects";
     umf_page_withdraw(FAR + GIB, 5, states); // no table
+}
+
+TEST(PageRecord, HasAnOwner) {
+    uint8_t states[2] = {};
+    umfPoolTrimMemory(nullptr, 0);
+    if (!umf_page_records_make(FAR, PAGE)) {
+        GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
+    }
+    publish(FAR, umf_page_key(5, 3), 24, states);
+    EXPECT_EQ(umf_page_key_pool(uint16_t(pool_at(FAR))), 5u);
+    EXPECT_EQ(umf_page_key_owner(uint16_t(pool_at(FAR))), 3u);
+    umf_page_adopt(FAR, 6, 4);
+    EXPECT_EQ(pool_at(FAR), umf_page_key(5, 3)) << "the record of another pool";
+    umf_page_adopt(FAR, 5, 4);
+    EXPECT_EQ(pool_at(FAR), umf_page_key(5, 4));
+    umf_page_withdraw(FAR, 5, states);
+    umf_page_adopt(FAR, 5, 4);
+    EXPECT_EQ(pool_at(FAR), 0u) << "it was withdrawn";
+    umf_page_adopt(FAR + GIB, 5, 4); // no table
 }
 
 // Two pages that are read-only: a write to one is a fault, and makes that page writable.
@@ -344,6 +371,123 @@ TEST_P(Paged, ThreadsThatChangeSizesAndTrim) {
     for (auto &thread : threads) {
         thread.join();
     }
+}
+
+// --- pages have owners: threads do not mix their objects ---
+
+size_t common(const std::vector<char *> &all, const std::vector<char *> &some) {
+    const std::set<char *> set(all.begin(), all.end());
+    return size_t(
+        std::count_if(some.begin(), some.end(), [&](char *p) { return set.count(p) != 0; }));
+}
+
+size_t live(umf_memory_pool_handle_t pool) {
+    size_t count = SIZE_MAX;
+    EXPECT_EQ(umfCtlGet("umf.pool.by_handle.{}.stats.alloc_count", &count, sizeof(count), pool),
+              OK);
+    return count;
+}
+
+void free_all(const std::vector<char *> &all) {
+    for (char *p : all) {
+        EXPECT_EQ(umfFree(p), OK);
+    }
+}
+
+#define NEEDS_TWO_OWNERS()                                                                         \
+    if (umf_depots_index(1) == umf_depots_index(2)) {                                              \
+        GTEST_SKIP() << "on one CPU all threads share what they own";                              \
+    }
+
+TEST_P(Paged, AThreadKeepsObjectsOfItsOwnPages) {
+    NEEDS_TWO_OWNERS();
+    OtherThread other;
+    std::vector<char *> mine, others, again;
+    const std::vector<char *> theirs = take(pool, 64, 1000);
+    other([&] {
+        mine = take(pool, 64, 1000);
+        free_all(mine);
+        free_all(theirs);
+        again = take(pool, 64, 1000);
+    });
+    EXPECT_EQ(common(theirs, again), 0u);
+    EXPECT_EQ(live(pool), 1000u);
+    for (char *p : theirs) {
+        if (common(again, {p}) == 0) {
+            ASSERT_EQ(umfFree(p), BAD) << "freed already, and in a remote stack or a depot";
+            EXPECT_FALSE(umfPoolTryFree(pool, p));
+        }
+    }
+    others = take(pool, 64, 800); // a part is in the stack of the other thread
+    EXPECT_GE(common(theirs, others), 700u);
+    free_all(others);
+    other([&] { free_all(again); });
+    EXPECT_EQ(live(pool), 0u);
+}
+
+TEST_P(Paged, RemoteObjectsGoWithATrimAndWithTheirThread) {
+    NEEDS_TWO_OWNERS();
+    for (bool ends : {false, true}) {
+        FakeProvider source;
+        umf_memory_provider_handle_t below = source.create();
+        umf_memory_pool_handle_t over = nullptr;
+        ASSERT_EQ(umfPoolCreate(GetParam().ops(), below, nullptr, 0, &over), OK);
+        auto other = std::make_unique<OtherThread>();
+        const std::vector<char *> theirs = take(over, 64, 100);
+        (*other)([&] {
+            free_all(take(over, 64, 1));
+            free_all(theirs);
+        });
+        EXPECT_EQ(live(over), 0u);
+        if (ends) {
+            other.reset();
+            const std::vector<char *> again = take(over, 64, 300);
+            EXPECT_EQ(common(theirs, again), 100u);
+            free_all(again);
+        }
+        umfPoolTrimMemory(over, 0);
+        EXPECT_EQ(live(over), 0u);
+        if (std::string(GetParam().id) == "jemalloc") {
+            EXPECT_EQ(source.live(), 0u);
+        }
+        other.reset();
+        EXPECT_EQ(umfPoolDestroy(over), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(below), OK);
+    }
+}
+
+// Objects pass from thread to thread, and each is there once.
+TEST_P(Paged, ThreadsThatFreeEachOthersObjects) {
+    constexpr size_t THREADS = 4, SLOTS = 4000;
+    std::vector<std::atomic<char *>> slots(SLOTS);
+    run_threads<unsigned>(THREADS, [&](unsigned number) {
+        std::mt19937 random(number);
+        for (size_t i = 0; i < scaled(200000); i++) {
+            const size_t size = 16 + random() % 1000;
+            auto p = static_cast<char *>(umfPoolMalloc(pool, size));
+            ASSERT_NE(p, nullptr);
+            memset(p, int(size & 0x7f), size < 16 ? size : 16);
+            char *old = slots[random() % SLOTS].exchange(p);
+            if (old) {
+                ASSERT_EQ(old[0], old[15]) << "it was handed out twice";
+                ASSERT_EQ(i % 2 ? umfFree(old) : umfPoolFree(pool, old), OK);
+            }
+            if (number == 0 && i % 5000 == 0) {
+                umfPoolTrimMemory(pool, 0);
+            }
+        }
+    });
+    size_t rest = 0;
+    for (auto &slot : slots) {
+        rest += slot != nullptr;
+    }
+    EXPECT_EQ(live(pool), rest);
+    for (auto &slot : slots) {
+        if (slot) {
+            EXPECT_EQ(umfFree(slot), OK);
+        }
+    }
+    EXPECT_EQ(live(pool), 0u);
 }
 
 std::atomic<long> led_back{0}; // records of memory that a provider got

@@ -12,13 +12,15 @@
  * the next one there is no memory. */
 static size_t mark(umf_jemalloc_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
     umf_pages_span_t *span = NULL;
+    umf_starts_pool_t starts = pool->starts;
+    starts.owner = umf_magazines_owner(&pool->magazines);
     for (size_t i = 0; i < n; i++) {
         if (!span || (uintptr_t)items[i].object - span->base >= span->size) {
             span = umf_pages_find(&pool->pages, items[i].object);
         }
         size_t offset = (uintptr_t)items[i].object - span->base;
         items[i].state =
-            umf_starts_make(&pool->starts, umf_jemalloc_page_of(span, offset), bin + 1,
+            umf_starts_make(&starts, umf_jemalloc_page_of(span, offset), bin + 1,
                             (uintptr_t)items[i].object, offset % UMF_PAGE_SIZE, &span->own);
         if (!items[i].state) {
             return i;

@@ -132,6 +132,7 @@ static const umf_magazine_ops_t jemalloc_magazine_ops = {
     .refill = umf_jemalloc_refill,
     .flush = umf_jemalloc_flush,
     .decay_pass = jemalloc_decay,
+    .page_magic = umf_jemalloc_sizes.starts.magic,
 };
 
 /* --- free: hot --- */
@@ -171,8 +172,12 @@ static inline umf_result_t free_in(umf_jemalloc_pool_t *pool, void *ptr,
 }
 
 static umf_result_t jemalloc_free_at(void *self, void *ptr, umf_map_entry_t entry) {
+    umf_jemalloc_pool_t *pool = self;
+    if (umf_map_entry_class(entry) < 0 && umf_magazine_free_remote(&pool->magazines, ptr)) {
+        return UMF_RESULT_SUCCESS;
+    }
     const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));
-    return free_in(self, ptr, span->cookie, (uintptr_t)ptr - span->base);
+    return free_in(pool, ptr, span->cookie, (uintptr_t)ptr - span->base);
 }
 
 static bool jemalloc_try_free(void *self, void *ptr, umf_map_entry_t entry) {
@@ -349,7 +354,6 @@ static umf_result_t pool_build(umf_jemalloc_pool_t *pool, const umf_jemalloc_poo
         .index = umf_starts_index(umf_tracked_magazine_index(pool->tracked)),
         .bins = umf_jemalloc_sizes.bins,
     };
-    pool->magazines.page_magic = umf_jemalloc_sizes.starts.magic;
     pool->hooks = jemalloc_hooks;
     memcpy(pool->name, params->name, sizeof(pool->name));
     umf_arenas_init(&pool->arenas, &pool->lock, &pool->hooks, pool->name,

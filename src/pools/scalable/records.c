@@ -54,8 +54,10 @@ static bool span_holds(const umf_span_t *span, const void *ptr) {
  * before. */
 size_t umf_scalable_mark(umf_scalable_pool_t *pool, uint32_t bin, umf_item_t *items, size_t n) {
     const umf_span_t *span = NULL;
-    umf_starts_pool_t starts = {
-        .sizes = &umf_scalable_sizes.starts, .lock = &pool->lock, .bins = UMF_SCALABLE_BINS};
+    umf_starts_pool_t starts = {.sizes = &umf_scalable_sizes.starts,
+                                .lock = &pool->lock,
+                                .bins = UMF_SCALABLE_BINS,
+                                .owner = umf_magazines_owner(&pool->magazines)};
     for (size_t i = 0; i < n; i++) {
         const void *object = items[i].object;
         if (!span_holds(span, object)) {

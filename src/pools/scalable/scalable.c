@@ -76,6 +76,7 @@ static const umf_magazine_ops_t scalable_magazine_ops = {
     .flush = scalable_flush,
     .decay_pass = scalable_decay,
     .thread_begins = scalable_thread_begins,
+    .page_magic = umf_scalable_sizes.starts.magic,
 };
 
 /* --- free: hot --- */
@@ -115,7 +116,11 @@ static inline umf_result_t free_in(umf_scalable_pool_t *pool, void *ptr, umf_spa
 }
 
 static umf_result_t scalable_free_at(void *arg, void *ptr, umf_map_entry_t entry) {
-    return free_in(arg, ptr, umf_span_at(umf_map_entry_span(entry)));
+    umf_scalable_pool_t *pool = arg;
+    if (umf_map_entry_class(entry) < 0 && umf_magazine_free_remote(&pool->magazines, ptr)) {
+        return UMF_RESULT_SUCCESS;
+    }
+    return free_in(pool, ptr, umf_span_at(umf_map_entry_span(entry)));
 }
 
 UMF_INLINE umf_result_t scalable_free(void *arg, void *ptr) {
@@ -247,7 +252,6 @@ static umf_result_t pool_build(umf_scalable_pool_t *pool, const umf_scalable_poo
         goto below;
     }
     pool->magazines.bytes_max = params->thread_cache;
-    pool->magazines.page_magic = umf_scalable_sizes.starts.magic;
     umf_lock_init(&pool->lock, UMF_RANK_ARENA);
     return UMF_RESULT_SUCCESS;
 

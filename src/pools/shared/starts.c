@@ -3,8 +3,6 @@
 #include "base/meta.h"
 #include "system/annotate.h"
 
-#define LINE 64 /* states come in whole cache lines, so that no two pages share one */
-
 void umf_starts_set_size(umf_starts_sizes_t *sizes, uint32_t kind, size_t size) {
     sizes->step[kind] = (uint32_t)(size <= UMF_STARTS_PAGE ? size : 2 * UMF_STARTS_PAGE);
     sizes->magic[kind] = umf_magic(sizes->step[kind]);
@@ -15,9 +13,9 @@ static uint16_t bias_for(uint32_t step, size_t offset) {
     return (uint16_t)(first ? step - first : 0);
 }
 
-static size_t lines_for(uint32_t step, size_t bias) {
+static size_t pairs_for(uint32_t step, size_t bias) {
     size_t states = (UMF_STARTS_PAGE - 1 + bias) / step + 1;
-    return (states + LINE - 1) / LINE;
+    return (states + UMF_CACHE_ISOLATION - 1) / UMF_CACHE_ISOLATION;
 }
 
 static void publish(const umf_starts_pool_t *pool, const umf_starts_t *page, uint32_t kind,
@@ -25,7 +23,7 @@ static void publish(const umf_starts_pool_t *pool, const umf_starts_t *page, uin
     if (pool->index) {
         umf_page_record_t record = {
             .states = page->states,
-            .pool = (uint16_t)pool->index,
+            .pool = umf_page_key(pool->index, pool->owner),
             .magazine = kind <= pool->bins ? umf_magazine_offset(kind - 1) : 0,
             .origin = (uint32_t)(addr & ~(uintptr_t)(UMF_PAGE_RECORD_BYTES - 1)) - page->bias,
         };
@@ -33,19 +31,19 @@ static void publish(const umf_starts_pool_t *pool, const umf_starts_t *page, uin
     }
 }
 
-static bool has_room_locked(umf_starts_t *page, size_t lines, uint32_t index, uintptr_t addr) {
-    if (page->lines >= lines) {
+static bool has_room_locked(umf_starts_t *page, size_t pairs, uint32_t index, uintptr_t addr) {
+    if (page->pairs >= pairs) {
         return true;
     }
-    uint8_t *states = umf_meta_alloc(lines * LINE), *old = page->states;
+    uint8_t *states = umf_meta_alloc(pairs * UMF_CACHE_ISOLATION), *old = page->states;
     if (states) {
         /* All old states are NONE: objects of another kind had them, and these are gone. */
         __atomic_store_n(&page->states, states, __ATOMIC_RELAXED);
-        if (page->lines) {
+        if (page->pairs) {
             umf_page_withdraw(addr, index, old);
-            umf_meta_free(old, (size_t)page->lines * LINE);
+            umf_meta_free(old, (size_t)page->pairs * UMF_CACHE_ISOLATION);
         }
-        page->lines = (uint8_t)lines;
+        page->pairs = (uint8_t)pairs;
     }
     return states != NULL;
 }
@@ -57,8 +55,8 @@ static UMF_COLD uint8_t *make_slow(const umf_starts_pool_t *pool, umf_starts_t *
     const umf_starts_sizes_t *sizes = pool->sizes;
     uint16_t bias = bias_for(sizes->step[kind], offset);
     umf_lock(pool->lock);
-    bool is_first = page->lines == 0;
-    bool has_room = has_room_locked(page, lines_for(sizes->step[kind], bias), pool->index, addr);
+    bool is_first = page->pairs == 0;
+    bool has_room = has_room_locked(page, pairs_for(sizes->step[kind], bias), pool->index, addr);
     if (has_room) {
         __atomic_store_n(&page->bias, bias, __ATOMIC_RELAXED);
         publish(pool, page, kind, addr); /* who sees the kind sees this record */
@@ -77,6 +75,8 @@ static uint8_t *find_again(const umf_starts_pool_t *pool, umf_starts_t *page, ui
         /* No other object starts in the page, so no other thread changes its record. */
         __atomic_store_n(&page->bias, bias_for(step, offset), __ATOMIC_RELAXED);
         publish(pool, page, kind, addr);
+    } else if (pool->index) {
+        umf_page_adopt(addr, pool->index, pool->owner);
     }
     return umf_starts_find(page, pool->sizes, offset);
 }
@@ -121,7 +121,7 @@ void umf_starts_see(const umf_starts_t *page, const umf_starts_sizes_t *sizes, u
 
 void umf_starts_withdraw(const umf_starts_t *pages, size_t made, uintptr_t base, uint32_t index) {
     for (const umf_starts_t *page = pages; made > 0; page++, base += UMF_STARTS_PAGE) {
-        if (page->lines) {
+        if (page->pairs) {
             umf_page_withdraw(base, index, page->states);
             made--;
         }
@@ -131,11 +131,11 @@ void umf_starts_withdraw(const umf_starts_t *pages, size_t made, uintptr_t base,
 /* `states` stays: who has read the kind before reads a freed block, which stays mapped. */
 void umf_starts_drop(umf_starts_t *pages, size_t made, uintptr_t base, uint32_t index) {
     for (umf_starts_t *page = pages; made > 0; page++, base += UMF_STARTS_PAGE) {
-        if (page->lines) {
+        if (page->pairs) {
             umf_page_withdraw(base, index, page->states);
             __atomic_store_n(&page->kind, 0, __ATOMIC_RELAXED);
-            umf_meta_free(page->states, (size_t)page->lines * LINE);
-            page->lines = 0;
+            umf_meta_free(page->states, (size_t)page->pairs * UMF_CACHE_ISOLATION);
+            page->pairs = 0;
             made--;
         }
     }

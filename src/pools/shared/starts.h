@@ -31,6 +31,7 @@ typedef struct umf_starts_pool_t {
     umf_lock_t *lock;
     uint32_t index; /* for page records (track/page.h); 0: the pages have none */
     uint32_t bins;  /* larger kinds have no magazine */
+    uint32_t owner; /* of pages whose objects the calling thread takes; 0: none */
 } umf_starts_pool_t;
 
 /* The index for page records of a pool that is in the map of the process under this index. */
@@ -45,7 +46,7 @@ typedef struct umf_starts_t {
      * start in the page, its owner changes it, without the lock. */
     uint16_t bias;
     uint8_t kind;  /* of the objects; fixed while the allocator below has one of them out */
-    uint8_t lines; /* cache lines of states */
+    uint8_t pairs; /* of cache lines of states, so that no two pages share one */
 } umf_starts_t;
 
 _Static_assert(sizeof(umf_starts_t) == 16, "one per page");
