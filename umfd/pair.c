@@ -1,4 +1,4 @@
-/* The pair of sockets between keeper and daemon: what both do with it. */
+/* The pair of sockets between keeper and daemon, and how both receive. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -39,4 +39,14 @@ bool umfd_pair_send(int pair, const umfd_message_t *message, int fd) {
         sent = sendmsg(pair, &header, MSG_NOSIGNAL);
     } while (sent == -1 && errno == EINTR);
     return sent == (ssize_t)sizeof(*message);
+}
+
+ssize_t umfd_receive(int fd, struct msghdr *message) {
+    const struct msghdr request = *message;
+    ssize_t got = recvmsg(fd, message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got == -1 && errno == ECONNRESET) {
+        *message = request;
+        got = recvmsg(fd, message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    }
+    return got;
 }

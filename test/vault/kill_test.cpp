@@ -882,7 +882,16 @@ class Raw {
     // The answer to a request.
     uint32_t ask(uint16_t op, const std::string &body, std::vector<uint64_t> numbers = {},
                  const std::vector<int> &files = {}) {
-        unsigned char head[128] = {}, answer[40000];
+        unsigned char answer[40000];
+        send(op, body, std::move(numbers), files);
+        EXPECT_GE(recv(fd, answer, sizeof(answer), 0), 128);
+        uint32_t what;
+        memcpy(&what, answer + 16, 4);
+        return what;
+    }
+    void send(uint16_t op, const std::string &body, std::vector<uint64_t> numbers = {},
+              const std::vector<int> &files = {}) {
+        unsigned char head[128] = {};
         uint32_t magic = 0x56464d55, size = uint32_t(body.size());
         uint16_t version = 3;
         sequence++;
@@ -907,10 +916,12 @@ class Raw {
             memcpy(CMSG_DATA(rights), files.data(), files.size() * sizeof(int));
         }
         EXPECT_EQ(sendmsg(fd, &message, MSG_NOSIGNAL), ssize_t(sizeof(head) + body.size()));
-        EXPECT_GE(recv(fd, answer, sizeof(answer), 0), 128);
-        uint32_t what;
-        memcpy(&what, answer + 16, 4);
-        return what;
+    }
+
+    // An answer is there, and stays unread.
+    bool is_answered() const {
+        char first;
+        return recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
     }
 
     // The next request has the number of the last one.
@@ -922,6 +933,28 @@ class Raw {
     int fd;
     uint64_t sequence = 0;
 };
+
+// A client that closes its connection with an answer unread: what it has asked for is done.
+TEST_F(VaultClaims, RequestsBeforeAnUnreadAnswerAreServed) {
+    enum { claim = 18, unclaim = 20 };
+    Vault vault;
+    int file = memfd_create("claim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    auto size = uint64_t(2 * sysconf(_SC_PAGESIZE));
+    ASSERT_EQ(ftruncate(file, off_t(size)), 0);
+    {
+        Raw raw(place);
+        ASSERT_EQ(raw.ask(claim, "kv", {size, 0, 0}, {file}), 0u);
+        raw.send(unclaim, "another", {});
+        ASSERT_TRUE(until([&] { return raw.is_answered(); }));
+        ASSERT_NO_FATAL_FAILURE(hit(daemon(), SIGSTOP));
+        ASSERT_TRUE(until([&] { return state_of(daemon()) == 'T'; }));
+        raw.send(unclaim, "kv", {});
+    }
+    ASSERT_EQ(kill(daemon(), SIGCONT), 0);
+    EXPECT_TRUE(until([&] { return Claim(vault, UMF_VAULT_FENCE_WAIT, 0, 0).is_right(); }))
+        << umfLastErrorText();
+    close(file);
+}
 
 // A client sends a request again that is not answered soon; others may be served in between.
 TEST_F(VaultClaims, ARepeatedRequestTakesNothingBack) {

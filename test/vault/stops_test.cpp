@@ -411,7 +411,8 @@ TEST_F(VaultStops, BothWhileAVaultWithClaimsIsClosed) {
         EXPECT_TRUE(until([&] {
             return umfVaultClaim(vault.handle, key_of(i).c_str(), nullptr, &claim) ==
                    UMF_RESULT_SUCCESS;
-        })) << i;
+        })) << i
+            << ": " << umfLastErrorText();
     }
 }
 

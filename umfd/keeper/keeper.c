@@ -65,7 +65,7 @@ static bool pair_receive(umfd_message_t *message, int *fd) {
                             .msg_iovlen = 1,
                             .msg_control = &control,
                             .msg_controllen = sizeof(control.bytes)};
-    ssize_t got = recvmsg(daemon_pair, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    ssize_t got = umfd_receive(daemon_pair, &header);
     *fd = -1;
     if (got == -1 && (errno == EAGAIN || errno == EINTR)) {
         *message = (umfd_message_t){0};

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define UMFD_PAIR 3
 
@@ -55,6 +56,12 @@ bool umfd_pair_open(int *pair);
 /* Sends a message over the pair, with a descriptor if it is not -1. false: the other side has ended
  * or takes nothing. */
 bool umfd_pair_send(int pair, const umfd_message_t *message, int fd);
+
+struct msghdr;
+/* recvmsg without a wait, of a pair or of a connection of a client. If the other side ended with
+ * answers unread, the kernel reports that once, before the messages that it sent: they are read all
+ * the same. */
+ssize_t umfd_receive(int fd, struct msghdr *message);
 
 /* A test sends the keeper a signal here, before it waits without a limit (test/vault/steps.c). */
 #ifdef UMFD_WITH_STEPS

@@ -37,8 +37,7 @@ static bool pair_receive(umfd_t *daemon, umfd_message_t *message, int *fd) {
                             .msg_control = &control,
                             .msg_controllen = sizeof(control.bytes)};
     *fd = -1;
-    if (count != 1 ||
-        recvmsg(daemon->pair, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != sizeof(*message)) {
+    if (count != 1 || umfd_receive(daemon->pair, &header) != sizeof(*message)) {
         return false;
     }
     struct cmsghdr *rights = CMSG_FIRSTHDR(&header);

@@ -72,7 +72,7 @@ static received_t receive(int fd, bool *has_lost) {
                             .msg_iovlen = 2,
                             .msg_control = &control,
                             .msg_controllen = sizeof(control.bytes)};
-    ssize_t got = recvmsg(fd, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    ssize_t got = umfd_receive(fd, &header);
     if (got == -1) {
         return errno == EAGAIN || errno == EINTR ? NOTHING : ENDED;
     }
