@@ -11,6 +11,9 @@
  * objects that the depots did not need between two decay passes go back, and so do the stacks of
  * threads that had no miss in between, and those that a thread with misses did not use.
  *
+ * In pools with page records each page has an owner. What another thread frees there goes to the
+ * owner's depot, through a remote stack (cache/magazine_remote.c).
+ *
  * The design follows J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001.
  */
 #ifndef UMF_SRC_CACHE_MAGAZINE_H

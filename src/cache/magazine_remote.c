@@ -14,6 +14,10 @@
  */
 #include "cache/magazine_own.h"
 
+static inline uint16_t key_of(const umf_page_record_t *page) {
+    return __atomic_load_n(&page->pool, __ATOMIC_RELAXED);
+}
+
 uint16_t umf_magazine_key(const umf_magazines_t *m, uint32_t number) {
     bool has_records = m->ops->page_magic && m->owner.index < UMF_THREAD_SLOT_COUNT_MIN;
     return has_records ? umf_page_key(m->owner.index, umf_depots_index(number) + 1) : 0;
@@ -38,7 +42,7 @@ void umf_magazine_adopt(const umf_magazines_t *m, const umf_item_t *items, size_
 }
 
 static uint32_t owner_of(const umf_magazines_t *m, const void *object) {
-    uint16_t key = UMF_PAGE_LOAD(umf_page_record_at((uintptr_t)object), pool);
+    uint16_t key = key_of(umf_page_record_at((uintptr_t)object));
     return umf_page_key_pool(key) == m->owner.index ? umf_page_key_owner(key) : 0;
 }
 
@@ -76,7 +80,7 @@ static inline umf_magazine_t *stack_of(const umf_magazines_t *m, umf_thread_slot
 
 bool umf_magazine_try_free_remote(void *object, uint32_t pool) {
     const umf_page_record_t *page = umf_page_record_at((uintptr_t)object);
-    uint16_t key = UMF_PAGE_LOAD(page, pool);
+    uint16_t key = key_of(page);
     bool is_done = false;
     umf_thread_slot_enter();
     umf_thread_slot_t *cache = umf_thread_slot_get_low(pool);
@@ -118,6 +122,6 @@ static bool free_slow(umf_magazines_t *m, void *object, const umf_page_record_t 
 
 bool umf_magazine_free_remote(umf_magazines_t *m, void *object) {
     const umf_page_record_t *page = umf_page_record_at((uintptr_t)object);
-    return is_remote(UMF_PAGE_LOAD(page, pool), own_key(m)) &&
+    return is_remote(key_of(page), own_key(m)) &&
            (umf_magazine_try_free_remote(object, m->owner.index) || free_slow(m, object, page));
 }

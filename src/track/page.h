@@ -10,9 +10,10 @@
  * thread's depot (cache/magazine_remote.c). The owner is a hint: a record with the wrong one is
  * correct, too.
  *
- * A record covers a whole page of one span, so only one pool publishes it at a time. It changes
- * only while no live object starts in the page: the free of a live object reads one whole record,
- * or none. Other frees may read parts of two; they find a byte of state that is not LIVE.
+ * A record covers a whole page of one span, so only one pool publishes it at a time. Apart from the
+ * owner it changes only while no live object starts in the page: the free of a live object reads
+ * one whole record, or none. Other frees may read parts of two; they find a byte of state that is
+ * not LIVE.
  */
 #ifndef UMF_SRC_TRACK_PAGE_H
 #define UMF_SRC_TRACK_PAGE_H
@@ -49,8 +50,8 @@ static inline uint32_t umf_page_key_owner(uint16_t key) {
     return key >> 8;
 }
 
-/* A plain load saves instructions. The owner of a live object reads a record that does not change.
- */
+/* A plain load saves instructions. For the user of a live object nothing but the owner of the page
+ * changes: code that uses the key twice loads it atomically. */
 #define UMF_PAGE_LOAD(record, member)                                                              \
     (UMF_IS_TSAN ? __atomic_load_n(&(record)->member, __ATOMIC_RELAXED) : (record)->member)
 

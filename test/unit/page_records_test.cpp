@@ -425,6 +425,21 @@ TEST_P(Paged, AThreadKeepsObjectsOfItsOwnPages) {
     EXPECT_EQ(live(pool), 0u);
 }
 
+// They have few neighbours.
+TEST_P(Paged, AThreadKeepsLargerObjectsOfAllPages) {
+    NEEDS_TWO_OWNERS();
+    OtherThread other;
+    const std::vector<char *> theirs = take(pool, 2048, 20);
+    other([&] {
+        free_all(take(pool, 2048, 1)); // it has a cache
+        free_all(theirs);
+        const std::vector<char *> again = take(pool, 2048, 20);
+        EXPECT_EQ(common(theirs, again), 20u);
+        free_all(again);
+    });
+    EXPECT_EQ(live(pool), 0u);
+}
+
 TEST_P(Paged, RemoteObjectsGoWithATrimAndWithTheirThread) {
     NEEDS_TWO_OWNERS();
     for (bool ends : {false, true}) {

@@ -59,8 +59,8 @@ bool umfd_pair_send(int pair, const umfd_message_t *message, int fd);
 
 struct msghdr;
 /* recvmsg without a wait, of a pair or of a connection of a client. If the other side ended with
- * answers unread, the kernel reports that once, before the messages that it sent: they are read all
- * the same. */
+ * messages unread, the kernel reports ECONNRESET once, before the messages that it sent. They are
+ * read all the same. */
 ssize_t umfd_receive(int fd, struct msghdr *message);
 
 /* A test sends the keeper a signal here, before it waits without a limit (test/vault/steps.c). */

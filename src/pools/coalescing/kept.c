@@ -130,7 +130,7 @@ bool umf_coalescing_kept_free(coalescing_pool_t *pool, bool is_all) {
     return true;
 }
 
-void umf_coalescing_kept_free_surely(coalescing_pool_t *pool) {
+void umf_coalescing_kept_free_wait(coalescing_pool_t *pool) {
     kept_t *kept = umf_coalescing_kept(pool);
     for (unsigned round = 0;
          has_any(kept) && !umf_magazines_trim(&kept->magazines) && round < IN_USE_PAUSES; round++) {

@@ -45,9 +45,10 @@ void umf_coalescing_kept_fini(umf_coalescing_pool_t *pool);
 /* Frees what the calling thread keeps, and with `is_all` also what other threads keep. false: no
  * thread keeps anything. */
 UMF_COLD bool umf_coalescing_kept_free(umf_coalescing_pool_t *pool, bool is_all);
-/* The same of all threads in a final retry (cache/transit.h), during which none keeps another
- * block. Threads that use what they keep are waited for, so nothing is missed. */
-UMF_COLD void umf_coalescing_kept_free_surely(umf_coalescing_pool_t *pool);
+/* Frees what all threads keep, and waits for threads that use their stacks, up to a second. For a
+ * final retry (cache/transit.h), during which no thread keeps another block. Call it with no lock
+ * held. */
+UMF_COLD void umf_coalescing_kept_free_wait(umf_coalescing_pool_t *pool);
 void umf_coalescing_kept_decay(umf_coalescing_pool_t *pool);
 
 /* Blocks that all threads keep, and their bytes. */

@@ -262,7 +262,7 @@ static bool take_last(void *self, void *request) {
 
 /* Free memory that does not fit is returned to the provider, where it can be joined. */
 static void give_back(void *pool) {
-    umf_coalescing_kept_free_surely(pool);
+    umf_coalescing_kept_free_wait(pool);
     umf_coalescing_release(pool, SIZE_MAX);
 }
 
