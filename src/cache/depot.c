@@ -9,11 +9,13 @@
 
 struct umf_depot_t {
     umf_lock_t lock;
-    _Atomic size_t count; /* objects. Sync: lock, as the rest; without the lock it is a hint */
-    size_t fewest;        /* smallest count since the last decay pass: so many were not needed */
-    size_t idle;          /* objects that the last decay pass found idle and that still are */
-    _Atomic size_t kept;  /* so many are for its owner. Sync: as `count` */
-    size_t most;          /* largest count since its pages were dropped */
+    _Atomic size_t count;    /* objects. Sync: lock, as the rest; without the lock it is a hint */
+    size_t fewest;           /* smallest count since the last decay pass: so many were not needed */
+    size_t idle;             /* objects that the last decay pass found idle and that still are */
+    _Atomic size_t kept;     /* so many are for its owner. Sync: as `count` */
+    _Atomic size_t returned; /* so many came back to its owner, which has not taken them. Sync: as
+                              * `count` */
+    size_t most;             /* largest count since its pages were dropped */
     umf_item_t items[];
 };
 
@@ -42,10 +44,23 @@ static void depot_set_kept(umf_depot_t *depot, size_t kept) {
     atomic_store_explicit(&depot->kept, kept, memory_order_relaxed);
 }
 
+static size_t depot_returned(const umf_depot_t *depot) {
+    return depot ? atomic_load_explicit(&depot->returned, memory_order_relaxed) : 0;
+}
+
+static void depot_set_returned(umf_depot_t *depot, size_t returned) {
+    atomic_store_explicit(&depot->returned, returned, memory_order_relaxed);
+}
+
+static size_t less(size_t a, size_t b) {
+    return a > b ? a - b : 0;
+}
+
 /* Objects that others may take. `user`: as for umf_depots_take. */
 static size_t depot_surplus(const umf_depot_t *depot, const umf_depot_user_t *user) {
-    size_t count = depot_count(depot), kept = user ? depot_kept(depot) : 0;
-    return count > kept ? count - kept : 0;
+    size_t count = depot_count(depot);
+    size_t kept = depot_kept(depot), returned = depot_returned(depot);
+    return user ? less(count, kept > returned ? kept : returned) : count;
 }
 
 /* --- life --- */
@@ -133,6 +148,9 @@ static size_t take_locked(umf_depot_t *depot, umf_item_t *items, size_t n) {
     depot_set_count(depot, count);
     depot->fewest = count < depot->fewest ? count : depot->fewest;
     memcpy(items, &depot->items[count], taken * sizeof(*items));
+    if (depot_returned(depot) > count) {
+        depot_set_returned(depot, count);
+    }
     return taken;
 }
 
@@ -157,7 +175,8 @@ static size_t take_from(umf_depot_t *depot, const umf_depot_user_t *user, umf_de
 
 static size_t take_own(umf_depot_t *depot, umf_depot_user_t *user, umf_item_t *items, size_t n) {
     lock_own(depot, user);
-    size_t taken = take_locked(depot, items, n);
+    size_t returned = depot_returned(depot), taken = take_locked(depot, items, n);
+    depot_set_returned(depot, less(returned, taken));
     umf_unlock(&depot->lock);
     return taken;
 }
@@ -202,10 +221,6 @@ static bool give_locked(const umf_depots_t *depots, umf_depot_t *depot, const um
     return fits;
 }
 
-static size_t less(size_t a, size_t b) {
-    return a > b ? a - b : 0;
-}
-
 /* The owner gives `n`. Who gives more than it took, as a thread that frees what another allocates,
  * needs so much less. */
 static void note_need(const umf_depots_t *depots, umf_depot_t *depot, umf_depot_user_t *user,
@@ -226,6 +241,22 @@ static bool give_own(umf_depots_t *depots, uint32_t own, umf_depot_user_t *user,
     bool is_given = give_locked(depots, depot, items, n);
     if (user) {
         note_need(depots, depot, user, n);
+    }
+    umf_unlock(&depot->lock);
+    return is_given;
+}
+
+/* Others leave these objects to the owner. If they took them they would share its pages, and each
+ * free of one of them would come back here. */
+static bool return_to(umf_depots_t *depots, uint32_t index, const umf_item_t *items, size_t n) {
+    umf_depot_t *depot = depot_made(depots, index);
+    if (!depot || depot_count(depot) + n > depots->capacity) {
+        return false;
+    }
+    umf_lock(&depot->lock);
+    bool is_given = give_locked(depots, depot, items, n);
+    if (is_given) {
+        depot_set_returned(depot, depot_returned(depot) + n);
     }
     umf_unlock(&depot->lock);
     return is_given;
@@ -265,6 +296,11 @@ bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_user_t *us
                      const umf_item_t *items, size_t n) {
     uint32_t own = own_depot(depots, number);
     return give_own(depots, own, user, items, n) || give_others(depots, own, user, items, n);
+}
+
+bool umf_depots_return(umf_depots_t *depots, uint32_t number, const umf_item_t *items, size_t n) {
+    uint32_t index = own_depot(depots, number);
+    return return_to(depots, index, items, n) || give_others(depots, index, NULL, items, n);
 }
 
 /* --- trim --- */
@@ -317,6 +353,7 @@ size_t umf_depots_count_idle(umf_depots_t *depots) {
         depot->idle = depot->fewest;
         depot->fewest = depot_count(depot);
         depot_set_kept(depot, depot_kept(depot) / 2);
+        depot_set_returned(depot, depot_returned(depot) / 2);
         idle += depot->idle;
         umf_unlock(&depot->lock);
     }

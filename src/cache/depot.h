@@ -62,6 +62,10 @@ size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_user_t *
 /* Gives all `n` objects. false: no depot has room, and none was given. */
 bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_user_t *user,
                      const umf_item_t *items, size_t n);
+/* Gives all `n` objects, which other threads have freed, to the thread with this number: they lie
+ * in pages that it owns. The other threads leave so many to it, half of them after the next count
+ * of idle ones. If the thread's depot is full, another one gets them. false: as above. */
+bool umf_depots_return(umf_depots_t *depots, uint32_t number, const umf_item_t *items, size_t n);
 
 /* Returns memory that empty depots have used for objects to the system. */
 void umf_depots_trim(umf_depots_t *depots);

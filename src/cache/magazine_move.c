@@ -65,6 +65,13 @@ bool umf_magazine_depot_give(umf_magazines_t *m, uint32_t bin, uint32_t number, 
     return depots && umf_depots_give(depots, number, mag ? &mag->user : NULL, items, n);
 }
 
+/* `number`: that of the owner of their pages. */
+static bool depot_return(umf_magazines_t *m, uint32_t bin, uint32_t number, const umf_item_t *items,
+                         size_t n) {
+    umf_depots_t *depots = depots_made(m, bin);
+    return depots && umf_depots_return(depots, number, items, n);
+}
+
 /* Counts in the thread's own cache, because a shared counter would be contended by all misses. A
  * thread without a cache uses the shared one. */
 void umf_magazine_count_out(umf_magazines_t *m, int64_t n) {
@@ -172,7 +179,7 @@ void umf_magazine_send(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag) {
     for (size_t left = stack.count, n; left > 0; left -= n, items += n) {
         uint32_t owner;
         n = umf_magazine_group(m, items, left, &owner);
-        if (!owner || !umf_magazine_depot_give(m, bin, owner - 1, NULL, items, n)) {
+        if (!owner || !depot_return(m, bin, owner - 1, items, n)) {
             pool_flush(m, bin, items, n);
         }
     }

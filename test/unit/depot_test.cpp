@@ -66,6 +66,14 @@ bool give_objects(umf_depots_t *depots, User *thread, void *const *objects, size
     return is_given;
 }
 
+bool return_objects(umf_depots_t *depots, uint32_t owner, const std::vector<void *> &objects) {
+    std::vector<umf_item_t> items(objects.size());
+    for (size_t i = 0; i < objects.size(); i++) {
+        items[i].object = objects[i];
+    }
+    return umf_depots_return(depots, owner, items.data(), items.size());
+}
+
 // The lock is a depot's first member.
 umf_lock_t *lock_of(const umf_depots_t *depots, uint32_t index) {
     return reinterpret_cast<umf_lock_t *>(depots->at[index].load());
@@ -268,6 +276,44 @@ TEST_F(Depots, AnOwnerThatIsSilentKeepsLessAfterEachPass) {
         umf_depots_count_idle(depots);
     }
     EXPECT_EQ(other.take(8), objects(1, 4));
+}
+
+TEST_F(Depots, ReturnedObjectsAreLeftToTheirOwner) {
+    create(16);
+    Thread owner(depots, 0), other(depots, 1), all(depots, 1, false);
+    ASSERT_TRUE(owner.give(objects(1, 2)));
+    ASSERT_TRUE(return_objects(depots, 0, objects(11, 4)));
+    EXPECT_EQ(other.take(8), objects(13, 2)) << "as many as the owner gave itself";
+    EXPECT_TRUE(other.take(8).empty());
+    EXPECT_EQ(owner.take(1), objects(12, 1));
+    EXPECT_TRUE(other.take(8).empty());
+    EXPECT_EQ(all.take(1), objects(11, 1)) << "who has no memory takes any";
+    EXPECT_EQ(owner.take(8), objects(1, 2));
+    ASSERT_TRUE(owner.give(objects(21, 2)));
+    EXPECT_EQ(other.take(8), objects(21, 2)) << "the owner has taken those that came back";
+}
+
+TEST_F(Depots, ASilentOwnerLosesReturnedObjectsToOthers) {
+    create(16);
+    Thread other(depots, 1);
+    ASSERT_TRUE(return_objects(depots, 0, objects(1, 8)));
+    umf_depots_count_idle(depots);
+    EXPECT_EQ(other.take(8), objects(5, 4));
+    for (int pass = 0; pass < 3; pass++) {
+        umf_depots_count_idle(depots);
+    }
+    EXPECT_EQ(other.take(8), objects(1, 4));
+}
+
+TEST_F(Depots, ReturnedObjectsThatDoNotFitGoToOthers) {
+    create(8);
+    Thread second(depots, 1);
+    ASSERT_TRUE(second.give(objects(11, 2)));
+    ASSERT_TRUE(return_objects(depots, 0, objects(1, 8)));
+    EXPECT_TRUE(return_objects(depots, 0, objects(21, 6)));
+    EXPECT_FALSE(return_objects(depots, 0, objects(31, 1)));
+    EXPECT_EQ(second.take(6), objects(21, 6));
+    EXPECT_EQ(second.take(8), objects(11, 2));
 }
 
 TEST_F(Depots, ThreadsBeyondTheLimitShare) {

@@ -1,6 +1,7 @@
 /* Frees by page records (track/page.h): what they find, and all that they must refuse. */
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <map>
@@ -466,6 +467,67 @@ TEST_P(Paged, RemoteObjectsGoWithATrimAndWithTheirThread) {
             EXPECT_EQ(source.live(), 0u);
         }
         other.reset();
+        EXPECT_EQ(umfPoolDestroy(over), OK);
+        EXPECT_EQ(umfMemoryProviderDestroy(below), OK);
+    }
+}
+
+// A thread with objects of its own. It replaces random ones by others of random sizes, of which
+// each octave has as many.
+class Replacer {
+  public:
+    Replacer(umf_memory_pool_handle_t of, unsigned seed) : pool(of), random(seed), slots(1000) {}
+    ~Replacer() {
+        for (char *slot : slots) {
+            EXPECT_EQ(umfFree(slot), OK);
+        }
+    }
+    // Returns how many of the objects that it freed lay in pages of other threads.
+    size_t replace(size_t n) {
+        size_t foreign = 0;
+        for (size_t i = 0; i < n; i++) {
+            char *&slot = slots[random() % slots.size()];
+            if (slot) {
+                foreign += is_foreign(slot);
+                EXPECT_EQ(umfFree(slot), OK);
+            }
+            slot = static_cast<char *>(umfPoolMalloc(pool, size_t(exp2(2 + octaves(random)))));
+            own = own ? own : pool_at(reinterpret_cast<uintptr_t>(slot));
+        }
+        return foreign;
+    }
+
+  private:
+    bool is_foreign(const char *slot) const {
+        size_t size = 0;
+        umfPoolMallocUsableSize(pool, slot, &size);
+        return size <= 1024 && pool_at(reinterpret_cast<uintptr_t>(slot)) != own;
+    }
+
+    umf_memory_pool_handle_t pool;
+    std::mt19937 random;
+    std::uniform_real_distribution<> octaves{0, 13};
+    std::vector<char *> slots;
+    uint32_t own = 0; // the key of the pages of this thread
+};
+
+// They share pages at first, as they refill from the same runs. Whether they go on to do so is
+// chance, so there are several attempts.
+TEST_P(Paged, ThreadsThatFreeOnlyTheirObjectsSoonHavePagesOfTheirOwn) {
+    NEEDS_TWO_OWNERS();
+    constexpr size_t FREES = 100000;
+    for (size_t attempt = 0; attempt < scaled(60); attempt++) {
+        FakeProvider source;
+        umf_memory_provider_handle_t below = source.create();
+        umf_memory_pool_handle_t over = nullptr;
+        ASSERT_EQ(umfPoolCreate(GetParam().ops(), below, nullptr, 0, &over), OK);
+        std::atomic<size_t> foreign{0};
+        run_threads<unsigned>(2, [&](unsigned number) {
+            Replacer thread(over, number);
+            thread.replace(4 * FREES);
+            foreign += thread.replace(FREES);
+        });
+        EXPECT_LT(foreign, FREES / 100) << "of twice " << FREES;
         EXPECT_EQ(umfPoolDestroy(over), OK);
         EXPECT_EQ(umfMemoryProviderDestroy(below), OK);
     }
