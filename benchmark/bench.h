@@ -70,7 +70,7 @@ template <class T> void shuffle(std::vector<T> &items) {
 struct Result {
     std::string key, unit;
     double best, median;
-    size_t rounds;
+    std::vector<double> values; // of the rounds
 };
 
 struct Verdict {

@@ -42,7 +42,7 @@ done
 
 # The file that the loader would take for the name.
 library() {
-    ldconfig -p | awk -v name="$1" '$1 == name { print $NF; exit }'
+    ldconfig -p | awk -v name="$1" '$1 == name && !found { print $NF; found = 1 }'
 }
 
 if [ -n "$pack" ]; then

@@ -755,6 +755,7 @@ double best_peer_time(const Cell &cell) {
     return best;
 }
 
+// 0: no cell has both.
 double mean_ratio(const std::vector<Cell> &cells, const std::string &pool,
                   const std::function<double(const Cell &)> &other) {
     double sum = 0;
@@ -769,6 +770,10 @@ double mean_ratio(const std::vector<Cell> &cells, const std::string &pool,
     return count ? std::exp(sum / count) : 0;
 }
 
+void print_ratio(const char *peer, double ratio) {
+    ratio > 0 ? printf("  /%s %.2f", peer, ratio) : printf("  /%s -", peer);
+}
+
 // How the pools compare with each peer, and with the best peer of each cell.
 void print_grid(const std::vector<Cell> &cells, const std::vector<std::string> &names) {
     print_title("grid: geometric means over " + std::to_string(cells.size()) +
@@ -776,13 +781,16 @@ void print_grid(const std::vector<Cell> &cells, const std::vector<std::string> &
     for (const std::string &name : names) {
         printf("  %-22s", name.c_str());
         for (size_t i = 0; i < peer_count; ++i) {
-            printf("  /%s %.2f", peer_names[i], mean_ratio(cells, name, [i](const Cell &cell) {
-                       return cell_time(cell, peer_names[i]);
-                   }));
+            print_ratio(peer_names[i], mean_ratio(cells, name, [i](const Cell &cell) {
+                            return cell_time(cell, peer_names[i]);
+                        }));
         }
         const double best = mean_ratio(cells, name, best_peer_time);
-        printf("  /best of each %.2f\n", best);
-        report.add("grid/best peer/" + name, "x", best);
+        print_ratio("best of each", best);
+        printf("\n");
+        if (best > 0) {
+            report.add("grid/best peer/" + name, "x", best);
+        }
     }
     int slower = 0;
     double worst_small = 0;

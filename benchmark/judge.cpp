@@ -313,6 +313,7 @@ int lanes(const Trial &trial) {
 bool run_round_of(Trial &trial, const std::string &folder, const std::vector<Allocator> &all,
                   unsigned round, uint64_t deadline) {
     const size_t count = all.size(), at_once = std::min(count, static_cast<size_t>(lanes(trial)));
+    const int apart = usable_cpus() / static_cast<int>(at_once); // neighbours may share a core
     for (size_t first = 0; first < count; first += at_once) {
         if (now_ns() > deadline) {
             return false;
@@ -324,7 +325,7 @@ bool run_round_of(Trial &trial, const std::string &folder, const std::vector<All
             if (!trial.error[i].empty()) {
                 continue;
             }
-            const int first_cpu = at_once > 1 ? static_cast<int>(lane) * trial.threads : -1;
+            const int first_cpu = at_once > 1 ? static_cast<int>(lane) * apart : -1;
             running.emplace_back([&trial, &folder, &all, &measured, i, first_cpu] {
                 measured[i] = measure(folder, *trial.program, all[i], trial.threads, first_cpu);
             });
@@ -347,10 +348,10 @@ bool run_round_of(Trial &trial, const std::string &folder, const std::vector<All
 void add_trials(const std::string &folder, const std::string &set,
                 const std::vector<Program> &programs, int threads, size_t allocators_count,
                 std::vector<Trial> &trials) {
-    if (!wanted("judge/" + set)) {
-        return;
-    }
     for (const Program &program : programs) {
+        if (!wanted("judge/" + set + "/" + program.name)) {
+            continue;
+        }
         const std::string path = folder + "/out/bench/" + program.file;
         if (!is_readable(path)) {
             report.absent("judge/program time/" + set + "/" + program.name, path + " is not there");

@@ -4,11 +4,13 @@
   summary.py RUN.json...                               all targets and their verdicts
   summary.py RUN.json... --reference OTHER.json...     and what both libraries have, side by side
 
-Of several runs of the same case the best counts. OTHER.json are runs of the same umf-bench on another
+Of several runs of the same case the best counts. Of programs of others (--mimalloc-bench) the median of
+all rounds of all runs counts, and their ratios are those of the medians. OTHER.json are runs of the same umf-bench on another
 library with the same API.
 """
 import json
 import re
+import statistics
 import sys
 
 # Targets that compare with the reference: result, must, stretch.
@@ -44,10 +46,76 @@ def best_results(runs):
     return best
 
 
+def judged_programs(runs):
+    """{set: {program: {allocator: median}}} for "time" and for "rss", of the programs of others."""
+    values = {"time": {}, "rss": {}}
+    for run in runs:
+        for result in run["results"]:
+            found = re.fullmatch(r"judge/program (time|rss)/([^/]*)/([^/]*)/(.*)", result["key"])
+            if found:
+                what, group, program, allocator = found.groups()
+                row = values[what].setdefault(group, {}).setdefault(program, {})
+                row.setdefault(allocator, []).extend(result["values"])
+    for groups in values.values():
+        for programs in groups.values():
+            for row in programs.values():
+                for allocator, rounds in row.items():
+                    row[allocator] = statistics.median_high(rounds)
+    return values
+
+
+def peer_of(row, peer):
+    if peer != "best":
+        return row.get(peer)
+    return min((value for name, value in row.items() if not name.startswith("libumf_proxy")), default=None)
+
+
+def judged_ratios(programs, ours, peer):
+    """By program, where both have a result."""
+    return {name: row[ours] / peer_of(row, peer) for name, row in programs.items()
+            if ours in row and peer_of(row, peer)}
+
+
+def judged_value(values, key):
+    """The value of a target on programs of others, from all runs; None: it has none."""
+    parts = key.split("/")
+    if parts[1] == "worst":
+        ratios = [ratio for group, programs in values["time"].items() if group != "others"
+                  for ratio in judged_ratios(programs, parts[2], "best").values()]
+        return max(ratios, default=None)
+    groups = values[parts[1]]
+    chosen = [programs for group, programs in groups.items() if group == parts[2]
+              or (parts[2] == "all" and group != "others")]
+    ratios = [ratio for programs in chosen for ratio in judged_ratios(programs, parts[3], parts[4]).values()]
+    return statistics.geometric_mean(ratios) if ratios else None
+
+
+def print_programs(values):
+    print("\nprograms of others, libumf_proxy / the best peer, median of the rounds\n"
+          "---------------------------------------------------------------------")
+    for group, programs in values["time"].items():
+        for name, ratio in judged_ratios(programs, "libumf_proxy", "best").items():
+            row = programs[name]
+            best = min((peer for peer in row if not peer.startswith("libumf_proxy")), key=row.get)
+            print(f"  {group:<11} {name:<14} {ratio:6.2f}  {best}")
+
+
+def verdict_word(value, target):
+    if value > target["must"]:
+        return "MISSED"
+    return "reached, stretch too" if target["stretch"] and value <= target["stretch"] else "reached"
+
+
 def print_targets(runs):
     seen = {}
+    judged = judged_programs(runs)
+    if judged["time"]:
+        print_programs(judged)
     for run in runs:
         for target in run["targets"]:
+            if target["key"].startswith("judge/"):
+                target["value"] = judged_value(judged, target["key"])
+                target["verdict"] = verdict_word(target["value"], target) if target["value"] else ""
             if target["value"] is not None:
                 old = seen.get(target["what"] + target["key"])
                 if old is None or target["value"] < old["value"]:
