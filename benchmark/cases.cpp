@@ -793,7 +793,7 @@ void print_grid(const std::vector<Cell> &cells, const std::vector<std::string> &
         }
     }
     int slower = 0;
-    double worst_small = 0;
+    double worst = 0, worst_small = 0; // 0: there is no cell of ours and of a peer
     for (const Cell &cell : cells) {
         double ours = 0;
         for (const std::string &name : names) {
@@ -802,13 +802,18 @@ void print_grid(const std::vector<Cell> &cells, const std::vector<std::string> &
         }
         const double peer = best_peer_time(cell), ratio = peer > 0 ? ours / peer : 0;
         slower += ratio > 1.1;
+        worst = std::max(worst, ratio);
         worst_small = cell.is_small ? std::max(worst_small, ratio) : worst_small;
     }
     printf(
         "  %d cells in which the best of the pools is more than 10 %% slower than the best peer\n",
         slower);
-    report.add("grid/slower cells", "cells", slower);
-    report.add("grid/worst small cell", "x", worst_small);
+    if (worst > 0) {
+        report.add("grid/slower cells", "cells", slower);
+    }
+    if (worst_small > 0) {
+        report.add("grid/worst small cell", "x", worst_small);
+    }
 }
 
 } // namespace

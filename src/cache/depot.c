@@ -148,7 +148,7 @@ static size_t take_locked(umf_depot_t *depot, umf_item_t *items, size_t n) {
     depot_set_count(depot, count);
     depot->fewest = count < depot->fewest ? count : depot->fewest;
     memcpy(items, &depot->items[count], taken * sizeof(*items));
-    if (depot_returned(depot) > count) {
+    if (depot_returned(depot) > count) { /* a trim, or a decay pass, takes these, too */
         depot_set_returned(depot, count);
     }
     return taken;
@@ -231,8 +231,10 @@ static void note_need(const umf_depots_t *depots, umf_depot_t *depot, umf_depot_
     user->needed = (uint16_t)less(needed, n);
 }
 
+/* `is_return`: others leave these objects to the owner. If they took them they would share its
+ * pages, and each free of one of them would come back here. */
 static bool give_own(umf_depots_t *depots, uint32_t own, umf_depot_user_t *user,
-                     const umf_item_t *items, size_t n) {
+                     const umf_item_t *items, size_t n, bool is_return) {
     umf_depot_t *depot = depot_made(depots, own);
     if (!depot || depot_count(depot) + n > depots->capacity) {
         return false;
@@ -242,20 +244,7 @@ static bool give_own(umf_depots_t *depots, uint32_t own, umf_depot_user_t *user,
     if (user) {
         note_need(depots, depot, user, n);
     }
-    umf_unlock(&depot->lock);
-    return is_given;
-}
-
-/* Others leave these objects to the owner. If they took them they would share its pages, and each
- * free of one of them would come back here. */
-static bool return_to(umf_depots_t *depots, uint32_t index, const umf_item_t *items, size_t n) {
-    umf_depot_t *depot = depot_made(depots, index);
-    if (!depot || depot_count(depot) + n > depots->capacity) {
-        return false;
-    }
-    umf_lock(&depot->lock);
-    bool is_given = give_locked(depots, depot, items, n);
-    if (is_given) {
+    if (is_return && is_given) {
         depot_set_returned(depot, depot_returned(depot) + n);
     }
     umf_unlock(&depot->lock);
@@ -295,12 +284,12 @@ static bool give_others(umf_depots_t *depots, uint32_t own, umf_depot_user_t *us
 bool umf_depots_give(umf_depots_t *depots, uint32_t number, umf_depot_user_t *user,
                      const umf_item_t *items, size_t n) {
     uint32_t own = own_depot(depots, number);
-    return give_own(depots, own, user, items, n) || give_others(depots, own, user, items, n);
+    return give_own(depots, own, user, items, n, false) || give_others(depots, own, user, items, n);
 }
 
 bool umf_depots_return(umf_depots_t *depots, uint32_t number, const umf_item_t *items, size_t n) {
-    uint32_t index = own_depot(depots, number);
-    return return_to(depots, index, items, n) || give_others(depots, index, NULL, items, n);
+    uint32_t own = own_depot(depots, number);
+    return give_own(depots, own, NULL, items, n, true) || give_others(depots, own, NULL, items, n);
 }
 
 /* --- trim --- */

@@ -56,7 +56,8 @@ void umf_depots_destroy(umf_depots_t *depots);
 /* `number`: the calling thread's number. `user`: NULL for who speaks for all threads, or has no
  * memory for objects of its own. */
 
-/* Takes up to `n` objects. 0: there are none, or `user` is not NULL and others need them. */
+/* Takes up to `n` objects. 0: there are none, or `user` is not NULL and they are
+ * left to others. */
 size_t umf_depots_take(umf_depots_t *depots, uint32_t number, umf_depot_user_t *user,
                        umf_item_t *items, size_t n);
 /* Gives all `n` objects. false: no depot has room, and none was given. */

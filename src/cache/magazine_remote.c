@@ -8,7 +8,8 @@
  *
  * The owner of a page is the thread that has taken objects of it last, from the pool below or from
  * the depot of another thread. Objects of this page that other threads still have follow as they
- * are freed. Owners are numbers, as depots are: a thread may have the number of one that has ended.
+ * are freed. What came back lies in the owner's depot and is left to it there (umf_depots_return).
+ * Owners are numbers, as depots are: a thread may have the number of one that has ended.
  *
  * docs/decisions.md has figures.
  */

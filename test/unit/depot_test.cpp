@@ -53,11 +53,16 @@ size_t take_objects(umf_depots_t *depots, User *thread, void **objects, size_t n
     return taken;
 }
 
-bool give_objects(umf_depots_t *depots, User *thread, void *const *objects, size_t n) {
+std::vector<umf_item_t> items_of(void *const *objects, size_t n) {
     std::vector<umf_item_t> items(n);
     for (size_t i = 0; i < n; i++) {
         items[i].object = objects[i];
     }
+    return items;
+}
+
+bool give_objects(umf_depots_t *depots, User *thread, void *const *objects, size_t n) {
+    const std::vector<umf_item_t> items = items_of(objects, n);
     umf_depot_user_t user = {thread->needed, thread->is_contended, false};
     bool is_given = umf_depots_give(depots, thread->number, thread->is_known ? &user : nullptr,
                                     items.data(), n);
@@ -67,10 +72,7 @@ bool give_objects(umf_depots_t *depots, User *thread, void *const *objects, size
 }
 
 bool return_objects(umf_depots_t *depots, uint32_t owner, const std::vector<void *> &objects) {
-    std::vector<umf_item_t> items(objects.size());
-    for (size_t i = 0; i < objects.size(); i++) {
-        items[i].object = objects[i];
-    }
+    const std::vector<umf_item_t> items = items_of(objects.data(), objects.size());
     return umf_depots_return(depots, owner, items.data(), items.size());
 }
 
@@ -185,6 +187,17 @@ class Depots : public testing::Test {
     size_t count() {
         return umf_depots_count(depots);
     }
+    // The depots have the objects 1 to 8, and leave them to an owner that does nothing.
+    void expect_half_after_a_pass() {
+        Thread other(depots, 1);
+        EXPECT_TRUE(other.take(8).empty());
+        umf_depots_count_idle(depots);
+        EXPECT_EQ(other.take(8), objects(5, 4));
+        for (int pass = 0; pass < 3; pass++) {
+            umf_depots_count_idle(depots);
+        }
+        EXPECT_EQ(other.take(8), objects(1, 4));
+    }
 };
 
 TEST_F(Depots, TheLastGivenComesFirst) {
@@ -266,16 +279,10 @@ TEST_F(Depots, WhoGivesMoreThanItTookNeedsLess) {
 
 TEST_F(Depots, AnOwnerThatIsSilentKeepsLessAfterEachPass) {
     create(16);
-    Thread owner(depots, 0), other(depots, 1);
+    Thread owner(depots, 0);
     owner.needs(8);
     ASSERT_TRUE(owner.give(objects(1, 8)));
-    EXPECT_TRUE(other.take(8).empty());
-    umf_depots_count_idle(depots);
-    EXPECT_EQ(other.take(8), objects(5, 4));
-    for (int pass = 0; pass < 3; pass++) {
-        umf_depots_count_idle(depots);
-    }
-    EXPECT_EQ(other.take(8), objects(1, 4));
+    expect_half_after_a_pass();
 }
 
 TEST_F(Depots, ReturnedObjectsAreLeftToTheirOwner) {
@@ -295,14 +302,8 @@ TEST_F(Depots, ReturnedObjectsAreLeftToTheirOwner) {
 
 TEST_F(Depots, ASilentOwnerLosesReturnedObjectsToOthers) {
     create(16);
-    Thread other(depots, 1);
     ASSERT_TRUE(return_objects(depots, 0, objects(1, 8)));
-    umf_depots_count_idle(depots);
-    EXPECT_EQ(other.take(8), objects(5, 4));
-    for (int pass = 0; pass < 3; pass++) {
-        umf_depots_count_idle(depots);
-    }
-    EXPECT_EQ(other.take(8), objects(1, 4));
+    expect_half_after_a_pass();
 }
 
 TEST_F(Depots, ReturnedObjectsThatDoNotFitGoToOthers) {
