@@ -3,7 +3,7 @@
 
 option(UMF_HARDENING "Build with stack protection, checked string functions, branch protection and early binding" ON)
 
-set(umf_hardening_candidates -fstack-protector-strong -fstack-clash-protection -fcf-protection -mbranch-protection=standard)
+set(umf_hardening_candidates -fstack-protector-strong -fstack-clash-protection -fcf-protection=return -mbranch-protection=standard)
 set(umf_hardening_flags)
 if(UMF_HARDENING AND NOT UMF_SANITIZED AND NOT UMF_USE_COVERAGE AND NOT UMF_BUILD_FUZZTESTS)
     include(CheckCCompilerFlag)
