@@ -43,7 +43,7 @@ typedef struct umf_cache_t {
     umf_thread_slot_t head;
     uint32_t epoch;      /* the last trim that this thread has followed */
     uint32_t number;     /* the thread's number, which chooses its own depot; 0: none yet */
-    uint16_t key;        /* of page records whose owner is the thread; 0: there are none */
+    uint16_t key;        /* of page records whose owner is the thread, or UMF_PAGE_KEY_NONE */
     uint32_t pass;       /* the last decay pass before a miss. Sync: atomic, relaxed, as `out` */
     int64_t out;         /* as in umf_magazines_t. Sync: atomic, relaxed: only its thread writes */
     umf_magazine_t none; /* never has a stack: an offset of 0 leads here and always misses */
@@ -196,8 +196,9 @@ bool umf_magazines_release_large(umf_magazines_t *m, uint32_t except, size_t mos
  * that each one allocates in pages of its own. false: nothing has changed, and it is to be freed
  * like any other, or refused. */
 bool umf_magazine_free_remote(umf_magazines_t *m, void *object);
-/* The same for the pool with this index, if the calling thread has room for it. */
-bool umf_magazine_try_free_remote(void *object, uint32_t pool);
+/* The same for the pool with this index and the record of the object's page, if the calling thread
+ * has room for it. */
+bool umf_magazine_try_free_remote(void *object, const umf_page_record_t *page, uint32_t pool);
 
 void *umf_magazine_pop_slow(umf_magazines_t *m, uint32_t bin);
 void umf_magazine_push_slow(umf_magazines_t *m, uint32_t bin, umf_item_t item);

@@ -81,7 +81,7 @@ void umf_magazine_send(umf_magazines_t *m, uint32_t bin, umf_magazine_t *mag);
 
 /* --- magazine_remote.c: pages and their owners --- */
 
-/* The key of page records whose owner is the thread with this number. 0: the pool has none. */
+/* The key of page records whose owner is the thread with this number, or UMF_PAGE_KEY_NONE. */
 uint16_t umf_magazine_key(const umf_magazines_t *m, uint32_t number);
 /* Makes the calling thread the owner of the pages of these objects. */
 void umf_magazine_adopt(const umf_magazines_t *m, const umf_item_t *items, size_t n);

@@ -21,14 +21,15 @@ static inline uint16_t key_of(const umf_page_record_t *page) {
 
 uint16_t umf_magazine_key(const umf_magazines_t *m, uint32_t number) {
     bool has_records = m->ops->page_magic && m->owner.index < UMF_THREAD_SLOT_COUNT_MIN;
-    return has_records ? umf_page_key(m->owner.index, umf_depots_index(number) + 1) : 0;
+    return has_records ? umf_page_key(m->owner.index, umf_depots_index(number) + 1)
+                       : UMF_PAGE_KEY_NONE;
 }
 
 static uint16_t own_key(const umf_magazines_t *m) {
     umf_thread_slot_enter();
     uint16_t key = ((const umf_cache_t *)umf_thread_slot_get(m->owner.index))->key;
     umf_thread_slot_leave();
-    return key;
+    return key == UMF_PAGE_KEY_NONE ? 0 : key;
 }
 
 uint32_t umf_magazines_owner(const umf_magazines_t *m) {
@@ -79,8 +80,7 @@ static inline umf_magazine_t *stack_of(const umf_magazines_t *m, umf_thread_slot
     return has_remote(m, umf_magazine_bin_at(offset)) ? mag + m->bins : mag;
 }
 
-bool umf_magazine_try_free_remote(void *object, uint32_t pool) {
-    const umf_page_record_t *page = umf_page_record_at((uintptr_t)object);
+bool umf_magazine_try_free_remote(void *object, const umf_page_record_t *page, uint32_t pool) {
     uint16_t key = key_of(page);
     bool is_done = false;
     umf_thread_slot_enter();
@@ -124,5 +124,6 @@ static bool free_slow(umf_magazines_t *m, void *object, const umf_page_record_t 
 bool umf_magazine_free_remote(umf_magazines_t *m, void *object) {
     const umf_page_record_t *page = umf_page_record_at((uintptr_t)object);
     return is_remote(key_of(page), own_key(m)) &&
-           (umf_magazine_try_free_remote(object, m->owner.index) || free_slow(m, object, page));
+           (umf_magazine_try_free_remote(object, page, m->owner.index) ||
+            free_slow(m, object, page));
 }

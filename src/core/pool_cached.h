@@ -11,6 +11,11 @@
  */
 #define UMF_POOL_CALL(pool, function) __atomic_load_n(&(pool)->calls[0].function, __ATOMIC_RELAXED)
 
+/* The index of the pool, or 0: it has no small sizes, or a layer sees its requests. */
+static inline uint32_t umf_pool_small_index(umf_memory_pool_handle_t pool) {
+    return __atomic_load_n(&pool->small_index, __ATOMIC_RELAXED);
+}
+
 /* Serves a small size from the calling thread's magazine. false: it is no small size, or the thread
  * has no magazine, or that is empty. Hot. */
 static inline bool umf_pool_malloc_cached(umf_memory_pool_handle_t pool, size_t size, void **ptr) {
@@ -18,8 +23,7 @@ static inline bool umf_pool_malloc_cached(umf_memory_pool_handle_t pool, size_t 
         return false;
     }
     umf_thread_slot_enter();
-    umf_thread_slot_t *cache =
-        umf_thread_slot_get_low(__atomic_load_n(&pool->small_index, __ATOMIC_RELAXED));
+    umf_thread_slot_t *cache = umf_thread_slot_get_low(umf_pool_small_index(pool));
     bool is_got = umf_magazine_try_pop(umf_magazine_at(cache, pool->small->magazine[size]), ptr);
     umf_thread_slot_leave();
     return is_got;
@@ -37,17 +41,21 @@ UMF_INLINE bool umf_pool_free_in_slab(void *ptr, umf_map_entry_t entry, size_t m
     return is_done;
 }
 
-/* The same where page records lead to magazine and states, and the calling thread owns the page.
- * Pools with records have low indices. */
-UMF_INLINE bool umf_pool_free_in_page(void *ptr, uint32_t pool) {
-    const umf_page_record_t *page = umf_page_record_at((uintptr_t)ptr);
+/* `index`: of a pool, or 0, for which the result is false. */
+UMF_INLINE bool umf_pool_free_by_record(void *ptr, const umf_page_record_t *page, uint32_t index) {
     umf_thread_slot_enter();
-    umf_thread_slot_t *cache = umf_thread_slot_get_low(pool);
+    umf_thread_slot_t *cache = umf_thread_slot_get_low(index);
     bool is_done =
         umf_likely(UMF_PAGE_LOAD(page, pool) == ((const umf_cache_t *)cache)->key) &&
         umf_magazine_push_page(umf_magazine_at(cache, UMF_PAGE_LOAD(page, magazine)), ptr, page);
     umf_thread_slot_leave();
     return is_done;
+}
+
+/* The same where page records lead to magazine and states, and the calling thread owns the page.
+ * Pools with records have low indices. */
+UMF_INLINE bool umf_pool_free_in_page(void *ptr, uint32_t pool) {
+    return umf_pool_free_by_record(ptr, umf_page_record_at((uintptr_t)ptr), pool);
 }
 
 /* Every few thousandth free is a tick. These end in the call that they are made from, so that it

@@ -20,6 +20,19 @@ static __attribute__((noinline)) bool try_free_unpaged(umf_memory_pool_handle_t 
                          : !UMF_IS_ASAN && umf_pool_free_in_slab(ptr, entry, magazine);
 }
 
+UMF_INLINE bool try_free(umf_memory_pool_handle_t pool, void *ptr) {
+    umf_map_entry_t entry;
+    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry))) {
+        return false;
+    }
+    uint64_t rotated = umf_map_entry_rotate(entry);
+    return umf_likely((uint32_t)rotated == pool->paged_key)
+               ? !UMF_IS_ASAN && (umf_pool_free_in_page(ptr, (uint16_t)rotated) ||
+                                  umf_magazine_try_free_remote(
+                                      ptr, umf_page_record_at((uintptr_t)ptr), (uint16_t)rotated))
+               : try_free_unpaged(pool, ptr, rotated);
+}
+
 /* The next free is the tick: it is made where the library may call anything. */
 static UMF_COLD bool leave_tick(void) {
     umf_thread_slot_tls.frees_left = 1;
@@ -27,18 +40,10 @@ static UMF_COLD bool leave_tick(void) {
 }
 
 UMF_API_EXT_1 bool umfPoolTryFree(umf_memory_pool_handle_t hPool, void *ptr) {
-    umf_map_entry_t entry;
     if (umf_pool_is_tick()) {
         return leave_tick();
     }
-    if (umf_unlikely(!hPool) || umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry))) {
-        return false;
-    }
-    uint64_t rotated = umf_map_entry_rotate(entry);
-    return umf_likely((uint32_t)rotated == hPool->paged_key)
-               ? !UMF_IS_ASAN && (umf_pool_free_in_page(ptr, (uint16_t)rotated) ||
-                                  umf_magazine_try_free_remote(ptr, (uint16_t)rotated))
-               : try_free_unpaged(hPool, ptr, rotated);
+    return umf_likely(hPool != NULL) && try_free(hPool, ptr);
 }
 
 /* --- the current pool of a thread --- */
@@ -73,36 +78,34 @@ static UMF_COLD void tick_otherwise(void *ptr, void (*otherwise)(void *ptr)) {
     otherwise(ptr);
 }
 
-static __attribute__((noinline)) void free_unpaged(void *ptr, void (*otherwise)(void *ptr),
-                                                   uint64_t rotated) {
-    if (!try_free_unpaged(umf_thread_slot_tls.current, ptr, rotated)) {
+static __attribute__((noinline)) void free_by_map(void *ptr, void (*otherwise)(void *ptr)) {
+    if (!try_free(umf_thread_slot_tls.current, ptr)) {
         otherwise(ptr);
     }
 }
 
-static __attribute__((noinline)) void free_remote(void *ptr, void (*otherwise)(void *ptr),
-                                                  uint64_t rotated) {
-    if (UMF_IS_ASAN || !umf_magazine_try_free_remote(ptr, (uint16_t)rotated)) {
+/* The page is of another thread, or of another pool, or the object cannot be freed here. */
+static __attribute__((noinline)) void free_elsewhere(void *ptr, void (*otherwise)(void *ptr),
+                                                     const umf_page_record_t *page) {
+    uint32_t index = umf_pool_small_index(umf_thread_slot_tls.current);
+    uint16_t key = __atomic_load_n(&page->pool, __ATOMIC_RELAXED);
+    if (!index || umf_page_key_pool(key) != index) {
+        free_by_map(ptr, otherwise);
+    } else if (!umf_magazine_try_free_remote(ptr, page, index)) {
         otherwise(ptr);
     }
 }
 
-/* All calls are the last thing that it does, so it needs no stack frame. */
+/* A record of the pool agrees with the map, which is not read then. All calls are the last thing
+ * that it does, so it needs no stack frame. */
 UMF_API_EXT_1_3 void umfCurrentPoolFree(void *ptr, void (*otherwise)(void *ptr)) {
-    umf_map_entry_t entry;
+    umf_page_record_t *page;
     if (umf_pool_is_tick()) {
         tick_otherwise(ptr, otherwise);
-        return;
-    }
-    if (umf_unlikely(!umf_map_find_global((uintptr_t)ptr, &entry))) {
-        otherwise(ptr);
-        return;
-    }
-    uint64_t rotated = umf_map_entry_rotate(entry);
-    if (umf_unlikely((uint32_t)rotated != umf_thread_slot_tls.current->paged_key)) {
-        free_unpaged(ptr, otherwise, rotated);
-    } else if (umf_unlikely(UMF_IS_ASAN) ||
-               umf_unlikely(!umf_pool_free_in_page(ptr, (uint16_t)rotated))) {
-        free_remote(ptr, otherwise, rotated);
+    } else if (UMF_IS_ASAN || umf_unlikely(!umf_page_record_find((uintptr_t)ptr, &page))) {
+        free_by_map(ptr, otherwise);
+    } else if (umf_unlikely(!umf_pool_free_by_record(
+                   ptr, page, umf_pool_small_index(umf_thread_slot_tls.current)))) {
+        free_elsewhere(ptr, otherwise, page);
     }
 }

@@ -41,18 +41,9 @@ bool umf_page_records_make(uintptr_t base, size_t size) {
     return true;
 }
 
-/* NULL: the address has none. */
-static umf_page_record_t *record_find(uintptr_t addr) {
-    uintptr_t gib = addr / GIB;
-    return gib < UMF_MAP_ROOT_SIZE &&
-                   atomic_load_explicit(&umf_page_records[gib], memory_order_relaxed)
-               ? umf_page_record_at(addr)
-               : NULL;
-}
-
 void umf_page_publish(uintptr_t addr, const umf_page_record_t *record) {
-    umf_page_record_t *page = record_find(addr);
-    if (!page) {
+    umf_page_record_t *page;
+    if (!umf_page_record_find(addr, &page)) {
         return;
     }
     __atomic_store_n(&page->pool, 0, __ATOMIC_RELAXED);
@@ -60,6 +51,25 @@ void umf_page_publish(uintptr_t addr, const umf_page_record_t *record) {
     __atomic_store_n(&page->magazine, record->magazine, __ATOMIC_RELAXED);
     __atomic_store_n(&page->origin, record->origin, __ATOMIC_RELAXED);
     __atomic_store_n(&page->pool, record->magazine ? record->pool : 0, __ATOMIC_RELEASE);
+    atomic_thread_fence(memory_order_seq_cst); /* as in umf_page_conceal */
+    uint64_t rotated = umf_map_entry_rotate(umf_map_find(&umf_map_global, addr));
+    if ((uint32_t)rotated != umf_map_paged_key(umf_page_key_pool(record->pool))) {
+        __atomic_store_n(&page->pool, 0, __ATOMIC_RELAXED);
+    }
+}
+
+/* Who publishes at this moment sees the new entries of the map, or its record is seen here. */
+void umf_page_conceal(uintptr_t base, size_t size) {
+    uintptr_t last = base + (size ? size - 1 : 0);
+    atomic_thread_fence(memory_order_seq_cst);
+    for (uintptr_t page = base >> UMF_PAGE_RECORD_SHIFT; page <= last >> UMF_PAGE_RECORD_SHIFT;
+         page++) {
+        umf_page_record_t *record;
+        if (umf_page_record_find(page << UMF_PAGE_RECORD_SHIFT, &record) &&
+            __atomic_load_n(&record->pool, __ATOMIC_RELAXED)) {
+            __atomic_store_n(&record->pool, 0, __ATOMIC_RELAXED);
+        }
+    }
 }
 
 /* Replaces the key of a record of the pool. */
@@ -72,8 +82,8 @@ static void change_key(umf_page_record_t *page, uint32_t pool, uint16_t key) {
 }
 
 void umf_page_adopt(uintptr_t addr, uint32_t pool, uint32_t owner) {
-    umf_page_record_t *page = record_find(addr);
-    if (page) {
+    umf_page_record_t *page;
+    if (umf_page_record_find(addr, &page)) {
         change_key(page, pool, umf_page_key(pool, owner));
     }
 }
@@ -81,8 +91,9 @@ void umf_page_adopt(uintptr_t addr, uint32_t pool, uint32_t owner) {
 /* If another pool publishes its record at this moment, that may be withdrawn: frees of its objects
  * take the longer way then. */
 void umf_page_withdraw(uintptr_t addr, uint32_t pool, const uint8_t *states) {
-    umf_page_record_t *page = record_find(addr);
-    if (page && pool && __atomic_load_n(&page->states, __ATOMIC_RELAXED) == states) {
+    umf_page_record_t *page;
+    if (pool && umf_page_record_find(addr, &page) &&
+        __atomic_load_n(&page->states, __ATOMIC_RELAXED) == states) {
         change_key(page, pool, 0);
     }
 }

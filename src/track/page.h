@@ -3,8 +3,12 @@
  *
  * A pool that divides whole pages into objects of one size each (pools/shared/starts.h) publishes a
  * copy of its record of a page here. A span whose class offset is UMF_MAP_ENTRY_PAGED may have such
- * records. The map decides whether they are used: its entry names the innermost span, and the
- * record must be of the same pool. Layers that must see the frees of a span drop its class offset.
+ * records.
+ *
+ * A record agrees with the map: the span of its pool is the innermost one in the whole page, and no
+ * layer must see its frees. A record is concealed when a span is recorded inside of its page, or
+ * when a layer drops the class offset of its span. A free into a given pool may therefore use a
+ * record of that pool without a look at the map.
  *
  * A page has an owner: the thread that took objects of it last, from the pool below or from another
  * thread's depot (cache/magazine_remote.c). The owner is a hint: a record with the wrong one is
@@ -42,6 +46,9 @@ static inline uint16_t umf_page_key(uint32_t pool, uint32_t owner) {
     return (uint16_t)(pool | owner << 8);
 }
 
+/* A key that no record has: no pool has the index 0. */
+#define UMF_PAGE_KEY_NONE ((uint16_t)0xff00)
+
 static inline uint32_t umf_page_key_pool(uint16_t key) {
     return key & 0xffu;
 }
@@ -63,18 +70,39 @@ extern UMF_HIDDEN _Atomic(uintptr_t) umf_page_records[UMF_MAP_ROOT_SIZE];
 /* Makes the records of a range. false: no memory, or the lookups of the map do not reach it. */
 bool umf_page_records_make(uintptr_t base, size_t size);
 
-/* The record of an address in a span with UMF_MAP_ENTRY_PAGED. Hot. */
-static inline umf_page_record_t *umf_page_record_at(uintptr_t addr) {
-    uintptr_t records = atomic_load_explicit(&umf_page_records[addr >> UMF_PAGE_RECORDS_SHIFT],
-                                             memory_order_relaxed);
+static inline umf_page_record_t *umf_page_record_in(uintptr_t records, uintptr_t addr) {
     return (umf_page_record_t *)(records +
                                  (addr >> UMF_PAGE_RECORD_SHIFT) * sizeof(umf_page_record_t));
 }
 
+/* The record of an address in a span with UMF_MAP_ENTRY_PAGED. Hot. */
+static inline umf_page_record_t *umf_page_record_at(uintptr_t addr) {
+    return umf_page_record_in(
+        atomic_load_explicit(&umf_page_records[addr >> UMF_PAGE_RECORDS_SHIFT],
+                             memory_order_relaxed),
+        addr);
+}
+
+/* The same for any address. false: it has none. Hot. */
+static inline bool umf_page_record_find(uintptr_t addr, umf_page_record_t **record) {
+    uintptr_t gib = addr >> UMF_PAGE_RECORDS_SHIFT;
+    if (umf_unlikely(gib >= UMF_MAP_ROOT_SIZE)) {
+        return false;
+    }
+    uintptr_t records = atomic_load_explicit(&umf_page_records[gib], memory_order_relaxed);
+    *record = umf_page_record_in(records, addr);
+    return umf_likely(records != 0);
+}
+
 /* Publishes the record of a page that lies wholly in a span of the pool. Does nothing if the page
- * has no record. `magazine` 0: none serves its objects, the record is withdrawn. The caller owns
- * all memory of the page in which objects start. */
+ * has no record, or if the map leads from `addr` to another span, or to one without records.
+ * `magazine` 0: none serves its objects, the record is withdrawn. The caller owns all memory of the
+ * page in which objects start. */
 void umf_page_publish(uintptr_t addr, const umf_page_record_t *record);
+
+/* Conceals the records of all pages of the range. The map has just got other entries there: none of
+ * a pool with records, or some inside of the span. */
+void umf_page_conceal(uintptr_t base, size_t size);
 
 /* Makes `owner` the owner of the page, if its record is of this pool. */
 void umf_page_adopt(uintptr_t addr, uint32_t pool, uint32_t owner);

@@ -6,6 +6,7 @@
 #include "system/annotate.h"
 #include "system/os.h"
 #include "system/pause.h"
+#include "track/page.h"
 
 /* A multiple of every page size. */
 #define SPANS_PER_STEP 8192u
@@ -297,6 +298,9 @@ static umf_result_t span_publish(umf_span_set_t *set, umf_span_t *span, umf_span
         atomic_store_explicit(&span->kind, (uint8_t)kind, memory_order_release);
         result = umf_map_insert(set->map, base, extent_of(span->size), under,
                                 umf_span_map_entry(set, span));
+        if (umf_map_entry_class_offset(under) == UMF_MAP_ENTRY_PAGED) {
+            umf_page_conceal(base, extent_of(span->size));
+        }
     }
     if (result != UMF_RESULT_SUCCESS) {
         atomic_store_explicit(&span->kind, 0, memory_order_relaxed);
@@ -341,6 +345,7 @@ void umf_span_drop_class_offset(umf_span_t *span) {
     umf_lock(&map->nest_lock);
     span->class_offset = 0;
     umf_map_rename(map, span->base, span->size, entry, umf_span_map_entry(span->set, span));
+    umf_page_conceal(span->base, span->size);
     umf_unlock(&map->nest_lock);
 }
 

@@ -15,6 +15,7 @@
 #include <umf/suspend.h>
 #include <umf/text.h>
 
+#include "fakes/current_free.h"
 #include "fakes/other_thread.h"
 
 namespace {
@@ -128,7 +129,7 @@ TEST_P(DataInside, IsRefused) {
 }
 
 TEST_P(FreeSuspended, EachWay) {
-    size_t part = blocks.size() / 6, live = blocks.size();
+    size_t part = blocks.size() / 7, live = blocks.size();
     OtherThread other;
     other([&] { // which then has some at hand
         for (int i = 0; i < 100; i++) {
@@ -140,9 +141,11 @@ TEST_P(FreeSuspended, EachWay) {
     free_some(part, [&](void *ptr) { return umfPoolFree(pool, ptr); });
     free_some(part,
               [&](void *ptr) { return umfPoolTryFree(pool, ptr) ? OK : umfPoolFree(pool, ptr); });
+    free_some(part,
+              [&](void *ptr) { return current_free(pool, ptr) ? OK : umfPoolFree(pool, ptr); });
     other([&] { free_some(part, umfFree); });
     other([&] { free_some(part, [&](void *ptr) { return umfPoolFree(pool, ptr); }); });
-    EXPECT_EQ(count(), live - 5 * part);
+    EXPECT_EQ(count(), live - 6 * part);
     umfPoolTrimMemory(pool, 0);
     ASSERT_EQ(umfPoolsResume(&pool, 1, nullptr, nullptr), OK);
     for (void *ptr : blocks) {

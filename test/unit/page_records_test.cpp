@@ -22,6 +22,7 @@
 #include <umf/memory_pool_ext.h>
 #include <umf/providers/provider_fixed_memory.h>
 
+#include "fakes/current_free.h"
 #include "fakes/fake_provider.h"
 #include "fakes/kinds.h"
 #include "fakes/other_thread.h"
@@ -44,6 +45,23 @@ void publish(uintptr_t addr, uint16_t pool, uint16_t magazine, uint8_t *states) 
     record.magazine = magazine;
     umf_page_publish(addr, &record);
 }
+
+// The map leads from these addresses to a span of the pool 5 that has page records.
+struct Mapped {
+    Mapped(uintptr_t at, size_t bytes) : base(at), size(bytes) {
+        EXPECT_EQ(umf_map_insert(&umf_map_global, base, size, 0, entry), UMF_RESULT_SUCCESS);
+    }
+    ~Mapped() {
+        umf_map_remove(&umf_map_global, base, size, entry, 0);
+    }
+    void rename(umf_map_entry_t to) {
+        umf_map_rename(&umf_map_global, base, size, entry, to);
+        entry = to;
+    }
+    const uintptr_t base;
+    const size_t size;
+    umf_map_entry_t entry = umf_map_entry_make(UMF_MAP_ENTRY_PAGED, 5, 0);
+};
 
 // The pool of the record; there must be one.
 uint32_t pool_at(uintptr_t addr) {
@@ -93,6 +111,7 @@ TEST(PageRecord, BelongsToOnePoolAndItsStates) {
     if (!umf_page_records_make(FAR, PAGE)) {
         GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
     }
+    Mapped mapped(FAR, PAGE);
     EXPECT_EQ(pool_at(FAR), 0u);
     publish(FAR + 100, 5, 24, states);
     EXPECT_EQ(pool_at(FAR), 5u);
@@ -115,6 +134,7 @@ TEST(PageRecord, HasAnOwner) {
     if (!umf_page_records_make(FAR, PAGE)) {
         GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
     }
+    Mapped mapped(FAR, PAGE);
     publish(FAR, umf_page_key(5, 3), 24, states);
     EXPECT_EQ(umf_page_key_pool(uint16_t(pool_at(FAR))), 5u);
     EXPECT_EQ(umf_page_key_owner(uint16_t(pool_at(FAR))), 3u);
@@ -126,6 +146,35 @@ TEST(PageRecord, HasAnOwner) {
     umf_page_adopt(FAR, 5, 4);
     EXPECT_EQ(pool_at(FAR), 0u) << "it was withdrawn";
     umf_page_adopt(FAR + GIB, 5, 4); // no table
+}
+
+TEST(PageRecord, AgreesWithTheMap) {
+    uint8_t states[2] = {};
+    umfPoolTrimMemory(nullptr, 0);
+    if (!umf_page_records_make(FAR, 4 * PAGE)) {
+        GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
+    }
+    publish(FAR, 5, 24, states);
+    EXPECT_EQ(pool_at(FAR), 0u) << "the map has no span there";
+    Mapped mapped(FAR, 4 * PAGE);
+    publish(FAR, 6, 24, states);
+    EXPECT_EQ(pool_at(FAR), 0u) << "the span is of another pool";
+    for (int i = 0; i < 4; i++) {
+        publish(FAR + i * PAGE, 5, 24, states);
+    }
+    umf_page_conceal(FAR + PAGE + 100, PAGE);
+    EXPECT_EQ(pool_at(FAR), 5u);
+    EXPECT_EQ(pool_at(FAR + PAGE), 0u);
+    EXPECT_EQ(pool_at(FAR + 2 * PAGE), 0u) << "its first bytes are in the range";
+    EXPECT_EQ(pool_at(FAR + 3 * PAGE), 5u);
+    umf_page_adopt(FAR + PAGE, 5, 4);
+    EXPECT_EQ(pool_at(FAR + PAGE), 0u);
+    mapped.rename(umf_map_entry_make(0, 5, 0));
+    umf_page_conceal(FAR, 4 * PAGE);
+    publish(FAR, 5, 24, states);
+    EXPECT_EQ(pool_at(FAR), 0u) << "a layer sees the frees of the span";
+    umf_page_conceal(FAR + GIB, PAGE); // no table
+    umf_page_conceal(UINTPTR_MAX - PAGE, PAGE);
 }
 
 // Two pages that are read-only: a write to one is a fault, and makes that page writable.
@@ -160,6 +209,7 @@ TEST(PageRecord, IsThereBeforeTheKindOfItsObjects) {
     if (!umf_page_records_make(at, PAGE)) {
         GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
     }
+    Mapped mapped(at, PAGE);
     watched.bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     void *page =
         mmap(nullptr, watched.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -341,6 +391,85 @@ TEST_P(Paged, InsideOfAnObjectTheInnermostPoolDecides) {
         EXPECT_EQ(umfMemoryProviderDestroy(fixed), OK);
         EXPECT_EQ(umfFree(memory), OK) << kind;
     }
+}
+
+// --- frees into the calling thread's current pool, which use records without the map ---
+
+bool has_record(const void *ptr) {
+    umf_page_record_t *record;
+    return umf_page_record_find(reinterpret_cast<uintptr_t>(ptr), &record) &&
+           UMF_PAGE_LOAD(record, pool) != 0;
+}
+
+TEST_P(Paged, CurrentPoolRefusesFreedAndInnerPointers) {
+    for (size_t size : {16, 48, 320, 1024, 2688, 12288}) {
+        std::vector<char *> all = take(pool, size, 64);
+        for (char *p : all) {
+            for (size_t inner : {size_t{1}, size_t{8}, size_t{16}, size / 2, size - 1}) {
+                EXPECT_TRUE(inner == 0 || inner >= size || !current_free(pool, p + inner));
+            }
+        }
+        unsigned freed = 0;
+        for (char *p : all) {
+            const bool is_done = current_free(pool, p);
+            freed += is_done;
+            EXPECT_EQ(umfPoolFree(pool, p), is_done ? BAD : OK);
+            EXPECT_FALSE(current_free(pool, p));
+        }
+        EXPECT_TRUE(UMF_IS_ASAN || freed > 0 || !has_record(all[0])) << size;
+    }
+    for (uintptr_t wild : {uintptr_t{0}, uintptr_t{8}, FAR, ~uintptr_t{15}, uintptr_t{1} << 48}) {
+        EXPECT_FALSE(current_free(pool, reinterpret_cast<void *>(wild))) << wild;
+    }
+}
+
+// The record of the page would lead to the object around it.
+TEST_P(Paged, CurrentPoolLeavesInnerPoolsAlone) {
+    void *memory = umfPoolAlignedMalloc(pool, 3 * PAGE, PAGE);
+    ASSERT_NE(memory, nullptr);
+    if (!has_record(memory)) {
+        EXPECT_EQ(umfPoolFree(pool, memory), OK);
+        GTEST_SKIP() << "objects of three pages have no records";
+    }
+    umf_fixed_memory_provider_params_handle_t params = nullptr;
+    umf_memory_provider_handle_t fixed = nullptr;
+    ASSERT_EQ(umfFixedMemoryProviderParamsCreate(memory, 3 * PAGE, &params), OK);
+    ASSERT_EQ(umfMemoryProviderCreate(umfFixedMemoryProviderOps(), params, &fixed), OK);
+    umfFixedMemoryProviderParamsDestroy(params);
+    umf_memory_pool_handle_t inner = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfProxyPoolOps(), fixed, nullptr, 0, &inner), OK);
+    void *first = umfPoolMalloc(inner, 64);
+    ASSERT_EQ(first, memory);
+    EXPECT_FALSE(current_free(pool, first)) << "it is the inner pool's";
+    EXPECT_EQ(umfFree(first), OK);
+    EXPECT_EQ(umfPoolDestroy(inner), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(fixed), OK);
+    EXPECT_EQ(umfPoolFree(pool, memory), OK);
+}
+
+// A pool whose threads own no pages has stacks that a record could be pushed to.
+TEST(CurrentPool, WithoutRecordsLeavesOtherPagesAlone) {
+    uint8_t states[2] = {UMF_STATE_LIVE, UMF_STATE_LIVE};
+    FakeProvider fake;
+    umf_memory_provider_handle_t provider = fake.create();
+    umf_memory_pool_handle_t pool = nullptr;
+    ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &pool), OK);
+    EXPECT_EQ(umfPoolFree(pool, umfPoolMalloc(pool, 64)), OK); // the thread has stacks now
+    if (umf_page_records_make(FAR, PAGE)) {
+        Mapped mapped(FAR, PAGE);
+        for (uint32_t bin = 0; bin < 20; bin++) {
+            umf_page_record_t record = {};
+            record.states = states;
+            record.pool = 5;
+            record.magazine = umf_magazine_offset(bin);
+            record.origin = static_cast<uint32_t>(FAR);
+            umf_page_publish(FAR, &record);
+            umf_page_conceal(FAR, PAGE);
+            EXPECT_FALSE(current_free(pool, reinterpret_cast<void *>(FAR))) << bin;
+        }
+    }
+    EXPECT_EQ(umfPoolDestroy(pool), OK);
+    EXPECT_EQ(umfMemoryProviderDestroy(provider), OK);
 }
 
 // Records are made, withdrawn and read at once.

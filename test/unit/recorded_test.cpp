@@ -20,6 +20,7 @@
 #include <umf/suspend.h>
 #include <umf/text.h>
 
+#include "fakes/current_free.h"
 #include "fakes/fake_provider.h"
 #include "fakes/kinds.h"
 
@@ -172,6 +173,9 @@ TEST_P(Recorded, TellsOfEveryEntrance) {
             EXPECT_EQ(seen.live.at(uint64_t(ptr)), size);
             EXPECT_EQ(umfFree(ptr), OK);
         }
+        ptr = umfPoolMalloc(pool, size);
+        ASSERT_NE(ptr, nullptr);
+        EXPECT_TRUE(current_free(pool, ptr) || umfFree(ptr) == OK);
         EXPECT_TRUE(seen.live.empty()) << size;
     }
     EXPECT_EQ(seen.kinds[UMF_RECORD_FREE_REFUSED], not_moved) << "a try is no wrong free";

@@ -16,6 +16,7 @@
 #include <umf/text.h>
 
 #include "fakes/content.h"
+#include "fakes/current_free.h"
 #include "fakes/fake_provider.h"
 #include "fakes/log_file.h"
 #include "fakes/scale.h"
@@ -68,6 +69,7 @@ TEST_P(ZeroOnFree, EachWayOfFreeingOverwrites) {
         [&](void *ptr) { EXPECT_EQ(umfFree(ptr), OK); },
         [&](void *ptr) { EXPECT_EQ(umfPoolFree(pool, ptr), OK); },
         [&](void *ptr) { EXPECT_TRUE(umfPoolTryFree(pool, ptr) || umfFree(ptr) == OK); },
+        [&](void *ptr) { EXPECT_TRUE(current_free(pool, ptr) || umfFree(ptr) == OK); },
         [&](void *ptr) { EXPECT_EQ(umfPoolRealloc(pool, ptr, 0), nullptr); },
     };
     for (size_t size : {size_t{64}, 1000 * size_t{1}, 4 * KiB, 64 * KiB, MiB, 3 * MiB}) {

@@ -7,10 +7,22 @@
 #include "pools/scalable/scalable.h"
 #include "system/os.h"
 
+static void withdraw(umf_scalable_pool_t *pool, const umf_span_t *span) {
+    umf_scalable_record_t *record = umf_scalable_record_of(span);
+    if (!umf_scalable_is_direct(span)) {
+        umf_starts_withdraw(record->pages,
+                            atomic_load_explicit(&record->made, memory_order_relaxed), span->base,
+                            umf_scalable_index_of(pool, span->base, span->size));
+    }
+}
+
+/* The provider may hand the same memory out again at once: no page record may then lead to the
+ * states of now. */
 static umf_result_t span_free(umf_scalable_pool_t *pool, umf_span_t *span) {
     umf_scalable_record_t *record = umf_scalable_record_of(span);
     uintptr_t base = span->base;
     uint32_t index = umf_scalable_index_of(pool, base, span->size);
+    withdraw(pool, span);
     umf_result_t result = umf_tracked_free_for_reuse(pool->tracked, span);
     if (result == UMF_RESULT_SUCCESS) {
         umf_scalable_record_put(record, base, index);
@@ -118,14 +130,8 @@ static bool note_not_lost(umf_span_t *span, void *found) {
 }
 
 /* A free in a span that the provider has refused is a free of a pool that is gone. */
-static bool withdraw(umf_span_t *span, void *arg) {
-    umf_scalable_pool_t *pool = arg;
-    umf_scalable_record_t *record = umf_scalable_record_of(span);
-    if (!umf_scalable_is_direct(span)) {
-        umf_starts_withdraw(record->pages,
-                            atomic_load_explicit(&record->made, memory_order_relaxed), span->base,
-                            umf_scalable_index_of(pool, span->base, span->size));
-    }
+static bool withdraw_each(umf_span_t *span, void *pool) {
+    withdraw(pool, span);
     return true;
 }
 
@@ -139,5 +145,5 @@ void umf_scalable_spans_give_all(umf_scalable_pool_t *pool) {
             (void)span_return(pool, span);
         }
     } while (span);
-    umf_tracked_each_span(pool->tracked, withdraw, pool);
+    umf_tracked_each_span(pool->tracked, withdraw_each, pool);
 }
