@@ -83,7 +83,13 @@ static inline umf_page_record_t *umf_page_record_at(uintptr_t addr) {
         addr);
 }
 
-/* The same for any address. false: it has none. Hot. */
+/* Does a thread own the page of an address in a span with UMF_MAP_ENTRY_PAGED? */
+static inline bool umf_page_has_owner(uintptr_t addr) {
+    uint16_t key = __atomic_load_n(&umf_page_record_at(addr)->pool, __ATOMIC_RELAXED);
+    return umf_page_key_owner(key) != 0;
+}
+
+/* The record of any address. false: it has none. Hot. */
 static inline bool umf_page_record_find(uintptr_t addr, umf_page_record_t **record) {
     uintptr_t gib = addr >> UMF_PAGE_RECORDS_SHIFT;
     if (umf_unlikely(gib >= UMF_MAP_ROOT_SIZE)) {

@@ -173,7 +173,8 @@ static inline umf_result_t free_in(umf_jemalloc_pool_t *pool, void *ptr,
 
 static umf_result_t jemalloc_free_at(void *self, void *ptr, umf_map_entry_t entry) {
     umf_jemalloc_pool_t *pool = self;
-    if (umf_map_entry_class(entry) < 0 && umf_magazine_free_remote(&pool->magazines, ptr)) {
+    if (umf_map_entry_class(entry) < 0 && umf_page_has_owner((uintptr_t)ptr) &&
+        umf_magazine_free_remote(&pool->magazines, ptr)) {
         return UMF_RESULT_SUCCESS;
     }
     const umf_span_t *span = umf_span_at(umf_map_entry_span(entry));

@@ -117,7 +117,8 @@ static inline umf_result_t free_in(umf_scalable_pool_t *pool, void *ptr, umf_spa
 
 static umf_result_t scalable_free_at(void *arg, void *ptr, umf_map_entry_t entry) {
     umf_scalable_pool_t *pool = arg;
-    if (umf_map_entry_class(entry) < 0 && umf_magazine_free_remote(&pool->magazines, ptr)) {
+    if (umf_map_entry_class(entry) < 0 && umf_page_has_owner((uintptr_t)ptr) &&
+        umf_magazine_free_remote(&pool->magazines, ptr)) {
         return UMF_RESULT_SUCCESS;
     }
     return free_in(pool, ptr, umf_span_at(umf_map_entry_span(entry)));
