@@ -58,7 +58,7 @@ void umf_page_publish(uintptr_t addr, const umf_page_record_t *record) {
     }
 }
 
-/* Who publishes at this moment sees the new entries of the map, or its record is seen here. */
+/* A publish at this moment finds the new entries of the map, or its record is found here. */
 void umf_page_conceal(uintptr_t base, size_t size) {
     uintptr_t last = base + (size ? size - 1 : 0);
     atomic_thread_fence(memory_order_seq_cst);

@@ -106,8 +106,8 @@ static inline bool umf_page_record_find(uintptr_t addr, umf_page_record_t **reco
  * page in which objects start. */
 void umf_page_publish(uintptr_t addr, const umf_page_record_t *record);
 
-/* Conceals the records of all pages of the range. The map has just got other entries there: none of
- * a pool with records, or some inside of the span. */
+/* Conceals the records of all pages of the range. Call it after the entries of the map were
+ * written: those of a span without records, or of a span inside of these pages. */
 void umf_page_conceal(uintptr_t base, size_t size);
 
 /* Makes `owner` the owner of the page, if its record is of this pool. */
