@@ -425,15 +425,16 @@ TEST_P(Paged, CurrentPoolRefusesFreedAndInnerPointers) {
 
 // The record of the page would lead to the object around it.
 TEST_P(Paged, CurrentPoolLeavesInnerPoolsAlone) {
-    void *memory = umfPoolAlignedMalloc(pool, 3 * PAGE, PAGE);
+    const size_t system_page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    void *memory = umfPoolAlignedMalloc(pool, 3 * system_page, system_page);
     ASSERT_NE(memory, nullptr);
     if (!has_record(memory)) {
         EXPECT_EQ(umfPoolFree(pool, memory), OK);
-        GTEST_SKIP() << "objects of three pages have no records";
+        GTEST_SKIP() << "objects of three pages of the system have no records";
     }
     umf_fixed_memory_provider_params_handle_t params = nullptr;
     umf_memory_provider_handle_t fixed = nullptr;
-    ASSERT_EQ(umfFixedMemoryProviderParamsCreate(memory, 3 * PAGE, &params), OK);
+    ASSERT_EQ(umfFixedMemoryProviderParamsCreate(memory, 3 * system_page, &params), OK);
     ASSERT_EQ(umfMemoryProviderCreate(umfFixedMemoryProviderOps(), params, &fixed), OK);
     umfFixedMemoryProviderParamsDestroy(params);
     umf_memory_pool_handle_t inner = nullptr;
