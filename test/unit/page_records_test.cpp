@@ -612,9 +612,11 @@ class Replacer {
             EXPECT_EQ(umfFree(slot), OK);
         }
     }
-    // Returns how many of the objects that it freed lay in pages of other threads.
+    // Returns how many of the objects that it freed lay in pages of other threads. A thread that
+    // had to wait may have lost its cache, and its key with it, so the key is looked up each time.
     size_t replace(size_t n) {
         size_t foreign = 0;
+        own = usual_key();
         for (size_t i = 0; i < n; i++) {
             char *&slot = slots[random() % slots.size()];
             if (slot) {
@@ -622,16 +624,30 @@ class Replacer {
                 EXPECT_EQ(umfFree(slot), OK);
             }
             slot = static_cast<char *>(umfPoolMalloc(pool, size_t(exp2(2 + octaves(random)))));
-            own = own ? own : pool_at(reinterpret_cast<uintptr_t>(slot));
         }
         return foreign;
     }
 
   private:
-    bool is_foreign(const char *slot) const {
+    bool is_small(const char *slot) const {
         size_t size = 0;
         umfPoolMallocUsableSize(pool, slot, &size);
-        return size <= 1024 && pool_at(reinterpret_cast<uintptr_t>(slot)) != own;
+        return size <= 1024;
+    }
+    bool is_foreign(const char *slot) const {
+        return is_small(slot) && pool_at(reinterpret_cast<uintptr_t>(slot)) != own;
+    }
+    // Of the pages of most of its objects.
+    uint32_t usual_key() const {
+        std::map<uint32_t, size_t> counts;
+        for (const char *slot : slots) {
+            if (slot && is_small(slot)) {
+                counts[pool_at(reinterpret_cast<uintptr_t>(slot))]++;
+            }
+        }
+        const auto most = std::max_element(counts.begin(), counts.end(),
+                                           [](auto &a, auto &b) { return a.second < b.second; });
+        return most == counts.end() ? 0 : most->first;
     }
 
     umf_memory_pool_handle_t pool;
@@ -662,6 +678,7 @@ TEST_P(Paged, ThreadsThatFreeOnlyTheirObjectsSoonHavePagesOfTheirOwn) {
             for (--starting; starting > 0;) {
                 std::this_thread::yield();
             }
+            thread.replace(FREES); // one that has waited may have got another key
             foreign += thread.replace(FREES);
         });
         EXPECT_LT(foreign, FREES / 50) << "of twice " << FREES;
