@@ -53,8 +53,8 @@ umf_depots_t *umf_depots_create(size_t capacity);
 /* Drops the objects in the depots: they belong to the pool. NULL: does nothing. */
 void umf_depots_destroy(umf_depots_t *depots);
 
-/* `number`: the calling thread's number. `user`: NULL for who speaks for all threads, or has no
- * memory for objects of its own. */
+/* `number`: the calling thread's number. `user`: NULL where a call is made for all
+ * threads, or by a thread that has no cache. */
 
 /* Takes up to `n` objects. 0: there are none, or `user` is not NULL and they are
  * left to others. */

@@ -451,12 +451,16 @@ TEST_P(Paged, CurrentPoolLeavesInnerPoolsAlone) {
 // A pool whose threads own no pages has stacks that a record could be pushed to.
 TEST(CurrentPool, WithoutRecordsLeavesOtherPagesAlone) {
     uint8_t states[2] = {UMF_STATE_LIVE, UMF_STATE_LIVE};
+    umfPoolTrimMemory(nullptr, 0);
+    if (!umf_page_records_make(FAR, PAGE)) {
+        GTEST_SKIP() << "addresses are limited here, or the lookup does not reach them";
+    }
     FakeProvider fake;
     umf_memory_provider_handle_t provider = fake.create();
     umf_memory_pool_handle_t pool = nullptr;
     ASSERT_EQ(umfPoolCreate(umfDisjointPoolOps(), provider, nullptr, 0, &pool), OK);
     EXPECT_EQ(umfPoolFree(pool, umfPoolMalloc(pool, 64)), OK); // the thread has stacks now
-    if (umf_page_records_make(FAR, PAGE)) {
+    {
         Mapped mapped(FAR, PAGE);
         for (uint32_t bin = 0; bin < 20; bin++) {
             umf_page_record_t record = {};
