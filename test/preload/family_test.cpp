@@ -7,6 +7,7 @@
 #include <functional>
 #include <new>
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include "heap.h"
@@ -135,7 +136,17 @@ TEST(FreeSized, FreesObjectsOfTheHeapAndOthers) {
     free_aligned_sized(nullptr, 16, 5);
 }
 
-// Those of the C++ library, because nothing here includes umf/proxy_lib_new_delete.h.
+// The forms without an alignment do not pass through the C++ library.
+TEST(Operators, AreThoseOfTheLibrary) {
+    Dl_info malloc_info = {}, info = {};
+    ASSERT_NE(dladdr(dlsym(RTLD_DEFAULT, "malloc"), &malloc_info), 0);
+    for (const char *name : {"_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"}) {
+        ASSERT_NE(dladdr(dlsym(RTLD_DEFAULT, name), &info), 0) << name;
+        EXPECT_STREQ(info.dli_fname, malloc_info.dli_fname) << name;
+    }
+}
+
+// Nothing here includes umf/proxy_lib_new_delete.h.
 TEST(Operators, AreOfTheHeap) {
     constexpr auto aligned = std::align_val_t(256);
     using std::nothrow;

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Programs whose malloc is another one are left alone, and the log has a line that says so:
-# others.sh <libumf_proxy.so> <program with a malloc of its own> <deepbind> <plugin> <outer>
+# others.sh <libumf_proxy.so> <program with a malloc of its own> <the same in C++> <deepbind> <plugin>
+# <outer>
 set -euo pipefail
 
-library=$1 own=$2 deepbind=$3 plugin=$4 outer=$5
+library=$1 own=$2 own_new=$3 deepbind=$4 plugin=$5 outer=$6
 work=$(mktemp -d "${TMPDIR:-/tmp}/umf-others.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -24,6 +25,8 @@ expect() {
 
 expect "own malloc" "left alone: it has a malloc of its own" "$own"
 grep -qx "some text" "$work/out" || { echo "own malloc: $(cat "$work/out")"; failed=1; }
+expect "own malloc, new" "left alone: it has a malloc of its own" "$own_new"
+grep -qx "new and delete" "$work/out" || { echo "own malloc, new: $(cat "$work/out")"; failed=1; }
 expect RTLD_DEEPBIND "without RTLD_DEEPBIND" "$deepbind" "$plugin" "$outer"
 
 # A program that has a stub for malloc, whose address it takes, is served.
