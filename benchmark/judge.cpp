@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <random>
 #include <regex>
 #include <sstream>
 #include <thread>
@@ -299,6 +300,7 @@ struct Trial {
     std::string set;
     const Program *program;
     int threads;
+    unsigned first_turn; // random, so that no allocator has the same CPUs in all programs
     std::vector<Samples> time, peak;
     std::vector<std::string> error;
 };
@@ -321,7 +323,7 @@ bool run_round_of(Trial &trial, const std::string &folder, const std::vector<All
         std::vector<Measured> measured(count);
         std::vector<std::thread> running;
         for (size_t lane = 0; lane < at_once && first + lane < count; ++lane) {
-            const size_t i = (first + lane + round) % count;
+            const size_t i = (first + lane + round + trial.first_turn) % count;
             if (!trial.error[i].empty()) {
                 continue;
             }
@@ -357,7 +359,8 @@ void add_trials(const std::string &folder, const std::string &set,
             report.absent("judge/program time/" + set + "/" + program.name, path + " is not there");
             continue;
         }
-        Trial trial = {set, &program, threads, {}, {}, {}};
+        const unsigned turn = std::random_device()() % static_cast<unsigned>(allocators_count);
+        Trial trial = {set, &program, threads, turn, {}, {}, {}};
         trial.time.resize(allocators_count);
         trial.peak.resize(allocators_count);
         trial.error.resize(allocators_count);
