@@ -72,7 +72,9 @@ _Atomic umf_map_entry_t *umf_map_flat_table(umf_map_t *map, uintptr_t addr) {
     if (slot >= map->flat_slots) {
         return NULL;
     }
-    void *window = (void *)umf_align_down((uintptr_t)&map->flat[slot], FLAT_WINDOW);
+    /* The mapping itself is aligned to a page alone. */
+    size_t offset = umf_align_down(slot * sizeof(umf_map_entry_t), FLAT_WINDOW);
+    void *window = (char *)map->flat + offset;
     if (umf_os_protect(window, FLAT_WINDOW, PROT_READ | PROT_WRITE)) {
         return NULL;
     }

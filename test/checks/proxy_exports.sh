@@ -3,8 +3,8 @@
 set -euo pipefail
 
 readelf=$1 library=$2
-wanted="aligned_alloc calloc dlopen free free_aligned_sized free_sized malloc malloc_usable_size memalign \
-posix_memalign pvalloc realloc reallocarray valloc"
+wanted="_ZdaPv _ZdaPvm _ZdlPv _ZdlPvm _Znam _Znwm aligned_alloc calloc dlopen free free_aligned_sized \
+free_sized malloc malloc_usable_size memalign posix_memalign pvalloc realloc reallocarray valloc"
 failed=0
 
 # A versioned symbol would show as name@@version.

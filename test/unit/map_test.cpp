@@ -1,6 +1,8 @@
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <random>
@@ -866,6 +868,38 @@ TEST_F(MapLimit, AddressesAreReservedOnlyWhereTheyAreNotLimited) {
     EXPECT_EQ(umf_map_find(limited, 5 * TiB), word(1));
     destroy_map(limited);
     destroy_map(free);
+}
+
+// Before Linux 6.7 a large mapping begins at any page; what lies beside it is not the map's.
+TEST(MapWindows, StayInATableThatBeginsAtAnyPage) {
+    umf_map_t *map = create_map(true);
+    if (!map->flat) {
+        destroy_map(map);
+        GTEST_SKIP() << "the address space of this process is limited";
+    }
+    const size_t size = map->flat_slots * sizeof(umf_map_entry_t), beside = size_t{4} << 20;
+    ASSERT_EQ(umf_os_unmap(reinterpret_cast<void *>(map->flat), size), 0);
+    void *around = nullptr;
+    ASSERT_EQ(umf_os_map(&around, size + beside, PROT_READ,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
+              0);
+    char *const begin = static_cast<char *>(around);
+    char *const flat = begin + umf_align_up(reinterpret_cast<uintptr_t>(begin), beside / 2) -
+                       reinterpret_cast<uintptr_t>(begin) + 4096;
+    char *const end = flat + size;
+    map->flat = reinterpret_cast<decltype(map->flat)>(flat);
+
+    const uintptr_t top = (map->flat_slots << 21) - 4096;
+    ASSERT_EQ(map_insert(map, 4096, 4096, 0, word(1)), OK);
+    ASSERT_EQ(map_insert(map, top, 4096, 0, word(2)), OK);
+    EXPECT_TRUE(is_fast(map, 4096));
+    EXPECT_TRUE(is_fast(map, top));
+    EXPECT_EQ(umf_os_probe_write(flat - 4096), EFAULT);
+    EXPECT_EQ(umf_os_probe_write(end), EFAULT);
+
+    destroy_map(map);
+    EXPECT_EQ(umf_os_unmap(around, static_cast<size_t>(flat - begin)), 0);
+    EXPECT_EQ(umf_os_unmap(end, static_cast<size_t>(begin + size + beside - end)), 0);
 }
 
 } // namespace
