@@ -58,7 +58,7 @@ void *umfCurrentPoolMalloc(size_t size, void *(*otherwise)(size_t size));
 /// @brief Frees an object into the calling thread's cache of its current pool: the body of a free,
 ///        in one call.
 ///
-/// @param ptr any address, also NULL
+/// @param ptr any address. NULL: nothing is done
 /// @param otherwise called where ::umfPoolTryFree would return false, or if the thread has no
 ///        current pool, and for every few thousandth object: it is not free then, and
 ///        ::umfPoolFree, which also does the periodic work of pools, frees it. Must not be NULL

@@ -75,11 +75,14 @@ UMF_API_EXT_1_3 void *umfCurrentPoolMalloc(size_t size, void *(*otherwise)(size_
 
 static UMF_COLD void tick_otherwise(void *ptr, void (*otherwise)(void *ptr)) {
     (void)leave_tick();
-    otherwise(ptr);
+    if (ptr) {
+        otherwise(ptr);
+    }
 }
 
+/* NULL comes here, too: no record leads to it. */
 static __attribute__((noinline)) void free_by_map(void *ptr, void (*otherwise)(void *ptr)) {
-    if (!try_free(umf_thread_slot_tls.current, ptr)) {
+    if (ptr && !try_free(umf_thread_slot_tls.current, ptr)) {
         otherwise(ptr);
     }
 }

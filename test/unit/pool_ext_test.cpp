@@ -145,8 +145,10 @@ TEST_P(Current, RefusesAsThePoolDoes) {
         EXPECT_TRUE(is_refused(p)) << "freed by another thread";
     }).join();
     frees = 0;
-    umfCurrentPoolFree(nullptr, free_otherwise);
-    EXPECT_EQ(frees, 1u);
+    for (int i = 0; i < 10000; i++) { // periodic work, too, is left to the frees of objects
+        umfCurrentPoolFree(nullptr, free_otherwise);
+    }
+    EXPECT_EQ(frees, 0u);
     EXPECT_EQ(umfPoolFree(other, of_other), OK);
     EXPECT_EQ(umfPoolDestroy(other), OK);
 }
