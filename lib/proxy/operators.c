@@ -1,9 +1,9 @@
 /*
- * C++'s operators new and delete, so that a program does not pass through those of its C++ library
- * for every object. They are what the standard says of the default ones: each calls the one below
- * it by name, because the program may have replaced that one alone. The forms that are not here
- * (std::nothrow, std::align_val_t) are those of the C++ library, which call these, aligned_alloc
- * and free.
+ * C++'s operators new and delete, so that a call does not pass through those of the C++ library. As
+ * the standard's default operators do, new[] calls new, and delete[] and the forms with a size call
+ * delete, through the symbol: a program may replace new and delete alone. The forms with
+ * std::nothrow or std::align_val_t stay those of the C++ library, which call new and delete here,
+ * aligned_alloc and free.
  *
  * This library is not linked to a C++ library. Where there is no memory, the C++ library's
  * operator is called, which calls the new handler and throws.
@@ -11,11 +11,11 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <umf/memory_pool_ext.h>
 
 #include "proxy/common.h"
+#include "proxy/report.h"
 
 UMF_PROXY_EXPORT void *operator_new(size_t size) __asm__("_Znwm");
 UMF_PROXY_EXPORT void *operator_new_array(size_t size) __asm__("_Znam");
@@ -41,9 +41,9 @@ static void *cxx_operator_new(void) {
 static UMF_PROXY_COLD void *new_without_memory(size_t size) {
     void *found = cxx_operator_new();
     if (!found) {
-        static const char text[] = "libumf_proxy: operator new has no memory, and no C++ library "
-                                   "that could throw std::bad_alloc is loaded\n";
-        (void)!write(STDERR_FILENO, text, sizeof(text) - 1);
+        umf_proxy_complain("operator new: no memory for %zu bytes, and no C++ library is loaded "
+                           "that could throw std::bad_alloc",
+                           size);
         abort();
     }
     void *(*cxx)(size_t size);

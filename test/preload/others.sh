@@ -45,6 +45,23 @@ if gcc -no-pie -fno-pie "$work/stub.c" -o "$work/stub" 2>/dev/null; then
     [ ! -s "$work/log" ] || { echo "stub: $(cat "$work/log")"; failed=1; }
 fi
 
+# Without memory and without a C++ library, operator new can only end the process.
+cat >"$work/new.c" <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+int main(void) {
+    void *(*make)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "_Znwm");
+    return make(SIZE_MAX / 2) != NULL;
+}
+END
+if gcc -w "$work/new.c" -o "$work/new" -ldl 2>/dev/null; then
+    status=0
+    (ulimit -c 0; LD_PRELOAD=$library exec "$work/new") >"$work/out" 2>&1 || status=$?
+    [ $status -eq 134 ] && grep -q "operator new: no memory for" "$work/out" ||
+        { echo "new: exit status $status: $(cat "$work/out")"; failed=1; }
+fi
+
 # With the runtime of the sanitizer as a shared library (gcc) and in the program (clang).
 cat >"$work/a.c" <<'END'
 #include <pthread.h>
