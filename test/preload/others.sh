@@ -49,13 +49,15 @@ fi
 cat >"$work/new.c" <<'END'
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stddef.h>
 #include <stdint.h>
 int main(void) {
     void *(*make)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "_Znwm");
     return make(SIZE_MAX / 2) != NULL;
 }
 END
-if gcc -w "$work/new.c" -o "$work/new" -ldl 2>/dev/null; then
+if command -v gcc >/dev/null; then
+    gcc "$work/new.c" -o "$work/new" -ldl
     status=0
     (ulimit -c 0; LD_PRELOAD=$library exec "$work/new") >"$work/out" 2>&1 || status=$?
     [ $status -eq 134 ] && grep -q "operator new: no memory for" "$work/out" ||
