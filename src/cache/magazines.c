@@ -28,8 +28,8 @@ umf_magazine_capacity_t umf_magazine_capacity_large(size_t size) {
     return capacity;
 }
 
-/* Larger objects have few neighbours. */
-#define REMOTE_MAX 1024u
+/* Objects up to this size have remote stacks. More sizes cost memory in each thread. */
+#define REMOTE_MAX 16384u
 
 static uint32_t remote_bins(const umf_magazine_capacity_t *capacity, uint32_t bins) {
     uint32_t small = 0;
