@@ -216,7 +216,8 @@ std::unique_ptr<Job> peer_create_job(const char *peer);
 
 // Provider kinds: "os", "os shared", "file", "file shared" (a file in /var/tmp), "fixed", "chunks"
 // (a user's trivial provider over mmap), "reserve" (hands out addresses without access, so
-// spans cost no memory), "null" (always the same address, `reserve` without any work).
+// spans cost no memory), "null" (always the same address, `reserve` without any work), "queues"
+// ("chunks" with queues).
 class Provider {
   public:
     explicit Provider(const char *kind);
@@ -230,6 +231,11 @@ class Provider {
   private:
     void *range = nullptr;
     size_t range_size = 0;
+};
+
+// A queue of the kind "queues"; its address is the handle.
+struct Queue {
+    std::atomic<bool> is_busy{false}; // what is queued lasts until it is not
 };
 
 class Pool {
@@ -306,6 +312,7 @@ int run_ir();
 int run_ir_child(const std::string &op, uint64_t n);
 
 std::string self_path();
+std::string beside_us(const char *file); // in the folder of this program
 // Runs this program or another and returns its standard output; empty and `error` set, to its first
 // line of output if there is one, if it failed.
 std::string run_program(const std::vector<std::string> &args, std::string &error);

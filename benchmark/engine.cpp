@@ -113,6 +113,11 @@ std::string self_path() {
     return std::string(path, n > 0 ? static_cast<size_t>(n) : 0);
 }
 
+std::string beside_us(const char *file) {
+    const std::string self = self_path();
+    return self.substr(0, self.rfind('/') + 1) + file;
+}
+
 std::string run_program(const std::vector<std::string> &args, std::string &error) {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) != 0) { // threads may start programs at the same time

@@ -1,8 +1,9 @@
 // Counted mode: instructions per operation.
 //
-// For each operation the program runs itself under callgrind. The child counts N and then 2N
-// repetitions into one dump each, so that what happens once cancels; the loop's own instructions
-// are counted the same way and subtracted. Only user space is counted.
+// For each operation the program runs itself under callgrind, or umf-bench-preload with a library
+// in front. The child counts N and then 2N repetitions into one dump each, so that what happens
+// once cancels; the loop's own instructions are counted the same way and subtracted. Only user
+// space is counted.
 #include "bench.h"
 
 #include <cstdio>
@@ -245,19 +246,32 @@ void remove_directory(const std::string &path) {
     rmdir(path.c_str());
 }
 
-// Instructions per repetition of `op`, loop included; negative with `error` set if that failed.
-double count(const std::string &op, uint64_t n, bool toggled, std::string &error) {
+// A program that counts an operation, and the library in front of it ("": none).
+struct Child {
+    std::vector<std::string> args;
+    bool toggled;
+    std::string library;
+};
+
+// Instructions per repetition, loop included; negative with `error` set if that failed.
+double count(const Child &child, uint64_t n, std::string &error) {
     char directory[] = "/tmp/umf-bench-XXXXXX";
     if (!mkdtemp(directory)) {
         error = "cannot make a directory in /tmp";
         return -1;
     }
     const std::string out = std::string(directory) + "/out";
-    const std::string text = run_program(
-        {"valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no",
-         std::string("--collect-atstart=") + (toggled ? "no" : "yes"),
-         "--callgrind-out-file=" + out, self_path(), "--ir-child", op, std::to_string(n)},
-        error);
+    std::vector<std::string> args = {"/usr/bin/env",
+                                     "LD_PRELOAD=" + child.library,
+                                     "valgrind",
+                                     "--quiet",
+                                     "--tool=callgrind",
+                                     "--instr-atstart=no",
+                                     std::string("--collect-atstart=") +
+                                         (child.toggled ? "no" : "yes"),
+                                     "--callgrind-out-file=" + out};
+    args.insert(args.end(), child.args.begin(), child.args.end());
+    const std::string text = run_program(args, error);
     const double once = read_dump(out + ".1"), twice = read_dump(out + ".2");
     remove_directory(directory);
     if (error.empty() && text.compare(0, 7, "absent ") == 0) {
@@ -269,9 +283,9 @@ double count(const std::string &op, uint64_t n, bool toggled, std::string &error
     return error.empty() ? (twice - once) / static_cast<double>(n) : -1;
 }
 
-double count_row(const std::string &op, uint64_t n, bool toggled, double loop) {
+double count_row(const std::string &op, const Child &child, uint64_t n, double loop) {
     std::string error;
-    const double ir = count(op, n, toggled, error);
+    const double ir = count(child, n, error);
     const std::string key = "ir/" + op;
     if (!error.empty()) {
         report.absent(key, error);
@@ -286,6 +300,45 @@ double count_row(const std::string &op, uint64_t n, bool toggled, double loop) {
     return ir;
 }
 
+double count_own_row(const std::string &op, uint64_t n, bool toggled, double loop) {
+    const Child child = {{self_path(), "--ir-child", op, std::to_string(n)}, toggled, ""};
+    return count_row(op, child, n, loop);
+}
+
+// Operations of umf-bench-preload, by their names there.
+void run_preloaded() {
+    constexpr uint64_t N = 200000;
+    const struct {
+        const char *name;
+        std::string library;
+    } allocators[] = {{"(the loop itself)", ""},
+                      {"libumf_proxy", proxy_path()},
+                      {"glibc", ""},
+                      {"jemalloc", "libjemalloc.so.2"},
+                      {"mimalloc", "libmimalloc.so.2"},
+                      {"tcmalloc", "libtcmalloc_minimal.so.4"}};
+    for (const char *operation :
+         {"free + malloc of 8 to 999 B", "delete[] + new[] of 8 to 999 B", "free of NULL"}) {
+        if (!wanted(std::string("ir/preloaded ") + operation)) {
+            continue;
+        }
+        print_title("preloaded " + std::string(operation) +
+                    ": instructions per operation, the loop subtracted");
+        double loop = 0;
+        for (const auto &allocator : allocators) {
+            const bool is_loop = &allocator == allocators;
+            const Child child = {{beside_us("umf-bench-preload"), "--count", operation,
+                                  std::to_string(N), is_loop ? "loop" : allocator.library},
+                                 false,
+                                 allocator.library};
+            const double ir = count_row(
+                "preloaded " + std::string(operation) + "/" + allocator.name, child, N, loop);
+            loop = is_loop ? ir : loop;
+        }
+        report.print_new_targets();
+    }
+}
+
 } // namespace
 
 int run_ir() {
@@ -297,9 +350,9 @@ int run_ir() {
         }
         print_title(std::string(kind.name) + ": instructions per operation, the loop subtracted");
         const std::string prefix = std::string(kind.name) + "/";
-        const double loop = count_row(prefix + "(the loop itself)", kind.n, toggled, 0);
+        const double loop = count_own_row(prefix + "(the loop itself)", kind.n, toggled, 0);
         for (const char *subject : row.subjects) {
-            count_row(prefix + subject, kind.n, toggled, loop);
+            count_own_row(prefix + subject, kind.n, toggled, loop);
         }
         report.print_new_targets();
     }
@@ -310,11 +363,12 @@ int run_ir() {
             if (micros[i].counted == 0) {
                 continue;
             }
-            const double ir = count_row(micros[i].name, micros[i].counted, false, loop);
+            const double ir = count_own_row(micros[i].name, micros[i].counted, false, loop);
             loop = i == 0 ? ir : loop;
         }
         report.print_new_targets();
     }
+    run_preloaded();
     return 0;
 }
 

@@ -74,11 +74,6 @@ bool is_readable(const std::string &path) {
     return access(path.c_str(), R_OK) == 0;
 }
 
-std::string beside_us(const char *file) {
-    const std::string self = self_path();
-    return self.substr(0, self.rfind('/') + 1) + file;
-}
-
 std::string fill_in(std::string text, const std::string &folder, int threads) {
     const size_t at = text.find("FOLDER");
     return text == "T" ? std::to_string(threads)

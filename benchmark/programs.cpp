@@ -29,11 +29,6 @@ struct Taken {
     std::string error;
 };
 
-std::string beside_us(const char *file) {
-    const std::string self = self_path();
-    return self.substr(0, self.rfind('/') + 1) + file;
-}
-
 // Runs the program with the library in front; `error` is set if it failed.
 Measured measure(const std::string &library, const std::vector<std::string> &program,
                  std::string &error) {

@@ -20,6 +20,7 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -264,8 +265,7 @@ umf_result_t null_free(void *provider, void *ptr, size_t) {
     return UMF_RESULT_SUCCESS;
 }
 
-// As "chunks", with queues whose work has always completed. The table of its own is registered with
-// operations beyond it.
+// As "chunks", with queues. The table of its own is registered with operations beyond it.
 const umf_memory_provider_ops_t *queues_ops(const umf_memory_provider_ops_t &plain) {
     static const umf_memory_provider_ops_t ops = plain;
     static const umf_memory_provider_ext_ops_t ext = [] {
@@ -274,7 +274,13 @@ const umf_memory_provider_ops_t *queues_ops(const umf_memory_provider_ops_t &pla
             *mark = queue;
             return UMF_RESULT_SUCCESS;
         };
-        operations.mark_wait = [](void *, void *, int) { return 1; };
+        operations.mark_wait = [](void *, void *mark, int may_block) {
+            const Queue *queue = static_cast<Queue *>(mark);
+            while (may_block && queue->is_busy) {
+                sched_yield();
+            }
+            return queue->is_busy ? 0 : 1;
+        };
         return operations;
     }();
     static const umf_memory_provider_descriptor_t kind = {
@@ -551,7 +557,7 @@ template <class F> void *address_of(F *function) {
     return address;
 }
 
-char queue; // its address is the handle of the only queue
+Queue queue;
 
 void *malloc_on_queue(void *pool, size_t size) {
     static const auto call = UMF_BENCH_OPTIONAL(umfPoolMallocOn);

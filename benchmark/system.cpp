@@ -3,6 +3,7 @@
 
 #include <umf/experimental/memspace.h>
 #include <umf/ipc.h>
+#include <umf/queue.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -400,8 +401,7 @@ void run_start() {
     void *address = dlsym(RTLD_DEFAULT, "umfPoolCreate");
     dladdr(address, &info);
     const std::string library = info.dli_fname ? info.dli_fname : "libumf.so";
-    const std::string self = self_path();
-    const std::string program = self.substr(0, self.rfind('/')) + "/umf-bench-start";
+    const std::string program = beside_us("umf-bench-start");
     struct Row {
         const char *name;
         std::string library, function; // "": loading only
@@ -487,8 +487,7 @@ void run_topology() {
 // ---------------------------------------------------------------------------
 
 void run_preload() {
-    const std::string self = self_path();
-    const std::string program = self.substr(0, self.rfind('/')) + "/umf-bench-preload";
+    const std::string program = beside_us("umf-bench-preload");
     struct Row {
         const char *name;
         std::string library; // "": the C library's own
@@ -534,6 +533,62 @@ void run_preload() {
         print_row((name + ", start").c_str(), row.start, "ns");
         print_row((name + ", pair").c_str(), row.pair, "ns");
         print_row((name + ", batch").c_str(), row.batch, "ns");
+    }
+    report.print_new_targets();
+}
+
+// --- allocations on a queue while freed blocks wait for another
+// -----------------------------------------------------------------
+
+// Adds the time of an allocation. false: an operation failed.
+bool waiting_round(size_t count, Samples &each) {
+    constexpr size_t SIZE = 256;
+    const auto malloc_on = UMF_BENCH_OPTIONAL(umfPoolMallocOn);
+    const auto use_on = UMF_BENCH_OPTIONAL(umfUseOn);
+    const auto free_on = UMF_BENCH_OPTIONAL(umfFreeOn);
+    Queue own, other; // they outlive the pool
+    Pool pool("disjoint", "queues");
+    if (!pool.handle || !malloc_on || !use_on || !free_on) {
+        return false;
+    }
+    const auto take = [&](void *&ptr) { ptr = malloc_on(pool.handle, SIZE, 0, &own); };
+    std::vector<void *> freed(count), taken(count);
+    std::for_each(freed.begin(), freed.end(), take);
+    other.is_busy = true;
+    bool good = true;
+    for (void *ptr : freed) {
+        good = good && use_on(ptr, &other) == UMF_RESULT_SUCCESS &&
+               free_on(ptr, &own) == UMF_RESULT_SUCCESS;
+    }
+    const uint64_t begin = now_ns();
+    std::for_each(taken.begin(), taken.end(), take);
+    each.add(static_cast<double>(now_ns() - begin) / static_cast<double>(count));
+    std::sort(freed.begin(), freed.end());
+    for (void *ptr : taken) { // the freed blocks have waited, and none of them was taken
+        good = good && ptr && !std::binary_search(freed.begin(), freed.end(), ptr);
+        umfFree(ptr);
+    }
+    other.is_busy = false;
+    return good;
+}
+
+void run_waiting() {
+    print_title("umfPoolMallocOn of 256 B while freed blocks wait for another queue: ns each, best "
+                "and median");
+    for (size_t count : {2000, 32000}) {
+        const std::string name = std::to_string(count) + " blocks";
+        Samples each;
+        bool good = true;
+        for (unsigned round = 0; round < options.rounds && good; ++round) {
+            good = waiting_round(count, each);
+        }
+        if (!good) {
+            report.absent("queue waits/" + name, "an operation failed");
+            print_absent(name, "an operation failed");
+            continue;
+        }
+        report.add("queue waits/" + name, "ns", each);
+        print_row(name.c_str(), each, "ns");
     }
     report.print_new_targets();
 }
@@ -708,11 +763,12 @@ const struct {
     const char *name;
     void (*run)();
 } system_cases[] = {
-    {"byptr", run_by_ptr_cases}, {"first touch", run_first_touch},
-    {"thread", run_threads},     {"many pools", run_many_pools},
-    {"start", run_start},        {"preload", run_preload},
-    {"topology", run_topology},  {"ipc first", run_ipc_first},
-    {"ipc cold", run_ipc_cold},  {"snapshot", run_snapshot},
+    {"byptr", run_by_ptr_cases},  {"first touch", run_first_touch},
+    {"thread", run_threads},      {"many pools", run_many_pools},
+    {"start", run_start},         {"preload", run_preload},
+    {"topology", run_topology},   {"ipc first", run_ipc_first},
+    {"ipc cold", run_ipc_cold},   {"snapshot", run_snapshot},
+    {"queue waits", run_waiting},
 };
 
 } // namespace
