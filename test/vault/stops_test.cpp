@@ -152,8 +152,8 @@ class VaultStops : public VaultSteps {
   public:
     // A second, on an idle machine. `together`: how long both were stopped.
     static uint64_t bound(const Busyness &busyness, unsigned together) {
-        // The thread sanitizer makes each message slow; the other builds have the bound itself.
-        return (UMF_TEST_TSAN ? 2300 : 1300) + together + 10 * busyness.most();
+        // Sanitizers make each message slow; the other builds have the bound itself.
+        return (UMF_TEST_TSAN || UMF_TEST_ASAN ? 2300 : 1300) + together + 10 * busyness.most();
     }
 
     // One fault. `after`: when it goes on, 0: never.
