@@ -42,6 +42,14 @@ struct MapParams {
     int memory_type;
     uint64_t rest[6];
 };
+struct HandlerParams {
+    uint64_t mask;
+    unsigned id;
+    uint32_t flags;
+    Status (*call)(void *, const void *, size_t, void *, size_t, const void *);
+    void *arg;
+    uint64_t rest[4];
+};
 struct RequestParams {
     uint32_t mask, flags;
     uint64_t rest[20];
@@ -119,6 +127,16 @@ struct Raw {
         void *endpoint = nullptr;
         auto create = find<Status (*)(void *, const EndpointParams *, void **)>("ucp_ep_create");
         return create(worker, &params, &endpoint) == 0 ? endpoint : nullptr;
+    }
+    // `arrived` becomes true with a message of this number.
+    bool notice(unsigned id, bool *arrived) const {
+        HandlerParams params = {13, id, 0, nullptr, arrived, {}};
+        params.call = [](void *arg, const void *, size_t, void *, size_t, const void *) -> Status {
+            *static_cast<bool *>(arg) = true;
+            return 0;
+        };
+        return find<Status (*)(void *, const HandlerParams *)>("ucp_worker_set_am_recv_handler")(
+                   worker, &params) == 0;
     }
     // NULL if UCX refuses. `type` is its number of a kind of memory; negative: it finds out.
     void *map(void *memory, size_t size, int type = -1) const {

@@ -1,12 +1,15 @@
 // A peer that reads and writes memory of another process by one-sided requests of UCX, without a
 // word of ours: it succeeds where the other side allows such access, and is dropped by a context of
-// umf/remote.h. UCX is called as its documentation describes it.
+// umf/remote.h. And an owner that never answers. UCX is called as its documentation describes it.
 #include <cstring>
 #include <string>
+
+#include <dirent.h>
 
 #include <gtest/gtest.h>
 
 #include <umf.h>
+#include <umf/reason.h>
 #include <umf/remote.h>
 #include <umf/text.h>
 
@@ -14,6 +17,7 @@
 #include "fakes/remote_range.h"
 #include "fakes/role.h"
 #include "fakes/shared_bytes.h"
+#include "fakes/sum.h"
 
 namespace {
 
@@ -103,7 +107,53 @@ int attacker(Socket &socket, const std::string &) {
     return 0;
 }
 
-const Roles roles = {{"victim", victim}, {"owner", owner}, {"attacker", attacker}};
+// Answers its address, and "greeted" after a message, and says nothing to others. Progresses until
+// its socket is closed.
+int silent(Socket &socket, const std::string &) {
+    Raw raw;
+    bool is_greeted = false;
+    if (!raw.open() || !raw.notice(1, &is_greeted)) {
+        return 1;
+    }
+    socket.send(raw.address());
+    char letter;
+    while (recv(socket.get(), &letter, 1, MSG_DONTWAIT) != 0) {
+        bool before = is_greeted;
+        raw.progress(raw.worker);
+        if (is_greeted && !before) {
+            socket.send("greeted");
+        }
+    }
+    return 0;
+}
+
+const Roles roles = {
+    {"victim", victim}, {"owner", owner}, {"attacker", attacker}, {"silent", silent}};
+
+constexpr size_t HEAD = 88, LENGTH = 6, CHECK = 8, ADDRESS_LENGTH = 84; // of a handle
+
+// The handle with another address of UCX.
+std::string at_address(const std::string &handle, const std::string &address) {
+    std::string forged = handle.substr(0, HEAD) + address;
+    uint16_t length = static_cast<uint16_t>(forged.size());
+    uint32_t address_length = static_cast<uint32_t>(address.size());
+    memcpy(&forged[LENGTH], &length, sizeof(length));
+    memcpy(&forged[ADDRESS_LENGTH], &address_length, sizeof(address_length));
+    memset(&forged[CHECK], 0, 8);
+    uint64_t sum = sum_of(reinterpret_cast<const unsigned char *>(forged.data()), forged.size());
+    memcpy(&forged[CHECK], &sum, sizeof(sum));
+    return forged;
+}
+
+size_t descriptors() {
+    size_t count = 0;
+    DIR *all = opendir("/proc/self/fd");
+    while (readdir(all)) {
+        count++;
+    }
+    closedir(all);
+    return count;
+}
 
 } // namespace
 
@@ -117,7 +167,6 @@ TEST(OneSided, SucceedsWhereItIsAllowed) {
 }
 
 TEST(OneSided, IsDroppedByAContext) {
-    constexpr size_t HEAD = 88; // of a handle, before the address of UCX
     Process target("owner", ""), attack("attacker", "");
     std::string about = target.socket.receive();
     ASSERT_GT(about.size(), HEAD + 30);
@@ -134,6 +183,32 @@ TEST(OneSided, IsDroppedByAContext) {
     }
     EXPECT_EQ(attack.socket.call("stop"), "0") << "the get has got content";
     EXPECT_EQ(target.socket.call("read"), "v");
+    EXPECT_EQ(umfRemoteDestroy(remote), OK);
+}
+
+// UCX has connected, and the greeting is there. What the owner's UCX asks then is answered before
+// the connection ends; without an answer of the owner it ends with its deadline.
+TEST(Greeting, OfACanceledOpenIsNotCutOff) {
+    Process target("owner", ""), other("silent", "");
+    std::string about = target.socket.receive(), address = other.socket.receive();
+    ASSERT_GT(about.size(), HEAD + 30);
+    const std::string handle = at_address(about.substr(about.find(' ') + 1), address);
+    umf_remote_handle_t remote = make_context(6000);
+    umf_remote_memory_handle_t memory = nullptr;
+    const size_t before = descriptors();
+    auto is_greeted = [](void *socket) -> int {
+        return !static_cast<Socket *>(socket)->receive(MSG_DONTWAIT).empty();
+    };
+    ASSERT_EQ(umfRemoteOpenUntil(remote, handle.data(), handle.size(), is_greeted, &other.socket,
+                                 &memory),
+              UMF_RESULT_ERROR_USER_SPECIFIC)
+        << umfLastErrorText();
+    usleep(2500000); // its thread has looked at it
+    EXPECT_GT(descriptors(), before) << "the connection has ended";
+    for (int i = 0; i < 300 && descriptors() > before; i++) {
+        usleep(100000);
+    }
+    EXPECT_EQ(descriptors(), before) << "it has no end";
     EXPECT_EQ(umfRemoteDestroy(remote), OK);
 }
 

@@ -403,6 +403,13 @@ static void op_advance(umf_remote_handle_t remote, umf_remote_op_handle_t op, ui
     }
 }
 
+/* The owner's UCX asks for an endpoint when it is greeted, and UCX here queues the answer: version
+ * 1.13 ends a process that closes meanwhile. */
+static bool is_greeting(const remote_connection_t *connection) {
+    return connection->state == REMOTE_CONNECTING && connection->has_greeted &&
+           !connection->endpoint.is_local;
+}
+
 static void connection_advance(umf_remote_handle_t remote, remote_connection_t *connection,
                                uint64_t now) {
     bool waits = connection->state == REMOTE_CONNECTING || is_used(remote, connection);
@@ -424,7 +431,7 @@ static void connection_advance(umf_remote_handle_t remote, remote_connection_t *
     if (connection->state == REMOTE_BROKEN) { /* here, since UCX may call connection_break */
         umf_remote_worker_end(&connection->worker);
     }
-    if (connection->memories == 0 && !is_used(remote, connection)) {
+    if (connection->memories == 0 && !is_used(remote, connection) && !is_greeting(connection)) {
         umf_remote_connection_end(connection);
     }
 }
