@@ -235,7 +235,7 @@ class Provider {
 
 // A queue of the kind "queues"; its address is the handle.
 struct Queue {
-    std::atomic<bool> is_busy{false}; // what is queued lasts until it is not
+    std::atomic<bool> is_busy{false}; // its work is not done
 };
 
 class Pool {

@@ -5,6 +5,7 @@
 // once cancels; the loop's own instructions are counted the same way and subtracted. Only user
 // space is counted.
 #include "bench.h"
+#include "callgrind.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,14 +13,6 @@
 
 #include <dirent.h>
 #include <unistd.h>
-
-#if __has_include(<valgrind/callgrind.h>)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpedantic"
-#include <valgrind/callgrind.h>
-#pragma GCC diagnostic pop
-#define UMF_BENCH_CALLGRIND 1
-#endif
 
 namespace bench {
 
@@ -202,14 +195,10 @@ int run_ir_child(const std::string &op, uint64_t n) {
     job->ops = n;
     job->prepare(0);
     job->run(0); // warm
-    CALLGRIND_START_INSTRUMENTATION;
-    CALLGRIND_ZERO_STATS;
-    job->run(0);
-    CALLGRIND_DUMP_STATS;
-    job->ops = 2 * n;
-    job->run(0);
-    CALLGRIND_DUMP_STATS;
-    CALLGRIND_STOP_INSTRUMENTATION;
+    dump_counts(n, [&](uint64_t ops) {
+        job->ops = ops;
+        job->run(0);
+    });
     job->finish(0);
     if (job->failed) {
         printf("absent the operation returned an error\n");

@@ -4,6 +4,8 @@
 //
 // umf-bench-preload --count OPERATION N [LIBRARY]: counts N and then 2N repetitions into one dump
 // each under callgrind (ir.cpp). With LIBRARY "loop" it counts the loop alone.
+#include "callgrind.h"
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -11,14 +13,6 @@
 #include <new>
 
 #include <time.h>
-
-#if __has_include(<valgrind/callgrind.h>)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpedantic"
-#include <valgrind/callgrind.h>
-#pragma GCC diagnostic pop
-#define UMF_BENCH_CALLGRIND 1
-#endif
 
 namespace {
 
@@ -133,13 +127,7 @@ int count(const char *name, uint64_t n, bool only_loop) {
         }
         const auto run = only_loop ? operation.loop : operation.run;
         run(50 * LIVE); // warm
-        CALLGRIND_START_INSTRUMENTATION;
-        CALLGRIND_ZERO_STATS;
-        run(n);
-        CALLGRIND_DUMP_STATS;
-        run(2 * n);
-        CALLGRIND_DUMP_STATS;
-        CALLGRIND_STOP_INSTRUMENTATION;
+        bench::dump_counts(n, run);
         return 0;
     }
     printf("no operation %s\n", name);

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <string>
 
-#include <dirent.h>
-
 #include <gtest/gtest.h>
 
 #include <umf.h>
@@ -13,6 +11,7 @@
 #include <umf/remote.h>
 #include <umf/text.h>
 
+#include "fakes/descriptors.h"
 #include "fakes/raw_ucx.h"
 #include "fakes/remote_range.h"
 #include "fakes/role.h"
@@ -145,16 +144,6 @@ std::string at_address(const std::string &handle, const std::string &address) {
     return forged;
 }
 
-size_t descriptors() {
-    size_t count = 0;
-    DIR *all = opendir("/proc/self/fd");
-    while (readdir(all)) {
-        count++;
-    }
-    closedir(all);
-    return count;
-}
-
 } // namespace
 
 // What the second test is about: the same requests reach memory where one-sided access is on.
@@ -195,7 +184,7 @@ TEST(Greeting, OfACanceledOpenIsNotCutOff) {
     const std::string handle = at_address(about.substr(about.find(' ') + 1), address);
     umf_remote_handle_t remote = make_context(6000);
     umf_remote_memory_handle_t memory = nullptr;
-    const size_t before = descriptors();
+    const size_t before = count_open_descriptors();
     auto is_greeted = [](void *socket) -> int {
         return !static_cast<Socket *>(socket)->receive(MSG_DONTWAIT).empty();
     };
@@ -204,11 +193,11 @@ TEST(Greeting, OfACanceledOpenIsNotCutOff) {
               UMF_RESULT_ERROR_USER_SPECIFIC)
         << umfLastErrorText();
     usleep(2500000); // its thread has looked at it
-    EXPECT_GT(descriptors(), before) << "the connection has ended";
-    for (int i = 0; i < 300 && descriptors() > before; i++) {
+    EXPECT_GT(count_open_descriptors(), before) << "the connection has ended";
+    for (int i = 0; i < 300 && count_open_descriptors() > before; i++) {
         usleep(100000);
     }
-    EXPECT_EQ(descriptors(), before) << "it has no end";
+    EXPECT_EQ(count_open_descriptors(), before) << "it has no end";
     EXPECT_EQ(umfRemoteDestroy(remote), OK);
 }
 
